@@ -1,0 +1,85 @@
+"""Nodes in racks, their slots, and how far apart two threads are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.resources import DEFAULT_DIMENSIONS, Dimension
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Distance(IntEnum):
+    """How far a tuple travels between two threads; the value is its network cost."""
+
+    SAME_SLOT = 0
+    SAME_NODE = 1
+    SAME_RACK = 2
+    OTHER_RACK = 3
+
+
+class Slot(NamedTuple):
+    """Slot `index` (from 0) of the node named `node`."""
+
+    node: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine: a rack, a number of slots, and a capacity in every dimension of its cluster."""
+
+    name: str
+    rack: str
+    slots: int
+    capacity: Mapping[str, float]
+    size: str | None = None
+    price: float | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes in declared order, and the dimensions in which they are measured."""
+
+    nodes: tuple[Node, ...]
+    dimensions: tuple[Dimension, ...] = DEFAULT_DIMENSIONS
+    _index: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        index = {node.name: position for position, node in enumerate(self.nodes)}
+        object.__setattr__(self, "_index", MappingProxyType(index))
+
+    def node(self, name: str) -> Node:
+        return self.nodes[self._index[name]]
+
+    def position(self, name: str) -> int:
+        """The place of a node in declared order."""
+        return self._index[name]
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Every slot, node by node."""
+        return tuple(Slot(node.name, index) for node in self.nodes for index in range(node.slots))
+
+    @property
+    def price(self) -> float | None:
+        """What the cluster costs per hour; unknown if the price of any node is."""
+        prices = [node.price for node in self.nodes if node.price is not None]
+        return sum(prices) if len(prices) == len(self.nodes) else None
+
+    def distance(self, a: Slot, b: Slot) -> Distance:
+        if a == b:
+            return Distance.SAME_SLOT
+        if a.node == b.node:
+            return Distance.SAME_NODE
+        if self.node(a.node).rack == self.node(b.node).rack:
+            return Distance.SAME_RACK
+        return Distance.OTHER_RACK

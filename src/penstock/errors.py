@@ -1,0 +1,63 @@
+"""What can go wrong, as values: input that cannot be read, and requests that cannot be met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class PenstockError(Exception):
+    """Everything Penstock raises on purpose."""
+
+
+class BadInputError(PenstockError):
+    """A file, field or argument that is wrong. The command line prints it in one line and exits with 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What was missing: `operator` needed `needed` of `resource`; the best offer was `offered`, at `closest`."""
+
+    operator: str
+    resource: str
+    needed: float
+    offered: float
+    closest: str
+
+    def __str__(self) -> str:
+        return (
+            f"operator '{self.operator}' needs {self.needed:g} {self.resource}, "
+            f"closest is {self.closest} with {self.offered:g} ({self.needed - self.offered:g} missing)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A policy's "no": who said it, why, and whether more slots of the same kind could change the answer."""
+
+    by: str
+    shortages: tuple[Shortage, ...]
+    more_slots_may_help: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.by}: " + "; ".join(map(str, self.shortages))
+
+
+class RefusedError(PenstockError):
+    """A request that was understood but cannot be met. The command line prints why and exits with 1."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The tail of an error message about an unknown name: a suggestion if one is close, and the known names."""
+    names = list(known)
+    close = get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"{hint}known: {', '.join(names) if names else 'none'}"
