@@ -1,7 +1,8 @@
 """What a placement policy is asked and what it answers: which slot each thread gets.
 
-A placer gets a `Request` (one pipeline) and a `Room` (what is left of the cluster) and returns a `Placement` or a
-`Refusal`. It never changes the room: the caller commits an answer with `Room.take`, all of it or nothing.
+A placer gets a `Request` (one pipeline) and a `Room` (what is left of the cluster) and returns a `Placement`
+or a `Refusal`. It never changes the room: the caller commits an answer with `Room.take`, all of it or
+nothing.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from penstock.cluster.resources import MEMORY
-from penstock.cluster.topology import Cluster, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.allocate.contract import Bundle
+    from penstock.cluster.topology import Cluster, Slot
     from penstock.errors import Refusal
 
 
@@ -43,7 +44,8 @@ class Request:
     streams: tuple[tuple[int, int], ...]
     sources: tuple[int, ...]
     slot_memory: float | None = None
-    """The most memory (MB) one slot may take of this pipeline; None: its share of the node (`Room.slot_memory`)."""
+    """The most memory (MB) one slot may take of this pipeline; None: its share of the node
+    (`Room.slot_memory`)."""
     explain: bool = False
     """Ask for a reason with every placed bundle."""
 
@@ -89,39 +91,51 @@ class Room:
     """
 
     def __init__(self, cluster: Cluster, *, slot_memory_shared: bool) -> None:
-        """`slot_memory_shared`: a slot may use at most its equal share of the node's memory (a slot is a quantum
-        of the node, as in a plan); otherwise it may use all of it (a slot is a process, as in `place`)."""
+        """`slot_memory_shared`: a slot may use at most its equal share of the node's memory (a slot is a
+        quantum of the node, as in a plan); otherwise it may use all of it (a slot is a process, as in
+        `place`)."""
         names = [dimension.name for dimension in cluster.dimensions]
         self.cluster = cluster
         self.dimensions = cluster.dimensions
-        self.capacity = np.array([[node.capacity[name] for name in names] for node in cluster.nodes], dtype=float)
+        self.capacity = np.array(
+            [[node.capacity[name] for name in names] for node in cluster.nodes], dtype=float
+        )
         self.capacity = self.capacity.reshape(len(cluster.nodes), len(names))
         self.free = self.capacity.copy()
         self.slots = np.array([node.slots for node in cluster.nodes], dtype=np.int64)
         self.slots_taken = np.zeros_like(self.slots)
-        rack_of = {rack: position for position, rack in enumerate(dict.fromkeys(n.rack for n in cluster.nodes))}
+        rack_of = {
+            rack: position for position, rack in enumerate(dict.fromkeys(n.rack for n in cluster.nodes))
+        }
         self.rack = np.array([rack_of[node.rack] for node in cluster.nodes], dtype=np.int64)
         self.memory_axis = names.index(MEMORY) if MEMORY in names else None
         memory = (
-            self.capacity[:, self.memory_axis] if self.memory_axis is not None else np.full(len(names), np.inf)
+            self.capacity[:, self.memory_axis]
+            if self.memory_axis is not None
+            else np.full(len(cluster.nodes), np.inf)
         )
+        self.slot_memory_shared = slot_memory_shared
         self.slot_memory = memory / np.maximum(self.slots, 1) if slot_memory_shared else memory
         """The most memory (MB) one slot of each node may take."""
 
     def take(self, placement: Placement, demands: Mapping[str, tuple[float, ...]]) -> None:
         """Commit a placement: subtract `demands` (of one thread, by operator) and mark its slots as taken."""
-        for slot, threads in placement.by_slot().items():
-            position = self.cluster.position(slot.node)
-            for operator, count in threads.items():
-                self.free[position] -= np.multiply(demands[operator], count)
-            self.slots_taken[position] = max(self.slots_taken[position], slot.index + 1)
+        position = self.cluster.position
+        nodes = np.array([position(bundle.slot.node) for bundle in placement.bundles], dtype=np.int64)
+        if not len(nodes):
+            return
+        used = np.array([bundle.slot.index + 1 for bundle in placement.bundles], dtype=np.int64)
+        amounts = np.array([demands[bundle.operator] for bundle in placement.bundles], dtype=float)
+        amounts *= np.array([[bundle.threads] for bundle in placement.bundles], dtype=float)
+        np.subtract.at(self.free, nodes, amounts)
+        np.maximum.at(self.slots_taken, nodes, used)
 
 
 class Placer(Protocol):
     """One way of choosing slots. Deterministic; ties break by declared order.
 
-    `whole_cluster` says whether it can also place many pipelines with declared demands on one cluster (`place`);
-    otherwise it needs the bundles of a model-based allocation.
+    `whole_cluster` says whether it can also place many pipelines with declared demands on one cluster
+    (`place`); otherwise it needs the bundles of a model-based allocation.
     """
 
     name: ClassVar[str]
