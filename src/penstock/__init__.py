@@ -1,0 +1,85 @@
+"""Penstock plans, places and runs streaming pipelines on Apache Spark.
+
+    import penstock
+
+    plan = penstock.plan("linear", rate=100)
+    plan.document()["slots"]
+
+What is exported here is loaded when it is first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.api import capacity, compare, diff, find_pipeline, import_models, init, models, place, plan
+    from penstock.cluster.catalogue import Catalogue
+    from penstock.cluster.topology import Cluster, Node, Slot
+    from penstock.dataflow.builder import pipeline
+    from penstock.dataflow.pipeline import Grouping, Operator, Pipeline, Stream
+    from penstock.errors import BadInputError, PenstockError, Refusal, RefusedError
+    from penstock.models.library import ModelLibrary
+    from penstock.models.model import Model, Point
+    from penstock.planning.plan import Plan
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "penstock.api": (
+        "capacity",
+        "compare",
+        "diff",
+        "find_pipeline",
+        "import_models",
+        "init",
+        "models",
+        "place",
+        "plan",
+    ),
+    "penstock.cluster.catalogue": ("Catalogue",),
+    "penstock.cluster.topology": ("Cluster", "Node", "Slot"),
+    "penstock.dataflow.builder": ("pipeline",),
+    "penstock.dataflow.pipeline": ("Grouping", "Operator", "Pipeline", "Stream"),
+    "penstock.errors": ("BadInputError", "PenstockError", "Refusal", "RefusedError"),
+    "penstock.models.library": ("ModelLibrary",),
+    "penstock.models.model": ("Model", "Point"),
+    "penstock.planning.plan": ("Plan",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BadInputError",
+    "Catalogue",
+    "Cluster",
+    "Grouping",
+    "Model",
+    "ModelLibrary",
+    "Node",
+    "Operator",
+    "PenstockError",
+    "Pipeline",
+    "Plan",
+    "Point",
+    "Refusal",
+    "RefusedError",
+    "Slot",
+    "Stream",
+    "capacity",
+    "compare",
+    "diff",
+    "find_pipeline",
+    "import_models",
+    "init",
+    "models",
+    "pipeline",
+    "place",
+    "plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'penstock' has no attribute '{name}'")
+    return getattr(import_module(_HOME_OF[name]), name)

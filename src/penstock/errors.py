@@ -27,10 +27,12 @@ class Shortage:
     needed: float
     offered: float
     closest: str
+    kind: str = "operator"
+    """What `operator` names: an operator, or a whole "pipeline"."""
 
     def __str__(self) -> str:
         return (
-            f"operator '{self.operator}' needs {self.needed:g} {self.resource}, "
+            f"{self.kind} '{self.operator}' needs {self.needed:g} {self.resource}, "
             f"closest is {self.closest} with {self.offered:g} ({self.needed - self.offered:g} missing)"
         )
 

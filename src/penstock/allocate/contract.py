@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from penstock.models.model import FixedDemand, Model
+    from penstock.models.model import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,11 @@ class Allocation:
         return slots_needed(sum(o.cpu for o in self.operators), sum(o.memory for o in self.operators))
 
 
+def idle_operator(name: str, rate: float) -> OperatorAllocation:
+    """One thread that needs nothing: an operator that receives nothing must still exist to be run."""
+    return OperatorAllocation(name, rate, ((1, Bundle(1, 0.0, 0.0)),), "receives nothing: one idle thread")
+
+
 class Allocator(Protocol):
     """Decides the threads of ONE operator with a model; the planner calls it once per operator.
 
@@ -85,6 +88,6 @@ class Allocator(Protocol):
     policy's own rule. Pure: same input, same answer.
     """
 
+    name: ClassVar[str]
+
     def allocate(self, operator: str, rate: float, model: Model) -> OperatorAllocation: ...
-
-

@@ -1,0 +1,218 @@
+"""The verbs as functions: `penstock.plan(...)` does what `penstock plan ...` does, with the same names.
+
+Things are given as what they are (a `Pipeline`, a `Cluster`, ...), or by the name or path the command line takes.
+Input that cannot be read raises `BadInputError`; a request that cannot be met raises `RefusedError`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.allocate.registry import ALLOCATORS, DEFAULT_ALLOCATOR
+from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue, find_catalogue, with_prices
+from penstock.cluster.file import read_cluster
+from penstock.dataflow.builder import PipelineBuilder
+from penstock.dataflow.file import read_pipeline
+from penstock.dataflow.pipeline import Pipeline
+from penstock.errors import BadInputError, Refusal, RefusedError, nearest
+from penstock.models.file import read_models
+from penstock.models.library import ModelLibrary, reference_library
+from penstock.place.registry import DEFAULT_PLACER, DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS
+from penstock.planning import capacity as capacity_search
+from penstock.planning import compare as comparison
+from penstock.planning import diff as plan_diff
+from penstock.planning.cluster_file import WholeCluster, read_whole_cluster
+from penstock.planning.file import SavedPlan, read_plan
+from penstock.planning.planner import Planner
+from penstock.planning.whole_cluster import ClusterPlacement, place_all
+from penstock.predict.latency import LatencyAssumptions
+from penstock.predict.rate import Routing
+from penstock.starter import write_starter
+from penstock.workloads.builtin import builtin_cluster_path, builtin_pipeline, known_clusters, known_pipelines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.cluster.topology import Cluster
+    from penstock.models.model import Model
+    from penstock.planning.plan import Plan
+
+PipelineLike = Pipeline | PipelineBuilder | str | Path
+ModelsLike = ModelLibrary | str | Path | None
+ClusterLike = "Cluster | str | Path | None"
+
+
+def find_pipeline(pipeline: PipelineLike) -> Pipeline:
+    """A pipeline by the name of a built-in one, the path of a file, or `module:attribute` of Python code.
+
+    The last imports the module, from the current folder too: only name code you trust.
+    """
+    if isinstance(pipeline, Pipeline):
+        return pipeline
+    if isinstance(pipeline, PipelineBuilder):
+        return pipeline.build()
+    name = str(pipeline)
+    if name in known_pipelines():
+        return builtin_pipeline(name)
+    if Path(name).suffix in {".yaml", ".yml", ".json"} or Path(name).exists():
+        return read_pipeline(Path(name))
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        known = nearest(name, known_pipelines())
+        raise BadInputError(f"unknown pipeline '{name}'; {known}; or give a file (.yaml, .json) or module:attribute")
+    return _pipeline_from_code(name, module, attribute)
+
+
+def _pipeline_from_code(name: str, module: str, attribute: str) -> Pipeline:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadInputError(f"pipeline '{name}': {error}") from error
+    if isinstance(found, PipelineBuilder):
+        return found.build()
+    if isinstance(found, Pipeline):
+        return found
+    raise BadInputError(f"pipeline '{name}': expected a Pipeline or a builder, found {type(found).__name__}")
+
+
+def models(models: ModelsLike = None) -> ModelLibrary:
+    """The reference models, and those of a file or folder before them."""
+    if isinstance(models, ModelLibrary):
+        return models
+    if models is None:
+        return reference_library()
+    return reference_library().updated_with(ModelLibrary.of(read_models(Path(models))))
+
+
+def _planner(
+    pipeline: PipelineLike,
+    models_given: ModelsLike,
+    cluster: Cluster | str | Path | None,
+    catalogue: Catalogue | str | Path | None,
+    acquisition: Acquisition | str,
+    routing: Routing | str,
+    batch_interval_ms: float,
+    *,
+    explain: bool = False,
+) -> Planner:
+    if not 0 <= batch_interval_ms < float("inf"):
+        raise BadInputError(f"batch interval: expected milliseconds of at least 0, found {batch_interval_ms:g}")
+    found = catalogue if isinstance(catalogue, Catalogue) else find_catalogue(str(catalogue or DEFAULT_CATALOGUE))
+    offer: Cluster | Catalogue = found
+    if cluster is not None:
+        offer = with_prices(read_cluster(Path(cluster)) if isinstance(cluster, str | Path) else cluster, found)
+    return Planner(
+        pipeline=find_pipeline(pipeline),
+        library=models(models_given),
+        offer=offer,
+        acquisition=Acquisition(acquisition),
+        routing=Routing(routing),
+        assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
+        explain=explain,
+    )
+
+
+def plan(
+    pipeline: PipelineLike,
+    rate: float,
+    *,
+    allocator: str = DEFAULT_ALLOCATOR,
+    placer: str = DEFAULT_PLACER,
+    models: ModelsLike = None,
+    cluster: Cluster | str | Path | None = None,
+    catalogue: Catalogue | str | Path | None = None,
+    acquisition: Acquisition | str = Acquisition.COVER,
+    routing: Routing | str = Routing.SLOT_AWARE,
+    batch_interval_ms: float = LatencyAssumptions.batch_interval_ms,
+    explain: bool = False,
+) -> Plan:
+    """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue."""
+    policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
+    planner = _planner(
+        pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms, explain=explain
+    )
+    answer = planner.plan(rate, *policies)
+    if isinstance(answer, Refusal):
+        raise RefusedError(answer)
+    return answer
+
+
+def compare(
+    pipeline: PipelineLike,
+    rate: float,
+    *,
+    models: ModelsLike = None,
+    cluster: Cluster | str | Path | None = None,
+    catalogue: Catalogue | str | Path | None = None,
+    acquisition: Acquisition | str = Acquisition.COVER,
+    routing: Routing | str = Routing.SLOT_AWARE,
+    batch_interval_ms: float = LatencyAssumptions.batch_interval_ms,
+) -> Iterable[comparison.Compared]:
+    """A plan (or a refusal) from every allocator with every placer, one by one."""
+    planner = _planner(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms)
+    return comparison.compare(planner, rate)
+
+
+def capacity(
+    pipeline: PipelineLike,
+    cluster: Cluster | str | Path,
+    *,
+    step: float = capacity_search.DEFAULT_STEP,
+    pairs: Iterable[tuple[str, str]] | None = None,
+    models: ModelsLike = None,
+) -> dict[str, capacity_search.Capacity]:
+    """The highest rate the cluster sustains, by "allocator+placer"; all pairs unless some are named."""
+    planner = _planner(pipeline, models, cluster, None, Acquisition.COVER, Routing.SLOT_AWARE, 0.0)
+    if isinstance(planner.offer, Catalogue):
+        raise BadInputError("capacity: expected a cluster, not a catalogue")
+    asked = list(pairs) if pairs is not None else comparison.pairs()
+    return {
+        f"{allocator}+{placer}": capacity_search.capacity(
+            planner, planner.offer, ALLOCATORS.create(allocator), PLACERS.create(placer), step
+        )
+        for allocator, placer in asked
+    }
+
+
+def find_whole_cluster(cluster: WholeCluster | str | Path) -> WholeCluster:
+    """A whole cluster by the name of a built-in one or the path of a file."""
+    if isinstance(cluster, WholeCluster):
+        return cluster
+    known = str(cluster) in known_clusters()
+    return read_whole_cluster(builtin_cluster_path(str(cluster)) if known else Path(cluster))
+
+
+def place(cluster: WholeCluster | str | Path, *, placer: str = DEFAULT_WHOLE_CLUSTER_PLACER) -> ClusterPlacement:
+    """Every pipeline of a whole cluster in priority order, each all or nothing on what the earlier ones left."""
+    policy = PLACERS.create(placer)
+    if not policy.whole_cluster:
+        fitting = [name for name in PLACERS.names() if PLACERS.create(name).whole_cluster]
+        raise BadInputError(
+            f"placer '{policy.name}' places bundles of a model-based plan, not a whole cluster; use {', '.join(fitting)}"
+        )
+    whole = find_whole_cluster(cluster)
+    return place_all(whole.cluster, whole.requests, policy)
+
+
+def diff(before: SavedPlan | str | Path, after: SavedPlan | str | Path) -> plan_diff.PlanDiff:
+    """What changes and what moves from one plan file to another."""
+    saved = [given if isinstance(given, SavedPlan) else read_plan(Path(given)) for given in (before, after)]
+    return plan_diff.diff(saved[0], saved[1])
+
+
+def init(folder: str | Path) -> list[Path]:
+    """A starter project in a new or empty folder: the files written."""
+    return write_starter(Path(folder))
+
+
+def import_models(csv_file: str | Path) -> list[Model]:
+    """Models from a CSV table of measurements."""
+    from penstock.models.file import read_csv_models  # noqa: PLC0415 - a rare verb
+
+    return read_csv_models(Path(csv_file))

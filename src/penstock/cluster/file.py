@@ -1,0 +1,103 @@
+"""Clusters as YAML or JSON files."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, model_validator
+
+from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Dimension
+from penstock.cluster.topology import Cluster, Node
+from penstock.errors import BadInputError
+from penstock.files import Amount, Count, Name, Positive, Spec, check, read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+DEFAULT_SLOT_MEMORY_MB = 3584.0
+"""Memory of a slot where a file does not say: that of the slots the reference tasks were measured on."""
+
+MOST_NODES = 1_000_000
+
+
+class NodesEntry(Spec):
+    """`count` equal nodes in one rack."""
+
+    count: Count = 1
+    name: Name | None = None
+    slots: Count
+    rack: Name = "r1"
+    memory_mb: Positive | None = None
+    cpu: Positive | None = None
+    resources: dict[Name, Amount] = Field(default_factory=dict)
+    size: Name | None = None
+    price: Amount | None = None
+
+
+class DimensionEntry(Spec):
+    hard: bool = True
+    weight: Amount = 0.0
+
+
+class ClusterFile(Spec):
+    nodes: tuple[NodesEntry, ...]
+    dimensions: dict[Name, DimensionEntry] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_is_not_absurd(cls, data: Any) -> Any:
+        entries = data.get("nodes") if isinstance(data, dict) else None
+        if isinstance(entries, list):
+            counts = [entry.get("count", 1) for entry in entries if isinstance(entry, dict)]
+            total = sum(count for count in counts if isinstance(count, int))
+            if total > MOST_NODES:
+                raise ValueError(f"nodes: {total} nodes in all, expected at most {MOST_NODES}")
+        return data
+
+
+def read_cluster(path: Path) -> Cluster:
+    return parse_cluster(read_document(path), str(path))
+
+
+def parse_cluster(data: Any, where: str) -> Cluster:
+    spec = check(ClusterFile, data, where)
+    return build_cluster(spec.nodes, spec.dimensions, where)
+
+
+def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEntry], where: str) -> Cluster:
+    """Nodes from their entries; every named resource becomes a dimension, hard and without weight unless declared."""
+    if not entries:
+        raise BadInputError(f"{where}: nodes: expected at least one node")
+    dimensions = {dimension.name: dimension for dimension in DEFAULT_DIMENSIONS}
+    named = dict.fromkeys(name for entry in entries for name in entry.resources)
+    for name in named:
+        if name in dimensions:
+            raise BadInputError(f"{where}: nodes: give '{name}' as a key of the node, not under resources")
+        dimensions[name] = Dimension(name, hard=True, weight=0.0)
+    for name, given in declared.items():
+        if name not in dimensions:
+            raise BadInputError(f"{where}: dimensions.{name}: no node offers '{name}'")
+        dimensions[name] = Dimension(name, given.hard, given.weight)
+    nodes: list[Node] = []
+    for position, entry in enumerate(entries):
+        capacity = {
+            CPU: entry.cpu if entry.cpu is not None else CPU_POINTS_PER_SLOT * entry.slots,
+            MEMORY: entry.memory_mb if entry.memory_mb is not None else DEFAULT_SLOT_MEMORY_MB * entry.slots,
+            **{name: entry.resources.get(name, 0.0) for name in named},
+        }
+        if entry.name is not None and entry.count > 1:
+            names = [f"{entry.name}-{number}" for number in range(1, entry.count + 1)]
+        elif entry.name is not None:
+            names = [entry.name]
+        else:
+            names = [f"n{number}" for number in range(len(nodes) + 1, len(nodes) + entry.count + 1)]
+        taken = {node.name for node in nodes} if entry.name is not None else set()
+        for name in names:
+            if name in taken:
+                raise BadInputError(f"{where}: nodes[{position}].name: node '{name}' is declared twice")
+            nodes.append(
+                Node(name, entry.rack, entry.slots, MappingProxyType(capacity), entry.size, entry.price)
+            )
+    return Cluster(tuple(nodes), tuple(dimensions.values()))

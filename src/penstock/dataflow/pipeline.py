@@ -1,0 +1,161 @@
+"""A pipeline: operators joined by streams.
+
+Values only: what is computed from a pipeline (rates, orders) lives in its own module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from penstock.errors import BadInputError, nearest
+from penstock.files import Amount, Count, Name, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Kind(StrEnum):
+    SOURCE = "source"
+    OPERATOR = "operator"
+    SINK = "sink"
+
+
+class Grouping(StrEnum):
+    """How a stream's tuples are dealt to the threads of its receiver."""
+
+    SHUFFLE = "shuffle"
+    """Every thread gets an equal share."""
+    SLOT_AWARE = "slot-aware"
+    """Every slot gets a share in proportion to what it supports."""
+    FIELDS = "fields"
+    """By hash of a key: equal keys meet in one thread."""
+    PARTIAL_KEY = "partial-key"
+    """By key, each key to the less loaded of two threads."""
+    LOCAL_OR_SHUFFLE = "local-or-shuffle"
+    """To threads on the sender's slot where there are any, else shuffle."""
+    ALL = "all"
+    """Every thread gets every tuple."""
+    GLOBAL = "global"
+    """One thread, the first, gets every tuple."""
+    DIRECT = "direct"
+    """The sender's code names the thread."""
+
+
+KEYED = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY})
+
+
+class Operator(Spec):
+    """One vertex: user logic run once per tuple.
+
+    What a thread of it needs comes from a model, or is declared (`threads`, `cpu`, `memory_mb`, `resources`).
+    """
+
+    name: Name
+    kind: Kind = Kind.OPERATOR
+    model: Name | None = None
+    threads: Count | None = None
+    cpu: Amount | None = None
+    memory_mb: Amount | None = None
+    resources: Mapping[Name, Amount] = MappingProxyType({})
+    function: Annotated[Callable[..., Any] | None, Field(exclude=True, repr=False)] = None
+    """The user's code, where the pipeline was built in Python; a file cannot carry any."""
+
+    @model_validator(mode="after")
+    def _either_model_or_declared(self) -> Self:
+        if self.model is not None and self.is_declared:
+            raise ValueError(
+                f"operator '{self.name}' names model '{self.model}' and also declares threads or demands; keep one"
+            )
+        if self.is_declared and (self.threads is None or self.cpu is None or self.memory_mb is None):
+            raise ValueError(f"operator '{self.name}' declares its demand: expected all of threads, cpu and memory_mb")
+        return self
+
+    @property
+    def is_declared(self) -> bool:
+        declared = (self.threads, self.cpu, self.memory_mb)
+        return any(value is not None for value in declared) or bool(self.resources)
+
+
+class Stream(Spec):
+    """One edge. It carries `selectivity * in + constant` tuples/s, where `in` is what its sender receives."""
+
+    sender: Annotated[str, Field(alias="from")]
+    receiver: Annotated[str, Field(alias="to")]
+    selectivity: Amount = 1.0
+    constant: Amount = 0.0
+    grouping: Grouping = Grouping.SHUFFLE
+    key: Name | None = None
+
+    @model_validator(mode="after")
+    def _key_where_needed(self) -> Self:
+        if self.grouping in KEYED and self.key is None:
+            raise ValueError(f"stream {self}: grouping '{self.grouping}' needs a key")
+        if self.grouping not in KEYED and self.key is not None:
+            raise ValueError(f"stream {self}: a key means something only with grouping fields or partial-key")
+        return self
+
+    def __str__(self) -> str:
+        return f"'{self.sender}' -> '{self.receiver}'"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Operators by name in declared order, and streams in declared order. May have cycles and parallel streams."""
+
+    name: str
+    operators: Mapping[str, Operator]
+    streams: tuple[Stream, ...]
+    _inputs: Mapping[str, tuple[Stream, ...]] = field(init=False, repr=False, compare=False)
+    _outputs: Mapping[str, tuple[Stream, ...]] = field(init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, name: str, operators: Iterable[Operator], streams: Iterable[Stream]) -> Pipeline:
+        table: dict[str, Operator] = {}
+        for operator in operators:
+            if operator.name in table:
+                raise BadInputError(f"pipeline '{name}': operator '{operator.name}' is declared twice")
+            table[operator.name] = operator
+        return cls(name, MappingProxyType(table), tuple(streams))
+
+    def __post_init__(self) -> None:
+        inputs: dict[str, list[Stream]] = {name: [] for name in self.operators}
+        outputs: dict[str, list[Stream]] = {name: [] for name in self.operators}
+        if not self.operators:
+            raise BadInputError(f"pipeline '{self.name}': expected at least one operator")
+        for position, stream in enumerate(self.streams):
+            for side, end in (("from", stream.sender), ("to", stream.receiver)):
+                if end not in self.operators:
+                    known = nearest(end, self.operators)
+                    raise BadInputError(
+                        f"pipeline '{self.name}': streams[{position}].{side}: unknown operator '{end}'; {known}"
+                    )
+            outputs[stream.sender].append(stream)
+            inputs[stream.receiver].append(stream)
+        for name, operator in self.operators.items():
+            if operator.kind is Kind.SOURCE and inputs[name]:
+                raise BadInputError(
+                    f"pipeline '{self.name}': source '{name}' receives stream {inputs[name][0]}; a source has no input"
+                )
+            if operator.kind is Kind.SINK and outputs[name]:
+                raise BadInputError(
+                    f"pipeline '{self.name}': sink '{name}' sends stream {outputs[name][0]}; a sink has no output"
+                )
+        object.__setattr__(self, "_inputs", {name: tuple(found) for name, found in inputs.items()})
+        object.__setattr__(self, "_outputs", {name: tuple(found) for name, found in outputs.items()})
+
+    def inputs(self, operator: str) -> tuple[Stream, ...]:
+        return self._inputs[operator]
+
+    def outputs(self, operator: str) -> tuple[Stream, ...]:
+        return self._outputs[operator]
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(name for name, operator in self.operators.items() if operator.kind is Kind.SOURCE)

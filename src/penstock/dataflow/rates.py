@@ -1,0 +1,90 @@
+"""How fast tuples arrive at every operator, from how fast the sources emit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.dataflow.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The input rate of an operator as an affine function of the pipeline's rate: `factor * rate + constant`."""
+
+    factor: float
+    constant: float
+
+    def at(self, rate: float) -> float:
+        return self.factor * rate + self.constant
+
+    def pipeline_rate_at(self, operator_rate: float) -> float:
+        """The pipeline's rate at which the operator receives `operator_rate`; infinite if it does not depend on it.
+
+        0 where the constant part alone is more than that.
+        """
+        left = operator_rate - self.constant
+        if left < 0:
+            return 0.0
+        return left / self.factor if self.factor > 0 else math.inf
+
+
+def topological_order(pipeline: Pipeline) -> tuple[str, ...]:
+    """Kahn's order with a first-in-first-out queue; ties in declared order. A cycle is an error that names it."""
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for name in pipeline.operators:
+        sorter.add(name)
+    for name in pipeline.operators:
+        for stream in pipeline.outputs(name):
+            sorter.add(stream.receiver, name)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        cycle = " -> ".join(f"'{name}'" for name in error.args[1])
+        raise BadInputError(
+            f"pipeline '{pipeline.name}': rates need a pipeline without cycles, found {cycle}"
+        ) from error
+    order: list[str] = []
+    while ready := sorter.get_ready():
+        for name in ready:
+            order.append(name)
+            sorter.done(name)
+    return tuple(order)
+
+
+def gains(pipeline: Pipeline) -> Mapping[str, Gain]:
+    """Input rates as functions of the pipeline's rate W, in topological order.
+
+    Sources: `w = W`. Others: `w_j = sum over streams (i, j) of selectivity_ij * w_i + constant_ij`. Every stream
+    out of an operator carries its whole output; streams into an operator interleave.
+    """
+    if not pipeline.sources:
+        raise BadInputError(f"pipeline '{pipeline.name}': no source; expected at least one operator of kind source")
+    table: dict[str, Gain] = {}
+    for name in topological_order(pipeline):
+        if name in pipeline.sources:
+            table[name] = Gain(1.0, 0.0)
+            continue
+        inputs = pipeline.inputs(name)
+        if not inputs:
+            raise BadInputError(
+                f"pipeline '{pipeline.name}': operator '{name}' receives no stream and is not of kind source"
+            )
+        table[name] = Gain(
+            factor=sum(stream.selectivity * table[stream.sender].factor for stream in inputs),
+            constant=sum(stream.selectivity * table[stream.sender].constant + stream.constant for stream in inputs),
+        )
+    return table
+
+
+def checked_rate(rate: float, what: str = "rate") -> float:
+    if not math.isfinite(rate) or rate <= 0:
+        raise BadInputError(f"{what}: expected a finite number of tuples/s above 0, found {rate:g}")
+    return float(rate)

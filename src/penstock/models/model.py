@@ -1,0 +1,142 @@
+"""What one slot of an operator can do, as a function of how many threads it has."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from penstock.errors import BadInputError
+from penstock.files import Amount, Count, Positive, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Point(Spec):
+    """One measured thread count: its peak stable rate, and CPU and memory at that rate (1.0 = the whole slot).
+
+    The spreads are half the range seen over repeated trials, where there were any.
+    """
+
+    threads: Count
+    rate: Positive
+    cpu: Amount
+    memory: Amount
+    rate_spread: Amount | None = None
+    cpu_spread: Amount | None = None
+    memory_spread: Amount | None = None
+    provenance: Annotated[dict[str, str], Field(default_factory=dict)]
+    """How each figure is known, by the name of the figure."""
+
+
+class MeasuredOn(Spec):
+    """What a model was measured on, so that a plan can say when it does not fit."""
+
+    what: str = ""
+    cpu: str | None = None
+    cores: Count | None = None
+    slot_memory_mb: Positive | None = None
+    spark: str | None = None
+    date: str | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """Measured points in order of rising threads.
+
+    Between points everything is linear, before the first it falls to 0 at 0 threads, after the last it is flat.
+    """
+
+    name: str
+    points: tuple[Point, ...]
+    measured_on: MeasuredOn = MeasuredOn()
+
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise BadInputError(f"model '{self.name}': expected at least one point")
+        counts = [point.threads for point in self.points]
+        for before, after in zip(counts, counts[1:], strict=False):
+            if after <= before:
+                raise BadInputError(
+                    f"model '{self.name}': thread counts must rise, found {after} after {before}"
+                )
+
+    @cached_property
+    def _threads(self) -> list[int]:
+        return [point.threads for point in self.points]
+
+    def rate(self, threads: float) -> float:
+        """I(t), the peak rate of a slot with `threads` threads."""
+        return self._interpolate(threads, self._rates)
+
+    def cpu(self, threads: float) -> float:
+        """C(t), the CPU of a slot at the peak rate of `threads` threads."""
+        return self._interpolate(threads, self._cpus)
+
+    def memory(self, threads: float) -> float:
+        """M(t), the memory of a slot at the peak rate of `threads` threads."""
+        return self._interpolate(threads, self._memories)
+
+    def rate_spread(self, threads: float) -> float:
+        """Half the range of I(t) over repeated trials; 0 where there were none."""
+        return self._interpolate(threads, [point.rate_spread or 0.0 for point in self.points])
+
+    def threads_for(self, rate: float) -> int:
+        """T(w), the smallest MEASURED thread count whose peak rate is at least `rate`."""
+        for point in self.points:
+            if point.rate >= rate:
+                return point.threads
+        raise BadInputError(
+            f"model '{self.name}': one slot supports at most {self.peak_rate:g} tuples/s, asked for {rate:g}"
+        )
+
+    @cached_property
+    def peak_rate(self) -> float:
+        """The highest rate one slot supports, with any number of threads."""
+        return max(self._rates)
+
+    @cached_property
+    def peak_threads(self) -> int:
+        """The smallest measured thread count that reaches the peak rate."""
+        return next(point.threads for point in self.points if point.rate == self.peak_rate)
+
+    @cached_property
+    def _rates(self) -> list[float]:
+        return [point.rate for point in self.points]
+
+    @cached_property
+    def _cpus(self) -> list[float]:
+        return [point.cpu for point in self.points]
+
+    @cached_property
+    def _memories(self) -> list[float]:
+        return [point.memory for point in self.points]
+
+    def _interpolate(self, threads: float, values: Sequence[float]) -> float:
+        if threads <= 0:
+            return 0.0
+        counts = self._threads
+        right = bisect_left(counts, threads)
+        if right == len(counts):
+            return values[-1]
+        if counts[right] == threads:
+            return values[right]
+        left_count, left_value = (counts[right - 1], values[right - 1]) if right else (0, 0.0)
+        part = (threads - left_count) / (counts[right] - left_count)
+        return left_value + part * (values[right] - left_value)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDemand:
+    """A demand that does not depend on the rate: sources and sinks without a model."""
+
+    cpu: float
+    memory: float
+
+
+SOURCE_DEMAND = FixedDemand(cpu=0.10, memory=0.15)
+SINK_DEMAND = FixedDemand(cpu=0.10, memory=0.20)

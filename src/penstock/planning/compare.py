@@ -1,0 +1,55 @@
+"""Every allocator with every placer, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.allocate.registry import ALLOCATORS
+from penstock.errors import Refusal
+from penstock.place.registry import PLACERS
+from penstock.planning.plan import Plan, finite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.planning.planner import Planner
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One pair of policies and its answer."""
+
+    allocator: str
+    placer: str
+    answer: Plan | Refusal
+
+    def document(self) -> dict[str, Any]:
+        pair = {"allocator": self.allocator, "placer": self.placer}
+        if isinstance(self.answer, Refusal):
+            return {**pair, "refused": str(self.answer)}
+        plan = self.answer
+        return {
+            **pair,
+            "slots": plan.document()["slots"],
+            "nodes": len(plan.cluster.nodes),
+            "price_per_hour": plan.cluster.price,
+            "rate": {
+                "shuffle": finite(plan.prediction.shuffle.rate),
+                "slot_aware": finite(plan.prediction.slot_aware.rate),
+            },
+            "highest_slot_cpu": max(used.cpu for used in plan.prediction.slots.values()),
+            "highest_slot_memory": max(used.memory for used in plan.prediction.slots.values()),
+            "latency_ms": {name: finite(value) for name, value in plan.prediction.latency_ms.items()},
+            "network_cost": plan.prediction.network_cost,
+        }
+
+
+def pairs() -> list[tuple[str, str]]:
+    return [(allocator, placer) for allocator in ALLOCATORS.names() for placer in PLACERS.names()]
+
+
+def compare(planner: Planner, rate: float) -> Iterator[Compared]:
+    for allocator, placer in pairs():
+        answer = planner.plan(rate, ALLOCATORS.create(allocator), PLACERS.create(placer))
+        yield Compared(allocator, placer, answer)

@@ -1,0 +1,92 @@
+"""Plan files: written once, read strictly."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from penstock.cluster.topology import Slot
+from penstock.errors import BadInputError, nearest
+from penstock.files import Amount, Count, Name, Positive, Spec, check, parse_json, read_text, write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.planning.plan import Plan
+
+
+class SavedOperator(Spec):
+    rate: Amount
+    threads: Count
+    cpu: Amount
+    memory: Amount
+
+
+class SavedSlots(Spec):
+    allocated: int
+    allocated_with_ends: int
+    placed: int
+    acquired: int
+    used: int
+
+
+class SavedNode(Spec):
+    name: Name
+    rack: Name
+    size: Name | None = None
+    slots: Count
+    price: Amount | None = None
+
+
+class SavedBundles(Spec):
+    node: Name
+    slot: int
+    threads: dict[Name, Count]
+
+
+class SavedPlan(Spec):
+    """A plan as it stands in a file."""
+
+    pipeline: Name
+    rate: Positive
+    allocator: Name
+    placer: Name
+    operators: dict[Name, SavedOperator]
+    slots: SavedSlots
+    nodes: tuple[SavedNode, ...]
+    placement: tuple[SavedBundles, ...]
+    prediction: dict[str, Any]
+    bounds: dict[str, Any]
+    price_per_hour: Amount | None = None
+    warnings: tuple[str, ...] = ()
+    definition: dict[str, Any]
+
+    def threads_by_slot(self) -> dict[Slot, dict[str, int]]:
+        return {Slot(row.node, row.slot): dict(row.threads) for row in self.placement}
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    write_text(path, json.dumps(plan.document(), indent=1) + "\n")
+
+
+def read_plan(path: Path) -> SavedPlan:
+    """A plan file whose placement names only nodes, slots and operators it has, every thread once."""
+    saved = check(SavedPlan, parse_json(read_text(path), str(path)), str(path))
+    slots = {node.name: node.slots for node in saved.nodes}
+    placed = dict.fromkeys(saved.operators, 0)
+    for position, row in enumerate(saved.placement):
+        where = f"{path}: placement[{position}]"
+        if row.node not in slots:
+            raise BadInputError(f"{where}.node: unknown node '{row.node}'; {nearest(row.node, slots)}")
+        if not 0 <= row.slot < slots[row.node]:
+            raise BadInputError(f"{where}.slot: node '{row.node}' has slots 0 to {slots[row.node] - 1}, found {row.slot}")
+        for name, count in row.threads.items():
+            if name not in placed:
+                raise BadInputError(f"{where}.threads: unknown operator '{name}'; {nearest(name, placed)}")
+            placed[name] += count
+    for name, count in placed.items():
+        if count != saved.operators[name].threads:
+            raise BadInputError(
+                f"{path}: placement: operator '{name}' has {saved.operators[name].threads} threads, {count} are placed"
+            )
+    return saved

@@ -1,0 +1,140 @@
+"""A plan: threads, machines, who sits where, and what that will do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.file import pipeline_document
+from penstock.predict.usage import Usage, node_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.allocate.contract import Allocation
+    from penstock.cluster.topology import Cluster, Slot
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.place.contract import Placement
+    from penstock.predict.rate import Routing, SupportedRate
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a placement will do at the planned rate.
+
+    `shuffle` and `slot_aware` are the rates supported when every stream is dealt that way, `declared` when every
+    stream keeps its own grouping. Usage and latency are for `routing`.
+    """
+
+    routing: Routing
+    shuffle: SupportedRate
+    slot_aware: SupportedRate
+    declared: SupportedRate
+    rate_range: Mapping[str, tuple[float, float]]
+    """Lowest and highest supported rate by the spread of the trials; empty where models carry no spread."""
+    slots: Mapping[Slot, Usage]
+    latency_ms: Mapping[str, float]
+    network_cost: float
+
+    @property
+    def nodes(self) -> Mapping[str, Usage]:
+        return node_usage(self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decision and its reasons. `cluster` is what was rented or given; `slots_asked` counts growth in."""
+
+    pipeline: Pipeline
+    rate: float
+    allocation: Allocation
+    cluster: Cluster
+    placement: Placement
+    prediction: Prediction
+    slots_asked: int
+    fewest_slots: int
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def growth(self) -> int:
+        """Slots added because the placer refused fewer."""
+        return self.slots_asked - self.allocation.slots_with_ends
+
+    @property
+    def slots_used(self) -> int:
+        return len(self.prediction.slots)
+
+    @property
+    def gap(self) -> float:
+        """How far the plan can be from the fewest slots possible: 0.25 means at most a quarter more."""
+        return self.slots_asked / self.fewest_slots - 1
+
+    def document(self) -> dict[str, Any]:
+        """The plain contents of a plan file, and of `penstock plan --json`."""
+        prediction = self.prediction
+        return {
+            "pipeline": self.pipeline.name,
+            "rate": self.rate,
+            "allocator": self.allocation.allocator,
+            "placer": self.placement.placer,
+            "operators": {
+                operator.name: {
+                    "rate": operator.rate,
+                    "threads": operator.threads,
+                    "cpu": operator.cpu,
+                    "memory": operator.memory,
+                }
+                for operator in self.allocation.operators
+            },
+            "slots": {
+                "allocated": self.allocation.slots,
+                "allocated_with_ends": self.allocation.slots_with_ends,
+                "placed": self.slots_asked,
+                "acquired": len(self.cluster.slots),
+                "used": self.slots_used,
+            },
+            "nodes": [
+                {"name": node.name, "rack": node.rack, "size": node.size, "slots": node.slots, "price": node.price}
+                for node in self.cluster.nodes
+            ],
+            "placement": [
+                {"node": slot.node, "slot": slot.index, "threads": threads}
+                for slot, threads in sorted(self.placement.by_slot().items(), key=self._slot_order)
+            ],
+            "prediction": {
+                "routing": str(prediction.routing),
+                "rate": {
+                    "shuffle": finite(prediction.shuffle.rate),
+                    "slot_aware": finite(prediction.slot_aware.rate),
+                    "declared": finite(prediction.declared.rate),
+                },
+                "rate_range": {name: list(map(finite, ends)) for name, ends in prediction.rate_range.items()},
+                "bottleneck": {
+                    "shuffle": prediction.shuffle.bottleneck,
+                    "slot_aware": prediction.slot_aware.bottleneck,
+                    "declared": prediction.declared.bottleneck,
+                },
+                "slots": [
+                    {"node": slot.node, "slot": slot.index, "cpu": used.cpu, "memory": used.memory}
+                    for slot, used in sorted(prediction.slots.items(), key=self._slot_order)
+                ],
+                "nodes": [
+                    {"node": name, "cpu": used.cpu, "memory": used.memory} for name, used in prediction.nodes.items()
+                ],
+                "latency_ms": {name: finite(value) for name, value in prediction.latency_ms.items()},
+                "network_cost": prediction.network_cost,
+            },
+            "bounds": {"slots": self.fewest_slots, "gap": self.gap},
+            "price_per_hour": self.cluster.price,
+            "warnings": list(self.warnings),
+            "definition": pipeline_document(self.pipeline),
+        }
+
+    def _slot_order(self, item: tuple[Slot, object]) -> tuple[int, int]:
+        return self.cluster.position(item[0].node), item[0].index
+
+
+def finite(value: float) -> float | None:
+    """JSON knows no infinity: an unbounded figure is null."""
+    return value if math.isfinite(value) else None

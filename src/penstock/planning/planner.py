@@ -1,0 +1,227 @@
+"""From a pipeline and a rate to a plan: allocate, acquire, place, predict; grow by one slot where placing fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from penstock.allocate.contract import Allocation, Allocator
+from penstock.allocate.pipeline import allocate_pipeline, demands_of
+from penstock.cluster.catalogue import Acquisition, Catalogue, rent
+from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
+from penstock.dataflow.rates import checked_rate, gains
+from penstock.errors import BadInputError, Refusal, Shortage
+from penstock.models.model import FixedDemand, Model
+from penstock.place.contract import OperatorRequest, Placement, Placer, Request, Room
+from penstock.planning.plan import Plan, Prediction
+from penstock.predict.bounds import ModelledDemand, fewest_slots
+from penstock.predict.groupings import supported_rate_as_declared
+from penstock.predict.latency import LatencyAssumptions, latency_ms
+from penstock.predict.network import mean_cost, stream_costs
+from penstock.predict.rate import Demands, Routing, highest_peak, lowest_peak, supported_rate
+from penstock.predict.usage import Usage, slot_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from penstock.cluster.topology import Cluster
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.dataflow.rates import Gain
+    from penstock.models.library import ModelLibrary
+
+MOST_THREADS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Everything a plan depends on except the rate and the policies.
+
+    `offer` is a cluster that exists, or a catalogue to rent from.
+    """
+
+    pipeline: Pipeline
+    library: ModelLibrary
+    offer: Cluster | Catalogue
+    acquisition: Acquisition = Acquisition.COVER
+    routing: Routing = Routing.SLOT_AWARE
+    assumptions: LatencyAssumptions = LatencyAssumptions()
+    explain: bool = False
+
+    def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
+        """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""
+        checked_rate(rate)
+        allocation = self.allocate(rate, allocator)
+        if isinstance(refused := self._too_large(allocation), Refusal):
+            return refused
+        refusal: Refusal | None = None
+        for slots, cluster in self._offers(allocation):
+            answer = self._place(allocation, cluster, placer)
+            if isinstance(answer, Placement):
+                return self._finish(rate, allocation, cluster, slots, answer)
+            refusal = answer
+            if not refusal.more_slots_may_help:
+                break
+        return refusal or self._cluster_too_small(allocation)
+
+    def allocate(self, rate: float, allocator: Allocator) -> Allocation:
+        return allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb)
+
+    @cached_property
+    def slot_memory_mb(self) -> float:
+        """Memory of the smallest slot on offer: what 1.0 of memory means in megabytes."""
+        if isinstance(self.offer, Catalogue):
+            return min(size.memory_mb / size.slots for size in self.offer.sizes)
+        return min(node.capacity[MEMORY] / node.slots for node in self.offer.nodes)
+
+    @cached_property
+    def _demands(self) -> Demands:
+        return demands_of(self.pipeline, self.library)
+
+    def _offers(self, allocation: Allocation) -> Iterator[tuple[int, Cluster]]:
+        """(slots asked for, cluster) in the order they are tried. A thread per slot is the most that can help."""
+        needed = allocation.slots_with_ends
+        if isinstance(self.offer, Catalogue):
+            threads = sum(operator.threads for operator in allocation.operators)
+            for slots in range(max(needed, 1), max(needed, 1) + threads + 1):
+                yield slots, rent(slots, self.offer, self.acquisition)
+        elif needed <= len(self.offer.slots):
+            yield needed, self.offer
+
+    def _place(self, allocation: Allocation, cluster: Cluster, placer: Placer) -> Placement | Refusal:
+        request = self._request(allocation, cluster)
+        return placer.place(request, Room(cluster, slot_memory_shared=True))
+
+    def _request(self, allocation: Allocation, cluster: Cluster) -> Request:
+        demands = self._demands
+        position = {operator.name: index for index, operator in enumerate(allocation.operators)}
+        extra = [d.name for d in cluster.dimensions if d.name not in (CPU, MEMORY)]
+        requests = []
+        for operator in allocation.operators:
+            declared = self.pipeline.operators[operator.name]
+            for name in declared.resources:
+                if name not in extra:
+                    raise BadInputError(
+                        f"operator '{operator.name}' demands '{name}', which no node offers under resources"
+                    )
+            amounts = {
+                CPU: CPU_POINTS_PER_SLOT * operator.cpu / operator.threads,
+                MEMORY: self.slot_memory_mb * operator.memory / operator.threads,
+                **{name: declared.resources.get(name, 0.0) for name in extra},
+            }
+            model = demands[operator.name]
+            requests.append(
+                OperatorRequest(
+                    operator.name,
+                    operator.threads,
+                    tuple(amounts[dimension.name] for dimension in cluster.dimensions),
+                    operator.bundles,
+                    (model.cpu(1), model.memory(1)) if isinstance(model, Model) else None,
+                )
+            )
+        streams = tuple((position[s.sender], position[s.receiver]) for s in self.pipeline.streams)
+        sources = tuple(position[name] for name in self.pipeline.sources)
+        return Request(self.pipeline.name, tuple(requests), streams, sources, explain=self.explain)
+
+    def _too_large(self, allocation: Allocation) -> Refusal | None:
+        threads = sum(operator.threads for operator in allocation.operators)
+        if threads <= MOST_THREADS:
+            return None
+        shortage = Shortage(self.pipeline.name, "threads", threads, MOST_THREADS, "the limit of one plan", "pipeline")
+        return Refusal(allocation.allocator, (shortage,), more_slots_may_help=False)
+
+    def _cluster_too_small(self, allocation: Allocation) -> Refusal:
+        offered = len(self.offer.slots) if not isinstance(self.offer, Catalogue) else 0
+        shortage = Shortage(
+            self.pipeline.name, "slots", allocation.slots_with_ends, offered, "the whole cluster", "pipeline"
+        )
+        return Refusal(allocation.allocator, (shortage,))
+
+    def _finish(
+        self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, placement: Placement
+    ) -> Plan:
+        pipeline_gains = gains(self.pipeline)
+        prediction = self.predict(rate, allocation, cluster, placement)
+        plain = [operator for operator in allocation.operators if not isinstance(self._demands[operator.name], Model)]
+        return Plan(
+            pipeline=self.pipeline,
+            rate=rate,
+            allocation=allocation,
+            cluster=cluster,
+            placement=placement,
+            prediction=prediction,
+            slots_asked=slots,
+            fewest_slots=fewest_slots(
+                [
+                    ModelledDemand(demand, pipeline_gains[name].at(rate))
+                    for name, demand in self._demands.items()
+                    if isinstance(demand, Model)
+                ],
+                sum(operator.cpu for operator in plain),
+                sum(operator.memory for operator in plain),
+            ),
+            warnings=tuple(self._warnings(rate, prediction)),
+        )
+
+    def predict(self, rate: float, allocation: Allocation, cluster: Cluster, placement: Placement) -> Prediction:
+        """What any placement of this pipeline will do, whoever made it."""
+        pipeline_gains: Mapping[str, Gain] = gains(self.pipeline)
+        demands = self._demands
+        threads = placement.by_slot()
+        declared = {
+            operator.name: Usage(operator.cpu / operator.threads, operator.memory / operator.threads)
+            for operator in allocation.operators
+        }
+        spreads_known = any(
+            point.rate_spread for demand in demands.values() if isinstance(demand, Model) for point in demand.points
+        )
+        rate_range = {
+            name: (
+                supported_rate(pipeline_gains, demands, threads, routing, lowest_peak).rate,
+                supported_rate(pipeline_gains, demands, threads, routing, highest_peak).rate,
+            )
+            for name, routing in (("shuffle", Routing.SHUFFLE), ("slot_aware", Routing.SLOT_AWARE))
+            if spreads_known
+        }
+        return Prediction(
+            routing=self.routing,
+            shuffle=supported_rate(pipeline_gains, demands, threads, Routing.SHUFFLE),
+            slot_aware=supported_rate(pipeline_gains, demands, threads, Routing.SLOT_AWARE),
+            declared=supported_rate_as_declared(self.pipeline, pipeline_gains, demands, threads),
+            rate_range=rate_range,
+            slots=slot_usage(pipeline_gains, demands, declared, threads, rate, self.routing),
+            latency_ms=latency_ms(
+                self.pipeline, pipeline_gains, demands, threads, cluster, rate, self.routing, self.assumptions
+            ),
+            network_cost=mean_cost(stream_costs(self._request(allocation, cluster), placement, cluster)),
+        )
+
+    def _warnings(self, rate: float, prediction: Prediction) -> Iterator[str]:
+        supported = prediction.slot_aware if self.routing is Routing.SLOT_AWARE else prediction.shuffle
+        if supported.rate < rate * (1 - 1e-9):
+            yield (
+                f"predicted to sustain {supported.rate:.4g}/s of the planned {rate:g}/s with {self.routing} routing: "
+                f"operator '{supported.bottleneck}' is the bottleneck"
+            )
+        declared = prediction.declared
+        if declared.rate < min(rate, prediction.shuffle.rate) * (1 - 1e-9):
+            yield (
+                f"with the groupings as declared only {declared.rate:.4g}/s: "
+                f"operator '{declared.bottleneck}' is the bottleneck"
+            )
+        without_model = [name for name, d in self._demands.items() if d is None]
+        if without_model:
+            yield f"no model for {', '.join(without_model)}: assumed to keep up at any rate"
+        yield from self._misfits()
+
+    def _misfits(self) -> Iterator[str]:
+        offered = self.slot_memory_mb
+        for demand in self._demands.values():
+            if isinstance(demand, FixedDemand) or demand is None:
+                continue
+            measured = demand.measured_on.slot_memory_mb
+            if measured is not None and offered < 0.99 * measured:
+                yield (
+                    f"model '{demand.name}' was measured on slots of {measured:g} MB, the smallest slot on offer has "
+                    f"{offered:g} MB: its memory shares are too low here"
+                )

@@ -1,0 +1,75 @@
+"""Policies by name: explicit tables, extended by third parties through entry points.
+
+A policy is asked for as `name` or `name:option=value,option=value`; its options are the fields of its dataclass.
+An unknown name or option is an error that lists the known ones; nothing falls back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from penstock.errors import BadInputError, nearest
+from penstock.files import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True)
+class Registry(Generic[P]):
+    """`kind` ("placer"), the entry point group third parties use, and `module:Class` of every built-in policy.
+
+    Classes are imported when asked for, so that listing names costs nothing.
+    """
+
+    kind: str
+    group: str
+    built_in: Mapping[str, str]
+
+    @cached_property
+    def _addresses(self) -> dict[str, str]:
+        addresses = dict(self.built_in)
+        for entry in metadata.entry_points(group=self.group):
+            if entry.name in addresses:
+                raise BadInputError(f"{self.kind} '{entry.name}' is registered twice, the second time by {entry.value}")
+            addresses[entry.name] = entry.value
+        return addresses
+
+    def names(self) -> list[str]:
+        return list(self._addresses)
+
+    def create(self, asked: str) -> P:
+        """The policy asked for, with its options."""
+        name, _, options = asked.partition(":")
+        if name not in self._addresses:
+            raise BadInputError(f"unknown {self.kind} '{name}'; {nearest(name, self.names())}")
+        module, _, attribute = self._addresses[name].partition(":")
+        policy_class = getattr(import_module(module), attribute)
+        return self._with_options(policy_class, name, options)
+
+    def _with_options(self, policy_class: Any, name: str, options: str) -> P:
+        given: dict[str, str] = {}
+        known = [field.name for field in fields(policy_class)]
+        for part in filter(None, options.split(",")):
+            option, equals, value = part.partition("=")
+            if not equals:
+                raise BadInputError(f"{self.kind} '{name}': expected option=value, found '{part}'")
+            if option not in known:
+                raise BadInputError(f"{self.kind} '{name}': unknown option '{option}'; {nearest(option, known)}")
+            given[option] = value
+        if not given:
+            policy: P = policy_class()
+            return policy
+        adapter = TypeAdapter(policy_class, config=ConfigDict(extra="forbid"))
+        try:
+            validated: P = adapter.validate_python(given)
+        except ValidationError as error:
+            raise BadInputError(f"{self.kind} '{name}': {describe(error)}") from error
+        return validated
