@@ -1,0 +1,127 @@
+"""A placement in the making: nodes, their slots, and the threads on each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.place.compact_fill import fill
+from penstock.place.compact_search import Search
+from penstock.place.slots import TOLERANCE, bundled, slot_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.place.compact_graph import Talk
+    from penstock.place.contract import PlacedBundle, Request, Room
+
+SLOT_TRIES = 400
+
+
+class Layout:
+    """Threads per operator on each slot the pipeline has opened so far. The room itself is not changed."""
+
+    def __init__(self, request: Request, room: Room, talk: Talk) -> None:
+        self.room = room
+        self.talk = talk
+        self.free = room.free.copy()
+        self.slack = TOLERANCE * room.capacity.max(axis=0, initial=0.0)
+        axis = room.memory_axis
+        self.memory = talk.demand[:, axis] if axis is not None else np.zeros(talk.size)
+        self.limit = slot_limit(request, room)
+        self.slots: dict[int, list[NDArray[np.float64]]] = {}
+        self._known: dict[tuple[object, ...], tuple[NDArray[np.float64], list[int]]] = {}
+
+    def node_demand(self) -> NDArray[np.float64]:
+        return np.column_stack([self.talk.demand, self.memory])
+
+    def node_room(self, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What nodes offer: their free resources and the memory of all their slots together."""
+        slots = self.room.slots[nodes] - self.room.slots_taken[nodes]
+        limit = self.limit[nodes]
+        total = np.where(np.isinf(limit), 1e18, limit) * slots
+        return np.column_stack([np.maximum(self.free[nodes], 0.0), total])
+
+    def deal(self, node: int, counts: NDArray[np.float64]) -> list[int]:
+        """Deal threads to fresh slots of a node; returns those that found none."""
+        limit = min(float(self.limit[node]), 1e18)
+        slots = int(self.room.slots[node] - self.room.slots_taken[node])
+        key = (counts.tobytes(), limit, slots)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._dealt(counts, limit, slots)
+        rows, missing = known
+        self.slots[node] = list(rows.copy())
+        self.free[node] -= rows.sum(axis=0) @ self.talk.demand
+        return missing
+
+    def _dealt(self, counts: NDArray[np.float64], limit: float, slots: int) -> tuple[NDArray[np.float64], list[int]]:
+        demand = self.memory[:, None]
+        whole = counts.astype(int).tolist()
+        offer = np.full((slots, 1), limit)
+        held, missing = fill(self.talk, whole, demand, offer)
+        used = np.flatnonzero(held.any(axis=1))
+        if len(used) > 1 and len(used) * self.talk.size <= 3000:
+            search = Search(self.talk, demand, offer[used], held[used], [np.arange(len(used))])
+            search.run(SLOT_TRIES)
+            held[used] = search.held
+        return held[held.any(axis=1)], missing
+
+    def first_fit(self, missing: Sequence[int], nodes: NDArray[np.int64]) -> bool:
+        """Place threads that found no room yet on the first of `nodes` that has some; the largest first."""
+        if not any(missing):
+            return True
+        scale = np.maximum(self.talk.total, 1e-300)
+        size = (self.talk.demand / scale).max(axis=1)
+        for operator in sorted(range(self.talk.size), key=lambda o: (-size[o], o)):
+            count = missing[operator]
+            if not count:
+                continue
+            need = self.talk.demand[operator] - self.slack
+            for node in nodes[(self.free[nodes] >= need).all(axis=1)].tolist():
+                count -= self._put(node, operator, count)
+                if not count:
+                    break
+            if count:
+                return False
+        return True
+
+    def _put(self, node: int, operator: int, count: int) -> int:
+        """Put up to `count` threads on a node, into open slots first; returns how many it took."""
+        demand, memory = self.talk.demand[operator], float(self.memory[operator])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            per_axis = np.where(demand > 0, (self.free[node] + self.slack) / demand, np.inf)
+        count = wanted = int(min(count, np.floor(per_axis.min(initial=np.inf))))
+        rows = self.slots.setdefault(node, [])
+        limit = float(self.limit[node]) * (1 + TOLERANCE)
+        most = int(self.room.slots[node] - self.room.slots_taken[node])
+        position = 0
+        while count and position < most:
+            if position == len(rows):
+                rows.append(np.zeros(self.talk.size))
+            left = limit - float(rows[position] @ self.memory)
+            fits = count if memory <= 0 else min(count, int(left / memory))
+            rows[position][operator] += fits
+            count -= fits
+            position += 1
+        while rows and not rows[-1].any():
+            rows.pop()
+        self.free[node] -= (wanted - count) * demand
+        return wanted - count
+
+    def bundles(self, request: Request) -> tuple[PlacedBundle, ...]:
+        operators: list[int] = []
+        nodes: list[int] = []
+        slots: list[int] = []
+        for node, rows in self.slots.items():
+            first = int(self.room.slots_taken[node])
+            for index, row in enumerate(rows):
+                for operator in np.flatnonzero(row).tolist():
+                    count = int(row[operator])
+                    operators += [operator] * count
+                    nodes += [node] * count
+                    slots += [first + index] * count
+        return bundled(request, self.room, operators, nodes, slots)
