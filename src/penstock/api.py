@@ -28,7 +28,7 @@ from penstock.planning.cluster_file import WholeCluster, read_whole_cluster
 from penstock.planning.file import SavedPlan, read_plan
 from penstock.planning.planner import Planner
 from penstock.planning.whole_cluster import ClusterPlacement, place_all
-from penstock.predict.latency import LatencyAssumptions
+from penstock.predict.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions
 from penstock.predict.rate import Routing
 from penstock.starter import write_starter
 from penstock.workloads.builtin import builtin_cluster_path, builtin_pipeline, known_clusters, known_pipelines
@@ -129,7 +129,7 @@ def plan(
     catalogue: Catalogue | str | Path | None = None,
     acquisition: Acquisition | str = Acquisition.COVER,
     routing: Routing | str = Routing.SLOT_AWARE,
-    batch_interval_ms: float = LatencyAssumptions.batch_interval_ms,
+    batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
     explain: bool = False,
 ) -> Plan:
     """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue."""
@@ -152,7 +152,7 @@ def compare(
     catalogue: Catalogue | str | Path | None = None,
     acquisition: Acquisition | str = Acquisition.COVER,
     routing: Routing | str = Routing.SLOT_AWARE,
-    batch_interval_ms: float = LatencyAssumptions.batch_interval_ms,
+    batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
 ) -> Iterable[comparison.Compared]:
     """A plan (or a refusal) from every allocator with every placer, one by one."""
     planner = _planner(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms)

@@ -63,7 +63,7 @@ class Operator(Spec):
     threads: Count | None = None
     cpu: Amount | None = None
     memory_mb: Amount | None = None
-    resources: Mapping[Name, Amount] = MappingProxyType({})
+    resources: dict[Name, Amount] = Field(default_factory=dict)
     function: Annotated[Callable[..., Any] | None, Field(exclude=True, repr=False)] = None
     """The user's code, where the pipeline was built in Python; a file cannot carry any."""
 

@@ -23,13 +23,16 @@ MOST_STEPS = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """`allocated` is the highest rate whose slots suffice, `planned` the highest that could also be placed.
+    """Multiples of the step, 0 where not even one step fits.
 
-    Both are multiples of the step, 0 where not even one step fits.
+    `allocated` is the highest rate whose allocation (without sources and sinks, as the documents count) needs no more
+    slots than there are, `placed` the highest up to it that the placer could also place, and `predicted` the
+    rate that placement supports with slot-aware routing.
     """
 
     allocated: float
-    planned: float
+    placed: float
+    predicted: float
 
 
 def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: Placer, step: float) -> Capacity:
@@ -42,15 +45,15 @@ def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: P
     slots = len(cluster.slots)
 
     def needed(multiple: int) -> int:
-        return planner.allocate(multiple * step, allocator).slots_with_ends
+        return planner.allocate(multiple * step, allocator).slots
 
     allocated = _highest(lambda multiple: needed(multiple) <= slots, lambda multiple: needed(multiple) > 2 * slots)
-    planned = allocated
-    while planned and not (
-        needed(planned) <= slots and isinstance(planner.plan(planned * step, allocator, placer), Plan)
-    ):
-        planned -= 1
-    return Capacity(allocated * step, planned * step)
+    for multiple in range(allocated, 0, -1):
+        if needed(multiple) <= slots:
+            plan = planner.plan(multiple * step, allocator, placer)
+            if isinstance(plan, Plan):
+                return Capacity(allocated * step, multiple * step, plan.prediction.slot_aware.rate)
+    return Capacity(allocated * step, 0.0, 0.0)
 
 
 def _highest(fits: Callable[[int], bool], hopeless: Callable[[int], bool]) -> int:

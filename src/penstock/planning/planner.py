@@ -79,13 +79,16 @@ class Planner:
         return demands_of(self.pipeline, self.library)
 
     def _offers(self, allocation: Allocation) -> Iterator[tuple[int, Cluster]]:
-        """(slots asked for, cluster) in the order they are tried. A thread per slot is the most that can help."""
-        needed = allocation.slots_with_ends
+        """(slots asked for, cluster) in the order they are tried. A thread per slot is the most that can help.
+
+        A cluster that exists is tried where the allocation without sources and sinks fits, as the documents count.
+        """
+        needed = max(allocation.slots_with_ends, 1)
         if isinstance(self.offer, Catalogue):
             threads = sum(operator.threads for operator in allocation.operators)
-            for slots in range(max(needed, 1), max(needed, 1) + threads + 1):
+            for slots in range(needed, needed + threads + 1):
                 yield slots, rent(slots, self.offer, self.acquisition)
-        elif needed <= len(self.offer.slots):
+        elif allocation.slots <= len(self.offer.slots):
             yield needed, self.offer
 
     def _place(self, allocation: Allocation, cluster: Cluster, placer: Placer) -> Placement | Refusal:
@@ -133,7 +136,7 @@ class Planner:
     def _cluster_too_small(self, allocation: Allocation) -> Refusal:
         offered = len(self.offer.slots) if not isinstance(self.offer, Catalogue) else 0
         shortage = Shortage(
-            self.pipeline.name, "slots", allocation.slots_with_ends, offered, "the whole cluster", "pipeline"
+            self.pipeline.name, "slots", allocation.slots, offered, "the whole cluster", "pipeline"
         )
         return Refusal(allocation.allocator, (shortage,))
 

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 HIGHEST_STABLE_LOAD = 0.99
+DEFAULT_BATCH_INTERVAL_MS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyAssumptions:
     """Milliseconds: of the engine's batch interval, and of one hop by distance. Guesses until measured."""
 
-    batch_interval_ms: float = 100.0
+    batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS
     same_node_ms: float = 0.05
     same_rack_ms: float = 0.5
     other_rack_ms: float = 1.0
