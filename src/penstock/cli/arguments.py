@@ -1,0 +1,20 @@
+"""Arguments and options that several verbs share. Names of policies come from the registries when a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PipelineArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PIPELINE",
+        help="A built-in pipeline (linear, diamond, star, ...), a file (.yaml, .json), or module:attribute of Python code.",
+    ),
+]
+ModelsOption = Annotated[
+    Path | None, typer.Option("--models", help="Model file or folder; the reference models stay known beside it.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

@@ -1,0 +1,80 @@
+"""The `penstock` command: one file per verb, and one place where errors become exit codes.
+
+Exit codes: 0 done, 1 refused (with reasons), 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+from penstock import __version__
+from penstock.cli.capacity import capacity
+from penstock.cli.diff import diff
+from penstock.cli.init import init
+from penstock.cli.models import models_app
+from penstock.cli.place import place
+from penstock.cli.plan import plan
+from penstock.errors import BadInputError, RefusedError
+
+app = typer.Typer(
+    name="penstock",
+    help="Plan and place streaming pipelines: from a pipeline and a rate to threads, slots, machines and price.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(plan)
+app.command()(capacity)
+app.command()(place)
+app.command()(diff)
+app.command()(init)
+app.add_typer(models_app, name="models")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What every verb shares."""
+
+
+def main() -> None:
+    sys.exit(run())
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command; every failure is one line on standard error and an exit code."""
+    try:
+        code = app(args=arguments, prog_name="penstock", standalone_mode=False)
+    except BadInputError as error:
+        return _fail(f"error: {error}", 2)
+    except RefusedError as error:
+        return _fail(f"refused: {error}", 1)
+    except TyperException as error:
+        return _fail(f"error: {error.format_message()}".replace("\n", " "), error.exit_code)
+    except (Abort, KeyboardInterrupt):
+        return _fail("interrupted; nothing was written", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    if message.strip() != "error:":
+        print(message, file=sys.stderr)
+    return code

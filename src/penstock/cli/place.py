@@ -1,0 +1,128 @@
+"""`penstock place`: many pipelines with declared demands on one cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.arguments import JsonOption
+
+if TYPE_CHECKING:
+    from penstock.planning.whole_cluster import ClusterPlacement
+
+BESIDE = ("r-storm", "round-robin", "random")
+"""What the chosen placer's network cost is printed beside."""
+
+
+def place(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Nodes and pipelines (JSON or YAML), or the built-in yahoo-1312-nodes.")
+    ],
+    placer: Annotated[
+        str, typer.Option("--placer", help="compact, r-storm, round-robin or random.")
+    ] = "compact",
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="Also place with r-storm, round-robin and random.")
+    ] = True,
+    full: Annotated[bool, typer.Option("--full", help="With --json: also where every thread went.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Place every pipeline of a whole cluster, in priority order, each all or nothing."""
+    from penstock import api
+    from penstock.clock import Stopwatch
+
+    whole = api.find_whole_cluster(file)
+    names = [placer, *(name for name in BESIDE if compare and name != placer)]
+    placed: list[tuple[ClusterPlacement, float]] = []
+    for name in output.progress(names, "placing"):
+        watch = Stopwatch()
+        placed.append((api.place(whole, placer=name), watch.seconds()))
+    answer, seconds = placed[0]
+    if json:
+        document = _summary(answer, seconds)
+        if compare:
+            document["beside"] = {other.placer: _summary(other, took) for other, took in placed[1:]}
+        if full:
+            document["placement"] = {
+                pipeline: [
+                    {"node": slot.node, "slot": slot.index, "threads": threads}
+                    for slot, threads in placement.by_slot().items()
+                ]
+                for pipeline, placement in answer.placements.items()
+            }
+        output.print_json(document)
+    else:
+        _print(placed, sum(request.threads for request, _ in whole.requests), len(whole.cluster.nodes), full=full)
+    if answer.refused:
+        raise typer.Exit(1)
+
+
+def _summary(answer: ClusterPlacement, seconds: float) -> dict[str, Any]:
+    return {
+        "placer": answer.placer,
+        "placed": list(answer.placements),
+        "refused": {pipeline: str(refusal) for pipeline, refusal in answer.refused.items()},
+        "nodes_used": answer.usage.nodes_used,
+        "hard_violations": answer.usage.hard_violations,
+        "soft_overload": sum(answer.usage.soft_overload.values()),
+        "soft_overload_by_dimension": dict(answer.usage.soft_overload),
+        "nodes_overloaded": answer.usage.nodes_overloaded,
+        "network_cost": answer.network_cost,
+        "seconds": seconds,
+    }
+
+
+def _print(placed: list[tuple[ClusterPlacement, float]], threads: int, nodes: int, *, full: bool) -> None:
+    screen = output.console()
+    answer = placed[0][0]
+    if full:
+        screen.print(
+            output.table(
+                f"Pipelines placed by {answer.placer}",
+                ("pipeline", "threads", "slots", "nodes", "network cost"),
+                (
+                    (
+                        pipeline,
+                        f"{sum(bundle.threads for bundle in placement.bundles):,}",
+                        f"{len(placement.by_slot()):,}",
+                        f"{len({slot.node for slot in placement.by_slot()}):,}",
+                        f"{answer.network_costs[pipeline]:.3f}",
+                    )
+                    for pipeline, placement in answer.placements.items()
+                ),
+            )
+        )
+    screen.print(
+        output.table(
+            f"{len(answer.placements) + len(answer.refused)} pipelines, {threads:,} threads, {nodes:,} nodes",
+            (
+                "placer",
+                "placed",
+                "refused",
+                "nodes used",
+                "hard violations",
+                "soft overload ",
+                "nodes overloaded",
+                "network cost",
+                "seconds",
+            ),
+            (
+                (
+                    other.placer,
+                    str(len(other.placements)),
+                    str(len(other.refused)),
+                    f"{other.usage.nodes_used:,}",
+                    str(other.usage.hard_violations),
+                    ", ".join(f"{amount:,.0f} {name}" for name, amount in other.usage.soft_overload.items()) or "none",
+                    f"{other.usage.nodes_overloaded:,}",
+                    f"{other.network_cost:.4f}",
+                    f"{took:.2f}",
+                )
+                for other, took in placed
+            ),
+        )
+    )
+    for pipeline, refusal in answer.refused.items():
+        screen.print(f"refused  {pipeline}: {refusal}")
