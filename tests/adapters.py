@@ -1,0 +1,157 @@
+"""From the worked cases in `vectors/` to our types, and short ways to say a pipeline, a model or a cluster.
+
+The cases count in percent of a slot; the code counts in slots, so cpu and memory are divided by 100.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.allocate.contract import Bundle
+from penstock.cluster.resources import CPU, MEMORY
+from penstock.cluster.topology import Cluster, Node, Slot
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
+from penstock.models.library import ModelLibrary
+from penstock.models.model import FixedDemand, Model, Point
+from penstock.place.contract import OperatorRequest, Placement, Request, Room
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from _pytest.mark import ParameterSet
+
+SLOT_MEMORY_MB = 3584.0
+VECTORS = Path(__file__).parent / "vectors"
+
+Given = dict[str, Any]
+"""The `input` of a case."""
+
+
+def cases(algorithm: str) -> list[ParameterSet]:
+    """(input, expected) of every case of a file, named as in the file."""
+    document = json.loads((VECTORS / f"{algorithm}.json").read_text("utf-8"))
+    return [pytest.param(case["input"], case["expected"], id=case["name"]) for case in document["cases"]]
+
+
+def close(expected: Any) -> Any:
+    """Equal to the four decimals the cases are worked to."""
+    return pytest.approx(expected, abs=1e-4, rel=1e-6)
+
+
+def model(name: str, *points: Sequence[float], percent: bool = False) -> Model:
+    """Points as (threads, rate, cpu, memory)."""
+    unit = 100 if percent else 1
+    return Model(
+        name,
+        tuple(
+            Point(threads=int(threads), rate=rate, cpu=cpu / unit, memory=memory / unit)
+            for threads, rate, cpu, memory in points
+        ),
+    )
+
+
+def demands(given: Given) -> dict[str, Model | FixedDemand | None]:
+    """The `models` of a case: measured points, or {"static": [cpu, memory]}."""
+    table: dict[str, Model | FixedDemand | None] = {}
+    for name, found in given["models"].items():
+        if isinstance(found, dict):
+            cpu, memory = found["static"]
+            table[name] = FixedDemand(cpu / 100, memory / 100)
+        else:
+            table[name] = model(name, *found, percent=True)
+    return table
+
+
+def library(given: Given) -> ModelLibrary:
+    return ModelLibrary.of(found for found in demands(given).values() if isinstance(found, Model))
+
+
+def pipeline(given: Given) -> Pipeline:
+    """The graph of a case: tasks into which no edge leads are its sources."""
+    receivers = {receiver for _, receiver, _ in given["edges"]}
+    return Pipeline.of(
+        "case",
+        [
+            Operator(name=name, kind=Kind.OPERATOR if name in receivers else Kind.SOURCE)
+            for name in given["tasks"]
+        ],
+        [
+            Stream(sender=sender, receiver=receiver, selectivity=selectivity)
+            for sender, receiver, selectivity in given["edges"]
+        ],
+    )
+
+
+def chain(*operators: Operator, **stream: Any) -> Pipeline:
+    """Operators one after the other, every stream with the same fields."""
+    names = [operator.name for operator in operators]
+    streams = [
+        Stream(sender=sender, receiver=receiver, **stream)
+        for sender, receiver in zip(names, names[1:], strict=False)
+    ]
+    return Pipeline.of("chain", operators, streams)
+
+
+def source(name: str = "source", **fields: Any) -> Operator:
+    return Operator(name=name, kind=Kind.SOURCE, **fields)
+
+
+def sink(name: str = "sink", **fields: Any) -> Operator:
+    return Operator(name=name, kind=Kind.SINK, **fields)
+
+
+def cluster(slots: Sequence[int], racks: Sequence[object] | None = None) -> Cluster:
+    """Nodes v0, v1, ... with so many slots each, in one rack unless said."""
+    nodes = []
+    for position, count in enumerate(slots):
+        capacity = MappingProxyType({CPU: 100.0 * count, MEMORY: SLOT_MEMORY_MB * count})
+        rack = f"r{racks[position]}" if racks else "r0"
+        nodes.append(Node(f"v{position}", rack, count, capacity))
+    return Cluster(tuple(nodes))
+
+
+def room(slots: Sequence[int], racks: Sequence[object] | None = None) -> Room:
+    return Room(cluster(slots, racks), slot_memory_shared=True)
+
+
+def slot(name: str) -> Slot:
+    """ "v2s1" is slot 1 of node v2."""
+    node, _, index = name.partition("s")
+    return Slot(node, int(index))
+
+
+def by_slot(mapping: Mapping[str, Mapping[str, int]]) -> dict[Slot, Mapping[str, int]]:
+    return {slot(name): threads for name, threads in mapping.items()}
+
+
+def operator_request(name: str, *bundles: tuple[int, Bundle]) -> OperatorRequest:
+    """An operator of counted bundles; the demand of one thread is the average, as the planner gives it."""
+    threads = sum(count * bundle.threads for count, bundle in bundles)
+    cpu = sum(count * bundle.cpu for count, bundle in bundles) / threads
+    memory = sum(count * bundle.memory for count, bundle in bundles) / threads
+    return OperatorRequest(name, threads, (100 * cpu, SLOT_MEMORY_MB * memory), bundles)
+
+
+def request(operators: Sequence[OperatorRequest], edges: Sequence[tuple[str, str, float]] = ()) -> Request:
+    position = {operator.name: index for index, operator in enumerate(operators)}
+    streams = tuple((position[sender], position[receiver]) for sender, receiver, _ in edges)
+    receivers = {receiver for _, receiver in streams}
+    sources = tuple(index for index in range(len(operators)) if index not in receivers)
+    return Request("case", tuple(operators), streams, sources)
+
+
+def numbered(placement: Placement) -> dict[str, list[str]]:
+    """{"v0s0": ["A#1", "B#1"]}: the threads of every slot, in the order they were placed."""
+    table: dict[str, list[str]] = {}
+    done: dict[str, int] = {}
+    for operator, threads, where, _ in placement.bundles:
+        row = table.setdefault(f"{where.node}s{where.index}", [])
+        for _ in range(threads):
+            done[operator] = done.get(operator, 0) + 1
+            row.append(f"{operator}#{done[operator]}")
+    return table

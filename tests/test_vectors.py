@@ -1,0 +1,173 @@
+"""The worked cases of every published algorithm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from adapters import (
+    SLOT_MEMORY_MB,
+    Given,
+    by_slot,
+    cases,
+    close,
+    cluster,
+    demands,
+    library,
+    model,
+    numbered,
+    operator_request,
+    pipeline,
+    request,
+    room,
+)
+from penstock.allocate.contract import Bundle
+from penstock.allocate.pipeline import allocate_pipeline
+from penstock.allocate.registry import ALLOCATORS
+from penstock.cluster.catalogue import Acquisition, acquire
+from penstock.dataflow.rates import gains
+from penstock.errors import BadInputError, Refusal
+from penstock.place.contract import Placement
+from penstock.place.registry import PLACERS
+from penstock.planning.capacity import capacity
+from penstock.planning.planner import Planner
+from penstock.predict.rate import Routing, supported_rate
+from penstock.predict.usage import slot_usage
+
+if TYPE_CHECKING:
+    from penstock.allocate.contract import Allocation
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("acquire"))
+def test_acquire(given: Given, expected: list[int]) -> None:
+    rule = Acquisition.EXACT if given.get("exact") else Acquisition.COVER
+    assert acquire(given["rho"], given["sizes"], rule) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("rates"))
+def test_rates(given: Given, expected: dict[str, float]) -> None:
+    rates = {name: gain.at(given["omega"]) for name, gain in gains(pipeline(given)).items()}
+    assert rates == close(expected)
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("model_query"))
+def test_model_query(given: Given, expected: list[Any]) -> None:
+    found = model("case", *given["points"], percent=True)
+    answers = {
+        "I": found.rate,
+        "C": lambda threads: 100 * found.cpu(threads),
+        "M": lambda threads: 100 * found.memory(threads),
+        "T": found.threads_for,
+        "peak": lambda _: [found.peak_rate, found.peak_threads],
+    }
+    for (query, argument), answer in zip(given["queries"], expected, strict=True):
+        if answer == "error":
+            with pytest.raises(BadInputError, match="at most 40 tuples/s, asked for 41"):
+                answers[query](argument)
+        else:
+            assert answers[query](argument) == close(answer), (query, argument)
+
+
+def allocate(given: Given, allocator: str) -> Allocation:
+    return allocate_pipeline(
+        pipeline(given), given["omega"], demands(given), ALLOCATORS.create(allocator), SLOT_MEMORY_MB
+    )
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("lsa"))
+def test_lsa(given: Given, expected: dict[str, Any]) -> None:
+    allocation = allocate(given, "lsa")
+    # The cases count sources and sinks in.
+    assert allocation.slots_with_ends == expected["slots"]
+    for name, task in expected["tasks"].items():
+        found = allocation.operator(name)
+        assert found.threads == task["threads"]
+        assert (100 * found.cpu, 100 * found.memory) == close((task["cpu"], task["mem"]))
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("mba"))
+def test_mba(given: Given, expected: dict[str, Any]) -> None:
+    allocation = allocate(given, "mba")
+    assert allocation.slots_with_ends == expected["slots"]
+    for name, task in expected["tasks"].items():
+        found = allocation.operator(name)
+        partial = next((bundle for _, bundle in found.bundles if not bundle.exclusive), Bundle(0, 0.0, 0.0))
+        assert found.threads == task["threads"]
+        assert (100 * found.cpu, 100 * found.memory) == close((task["cpu"], task["mem"]))
+        assert found.exclusive_bundles == task["full"]
+        assert partial.threads == task["partial_threads"]
+        assert (100 * partial.cpu, 100 * partial.memory) == close((task["partial_cpu"], task["partial_mem"]))
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("plan"))
+def test_plan(given: Given, expected: float) -> None:
+    offer = cluster([given["slots"]])
+    planner = Planner(pipeline(given), library(given), offer)
+    found = capacity(
+        planner, offer, ALLOCATORS.create(given["algorithm"]), PLACERS.create("round-robin"), step=10
+    )
+    assert found.allocated == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("predict_rate"))
+def test_predict_rate(given: Given, expected: dict[str, Any]) -> None:
+    routing = Routing(given.get("routing", "slot-aware"))
+    found = supported_rate(gains(pipeline(given)), demands(given), by_slot(given["mapping"]), routing)
+    assert found.rate == close(expected["rate"])
+    assert found.bottleneck == expected["bottleneck"]
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("predict_usage"))
+def test_predict_usage(given: Given, expected: dict[str, list[float]]) -> None:
+    routing = Routing(given.get("routing", "slot-aware"))
+    threads = by_slot(given["mapping"])
+    usage = slot_usage(gains(pipeline(given)), demands(given), {}, threads, given["omega"], routing)
+    found = {f"{slot.node}s{slot.index}": [100 * used.cpu, 100 * used.memory] for slot, used in usage.items()}
+    assert found == {name: close(amounts) for name, amounts in expected.items()}
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("dsm"))
+def test_dsm(given: Given, expected: dict[str, list[str]]) -> None:
+    wanted = request(
+        [operator_request(name, (count, Bundle(1, 0.0, 0.0))) for name, count in given["threads"]]
+    )
+    answer = PLACERS.create("round-robin").place(wanted, room(given["vms"]))
+    assert isinstance(answer, Placement)
+    assert numbered(answer) == expected
+
+
+def check(answer: Placement | Refusal, expected: dict[str, Any]) -> None:
+    """The placement expected, or a refusal of the operator expected."""
+    if "error" in expected:
+        assert isinstance(answer, Refusal)
+        assert [shortage.operator for shortage in answer.shortages] == [expected["error"]]
+    else:
+        assert isinstance(answer, Placement)
+        assert numbered(answer) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("rsm"))
+def test_rsm(given: Given, expected: dict[str, Any]) -> None:
+    operators = []
+    for name in given["tasks"]:
+        cpu, memory = given["demand"][name]
+        operators.append(operator_request(name, (given["counts"][name], Bundle(1, cpu / 100, memory / 100))))
+    answer = PLACERS.create("rsm").place(
+        request(operators, given["edges"]), room(given["vms"], given.get("racks"))
+    )
+    check(answer, expected)
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("sam"))
+def test_sam(given: Given, expected: dict[str, Any]) -> None:
+    operators = []
+    for name in given["tasks"]:
+        task, size = given["alloc"][name], given["bundle"][name]
+        bundles = []
+        if task["full"]:
+            bundles.append((task["full"], Bundle(size, 1.0, 1.0, exclusive=True)))
+        if rest := task["threads"] - task["full"] * size:
+            bundles.append((1, Bundle(rest, task["partial_cpu"] / 100, task["partial_mem"] / 100)))
+        operators.append(operator_request(name, *bundles))
+    check(PLACERS.create("sam").place(request(operators, given["edges"]), room(given["vms"])), expected)
