@@ -134,9 +134,7 @@ def plan(
 ) -> Plan:
     """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue."""
     policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
-    planner = _planner(
-        pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms, explain=explain
-    )
+    planner = _planner(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms, explain=explain)
     answer = planner.plan(rate, *policies)
     if isinstance(answer, Refusal):
         raise RefusedError(answer)

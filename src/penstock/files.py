@@ -86,8 +86,8 @@ def parse_json(text: str, where: str) -> Any:
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
         if len(table) < len(pairs):
-            seen: set[str] = set()
-            twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
             raise BadInputError(f"{where}: key '{twice}' appears twice in one mapping")
         return table
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from importlib import resources
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.errors import BadInputError
 from penstock.files import write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def write_starter(folder: Path) -> list[Path]:

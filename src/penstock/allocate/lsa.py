@@ -27,7 +27,9 @@ class LinearScaling:
         bundles = [(whole, Bundle(1, one_cpu, one_memory))] if whole else []
         if rest > 1e-9:
             bundles.append((1, Bundle(1, one_cpu * rest, one_memory * rest)))
-        reason = f"one thread of '{model.name}' supports {one_rate:g}/s: {rate:g} / {one_rate:g} = {whole} whole threads"
+        reason = (
+            f"one thread of '{model.name}' supports {one_rate:g}/s: {rate:g} / {one_rate:g} = {whole} whole threads"
+        )
         if rest > 1e-9:
             reason += f" and one for the remaining {rest * one_rate:g}/s"
         return OperatorAllocation(operator, rate, tuple(bundles), reason)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.allocate.contract import Allocator
+from typing import TYPE_CHECKING
+
 from penstock.registry import Registry
+
+if TYPE_CHECKING:
+    from penstock.allocate.contract import Allocator
 
 ALLOCATORS: Registry[Allocator] = Registry(
     kind="allocator",

@@ -15,6 +15,7 @@ PipelineArgument = Annotated[
     ),
 ]
 ModelsOption = Annotated[
-    Path | None, typer.Option("--models", help="Model file or folder; the reference models stay known beside it.")
+    Path | None,
+    typer.Option("--models", help="Model file or folder; the reference models stay known beside it."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

@@ -54,7 +54,12 @@ def capacity(
             f"{found.name} on {len(machines.slots)} slots of {len(machines.nodes)} nodes, tuples/s",
             ("policies", "slots suffice up to", "placed up to", "predicted there"),
             (
-                (pair, output.figure(result.allocated), output.figure(result.placed), output.figure(result.predicted))
+                (
+                    pair,
+                    output.figure(result.allocated),
+                    output.figure(result.placed),
+                    output.figure(result.predicted),
+                )
                 for pair, result in results.items()
             ),
         )

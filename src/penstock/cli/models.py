@@ -12,7 +12,9 @@ from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption
 
 models_app = typer.Typer(
-    help="List, show, plot and import models of operators.", rich_markup_mode=None, invoke_without_command=True
+    help="List, show, plot and import models of operators.",
+    rich_markup_mode=None,
+    invoke_without_command=True,
 )
 
 

@@ -37,13 +37,16 @@ def plan(
         typer.Option("--catalogue", help="Rent from azure-d (default), aws-m5, gcp-n2, or a catalogue file."),
     ] = None,
     acquisition: Annotated[
-        str, typer.Option("--acquisition", help="cover: one machine for the remainder; exact: ever smaller ones.")
+        str,
+        typer.Option("--acquisition", help="cover: one machine for the remainder; exact: ever smaller ones."),
     ] = "cover",
     routing: Annotated[
-        str, typer.Option("--routing", help="What usage and latency are predicted for: slot-aware or shuffle.")
+        str,
+        typer.Option("--routing", help="What usage and latency are predicted for: slot-aware or shuffle."),
     ] = "slot-aware",
     batch_interval_ms: Annotated[
-        float, typer.Option("--batch-interval-ms", help="The engine's batch interval, for the latency estimate.")
+        float,
+        typer.Option("--batch-interval-ms", help="The engine's batch interval, for the latency estimate."),
     ] = 100.0,
     compare: Annotated[bool, typer.Option("--compare", help="Every allocator with every placer in one table.")] = False,
     explain: Annotated[
@@ -58,7 +61,9 @@ def plan(
 
     if compare:
         if plot or to_file or explain:
-            raise BadInputError("--compare prints a table of all policies: give --plot, --output and --explain without it")
+            raise BadInputError(
+                "--compare prints a table of all policies: give --plot, --output and --explain without it"
+            )
         rows = api.compare(
             pipeline,
             rate,
@@ -158,7 +163,9 @@ def _print_plan(made: Plan, screen: Console) -> None:
         limit = f" (limited by {supported.bottleneck})" if supported.bottleneck else ""
         screen.print(f"predicted  {output.figure(supported.rate)} tuples/s with {name} routing{spread}{limit}")
     screen.print(f"latency    {latency} (estimate for {prediction.routing} routing)")
-    screen.print(f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)")
+    screen.print(
+        f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)"
+    )
     for warning in made.warnings:
         screen.print(f"[yellow]warning[/]    {warning}")
 
@@ -167,7 +174,13 @@ def _reasons(made: Plan) -> dict[str, object]:
     return {
         "operators": {operator.name: operator.reason for operator in made.allocation.operators},
         "bundles": [
-            {"operator": b.operator, "threads": b.threads, "node": b.slot.node, "slot": b.slot.index, "reason": b.reason}
+            {
+                "operator": b.operator,
+                "threads": b.threads,
+                "node": b.slot.node,
+                "slot": b.slot.index,
+                "reason": b.reason,
+            }
             for b in made.placement.bundles
         ],
     }
@@ -176,7 +189,9 @@ def _reasons(made: Plan) -> dict[str, object]:
 def _print_reasons(made: Plan, screen: Console) -> None:
     screen.print(
         output.table(
-            "\nWhy these threads", ("operator", "why "), ((o.name, o.reason) for o in made.allocation.operators)
+            "\nWhy these threads",
+            ("operator", "why "),
+            ((o.name, o.reason) for o in made.allocation.operators),
         )
     )
     screen.print(

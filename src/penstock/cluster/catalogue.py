@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.cluster.topology import Cluster, Node
 from penstock.errors import BadInputError, nearest
 from penstock.files import Amount, Count, Name, Positive, Spec, check, parse_yaml, read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEFAULT_CATALOGUE = "azure-d"
 
@@ -115,6 +117,4 @@ def parse_catalogue(data: Any, where: str) -> Catalogue:
     for position, name in enumerate(names):
         if name in names[:position]:
             raise BadInputError(f"{where}: sizes[{position}].name: size '{name}' is declared twice")
-    return Catalogue(
-        spec.name, tuple(sorted(spec.sizes, key=lambda size: (size.slots, size.price))), spec.currency
-    )
+    return Catalogue(spec.name, tuple(sorted(spec.sizes, key=lambda size: (size.slots, size.price))), spec.currency)

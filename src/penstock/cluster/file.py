@@ -97,7 +97,5 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
         for name in names:
             if name in taken:
                 raise BadInputError(f"{where}: nodes[{position}].name: node '{name}' is declared twice")
-            nodes.append(
-                Node(name, entry.rack, entry.slots, MappingProxyType(capacity), entry.size, entry.price)
-            )
+            nodes.append(Node(name, entry.rack, entry.slots, MappingProxyType(capacity), entry.size, entry.price))
     return Cluster(tuple(nodes), tuple(dimensions.values()))

@@ -1,21 +1,21 @@
 """Pipelines in Python: a chain of calls that reads like the pipeline, or decorators on the functions it runs.
 
-    words = (
-        pipeline("words")
-        .source("lines")
-        .then("split", model="split", selectivity=1)
-        .then("count", model="count", selectivity=8, grouping="fields", key="word")
-        .sink("out")
-        .build()
-    )
+words = (
+    pipeline("words")
+    .source("lines")
+    .then("split", model="split", selectivity=1)
+    .then("count", model="count", selectivity=8, grouping="fields", key="word")
+    .sink("out")
+    .build()
+)
 
-    clicks = pipeline("clicks")
-    clicks.source("events")
+clicks = pipeline("clicks")
+clicks.source("events")
 
-    @clicks.operator(reads="events", model="parse_xml")
-    def parse(row): ...
+@clicks.operator(reads="events", model="parse_xml")
+def parse(row): ...
 
-    clicks.sink("out", reads="parse")
+clicks.sink("out", reads="parse")
 """
 
 from __future__ import annotations
@@ -67,15 +67,11 @@ class PipelineBuilder:
         self._streams.append(self._checked(Stream, sender=sender, receiver=receiver, **fields))
         return self
 
-    def operator(
-        self, *, reads: str | list[str], name: str | None = None, **fields: Any
-    ) -> Callable[[F], F]:
+    def operator(self, *, reads: str | list[str], name: str | None = None, **fields: Any) -> Callable[[F], F]:
         """Decorator: the function is the operator's code, its name the operator's name unless said."""
 
         def add(function: F) -> F:
-            self._add_reader(
-                name or function.__name__, Kind.OPERATOR, reads, {**fields, "function": function}
-            )
+            self._add_reader(name or function.__name__, Kind.OPERATOR, reads, {**fields, "function": function})
             return function
 
         return add

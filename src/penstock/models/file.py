@@ -88,7 +88,11 @@ def read_csv_models(path: Path) -> list[Model]:
         raise BadInputError(f"{path}: expected at least one row under the header")
     try:
         return [
-            Model(name, tuple(sorted(found, key=lambda point: point.threads)), MeasuredOn(what=f"imported from {path.name}"))
+            Model(
+                name,
+                tuple(sorted(found, key=lambda point: point.threads)),
+                MeasuredOn(what=f"imported from {path.name}"),
+            )
             for name, found in points.items()
         ]
     except BadInputError as error:
@@ -106,8 +110,8 @@ def _point(row: dict[str, Any], where: str) -> Point:
     fields: dict[str, float | int] = {}
     if None in row or None in row.values():
         raise BadInputError(f"{where}: number of cells differs from the header")
-    for column in row:
-        if column == "model" or (column.removesuffix("_percent").endswith("_spread") and not row[column].strip()):
+    for column, cell in row.items():
+        if column == "model" or (column.removesuffix("_percent").endswith("_spread") and not cell.strip()):
             continue
         text = _cell(row, column, where)
         try:

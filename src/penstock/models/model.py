@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -29,7 +30,7 @@ class Point(Spec):
     rate_spread: Amount | None = None
     cpu_spread: Amount | None = None
     memory_spread: Amount | None = None
-    provenance: Annotated[dict[str, str], Field(default_factory=dict)]
+    provenance: dict[str, str] = Field(default_factory=dict)
     """How each figure is known, by the name of the figure."""
 
 
@@ -53,17 +54,15 @@ class Model:
 
     name: str
     points: tuple[Point, ...]
-    measured_on: MeasuredOn = MeasuredOn()
+    measured_on: MeasuredOn = field(default_factory=MeasuredOn)
 
     def __post_init__(self) -> None:
         if not self.points:
             raise BadInputError(f"model '{self.name}': expected at least one point")
         counts = [point.threads for point in self.points]
-        for before, after in zip(counts, counts[1:], strict=False):
+        for before, after in pairwise(counts):
             if after <= before:
-                raise BadInputError(
-                    f"model '{self.name}': thread counts must rise, found {after} after {before}"
-                )
+                raise BadInputError(f"model '{self.name}': thread counts must rise, found {after} after {before}")
 
     @cached_property
     def _threads(self) -> list[int]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.place.contract import Placer
+from typing import TYPE_CHECKING
+
 from penstock.registry import Registry
+
+if TYPE_CHECKING:
+    from penstock.place.contract import Placer
 
 PLACERS: Registry[Placer] = Registry(
     kind="placer",

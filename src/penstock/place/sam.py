@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from penstock.cluster.topology import Slot
 from penstock.errors import Refusal, Shortage
 from penstock.place.contract import PlacedBundle, Placement, Request, Room
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.allocate.contract import Bundle
+    from penstock.cluster.topology import Slot
+    from penstock.place.contract import OperatorRequest
 
 _SLACK = 1e-9
 
@@ -45,14 +47,20 @@ class Sam:
 
 
 def _sweeps(request: Request) -> Iterator[tuple[str, Bundle]]:
-    left = [[list(entry) for entry in operator.bundles] for operator in request.operators]
-    while any(left):
-        for operator, bundles in zip(request.operators, left, strict=True):
-            if bundles:
-                bundles[0][0] -= 1
-                yield operator.name, bundles[0][1]
-                if not bundles[0][0]:
-                    bundles.pop(0)
+    """One bundle of every operator in turn, until none is left."""
+    queues = [(operator.name, _one_by_one(operator)) for operator in request.operators]
+    while queues:
+        waiting = []
+        for name, bundles in queues:
+            if (bundle := next(bundles, None)) is not None:
+                yield name, bundle
+                waiting.append((name, bundles))
+        queues = waiting
+
+
+def _one_by_one(operator: OperatorRequest) -> Iterator[Bundle]:
+    for count, bundle in operator.bundles:
+        yield from repeat(bundle, count)
 
 
 class _Slots:

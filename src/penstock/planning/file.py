@@ -79,7 +79,9 @@ def read_plan(path: Path) -> SavedPlan:
         if row.node not in slots:
             raise BadInputError(f"{where}.node: unknown node '{row.node}'; {nearest(row.node, slots)}")
         if not 0 <= row.slot < slots[row.node]:
-            raise BadInputError(f"{where}.slot: node '{row.node}' has slots 0 to {slots[row.node] - 1}, found {row.slot}")
+            raise BadInputError(
+                f"{where}.slot: node '{row.node}' has slots 0 to {slots[row.node] - 1}, found {row.slot}"
+            )
         for name, count in row.threads.items():
             if name not in placed:
                 raise BadInputError(f"{where}.threads: unknown operator '{name}'; {nearest(name, placed)}")

@@ -95,7 +95,13 @@ class Plan:
                 "used": self.slots_used,
             },
             "nodes": [
-                {"name": node.name, "rack": node.rack, "size": node.size, "slots": node.slots, "price": node.price}
+                {
+                    "name": node.name,
+                    "rack": node.rack,
+                    "size": node.size,
+                    "slots": node.slots,
+                    "price": node.price,
+                }
                 for node in self.cluster.nodes
             ],
             "placement": [

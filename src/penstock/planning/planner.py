@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from penstock.allocate.contract import Allocation, Allocator
 from penstock.allocate.pipeline import allocate_pipeline, demands_of
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
@@ -25,6 +24,7 @@ from penstock.predict.usage import Usage, slot_usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from penstock.allocate.contract import Allocation, Allocator
     from penstock.cluster.topology import Cluster
     from penstock.dataflow.pipeline import Pipeline
     from penstock.dataflow.rates import Gain
@@ -135,14 +135,10 @@ class Planner:
 
     def _cluster_too_small(self, allocation: Allocation) -> Refusal:
         offered = len(self.offer.slots) if not isinstance(self.offer, Catalogue) else 0
-        shortage = Shortage(
-            self.pipeline.name, "slots", allocation.slots, offered, "the whole cluster", "pipeline"
-        )
+        shortage = Shortage(self.pipeline.name, "slots", allocation.slots, offered, "the whole cluster", "pipeline")
         return Refusal(allocation.allocator, (shortage,))
 
-    def _finish(
-        self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, placement: Placement
-    ) -> Plan:
+    def _finish(self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, placement: Placement) -> Plan:
         pipeline_gains = gains(self.pipeline)
         prediction = self.predict(rate, allocation, cluster, placement)
         plain = [operator for operator in allocation.operators if not isinstance(self._demands[operator.name], Model)]

@@ -85,9 +85,7 @@ def usage(cluster: Cluster, requests: Sequence[Request], placements: Mapping[str
         room.take(placement, {operator.name: operator.demand for operator in request.operators})
         memory: dict[Slot, float] = {}
         axis = room.memory_axis
-        demand = {
-            operator.name: 0.0 if axis is None else operator.demand[axis] for operator in request.operators
-        }
+        demand = {operator.name: 0.0 if axis is None else operator.demand[axis] for operator in request.operators}
         for operator, threads, slot, _ in placement.bundles:
             memory[slot] = memory.get(slot, 0.0) + threads * demand[operator]
         for slot, amount in memory.items():

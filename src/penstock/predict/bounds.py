@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ def _fewest(hulls: list[tuple[Hull, float]], fixed: float, at_least: int) -> int
 def _hull(model: Model, mixture: float) -> Hull:
     """The lower convex hull of (0, 0) and (I(t), h C(t) + (1 - h) M(t)), up to the peak rate."""
     points = sorted(
-        [(0.0, 0.0), *((point.rate, mixture * point.cpu + (1 - mixture) * point.memory) for point in model.points)]
+        [
+            (0.0, 0.0),
+            *((point.rate, mixture * point.cpu + (1 - mixture) * point.memory) for point in model.points),
+        ]
     )
     hull: Hull = []
     for rate, cost in points:
@@ -78,7 +82,7 @@ def _turns_down(a: tuple[float, float], b: tuple[float, float], c: tuple[float, 
 def _at(hull: Hull, rate: float) -> float:
     if rate > hull[-1][0] * (1 + 1e-12):
         return math.inf
-    for (left, low), (right, high) in zip(hull, hull[1:], strict=False):
+    for (left, low), (right, high) in pairwise(hull):
         if rate <= right:
             return low + (high - low) * (rate - left) / (right - left)
     return hull[-1][1]

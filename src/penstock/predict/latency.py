@@ -13,14 +13,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.cluster.topology import Cluster, Distance
 from penstock.models.model import Model
 from penstock.predict.rate import Routing, received, spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.cluster.topology import Slot
+    from penstock.cluster.topology import Cluster, Distance, Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.dataflow.rates import Gain
     from penstock.predict.rate import Demands, ThreadsBySlot
@@ -107,7 +106,8 @@ def _slowest_path(
     until: dict[str, float] = {}
     for operator, gain in gains.items():
         arrival = max(
-            (until[stream.sender] + hops[stream.sender, operator] for stream in pipeline.inputs(operator)), default=0.0
+            (until[stream.sender] + hops[stream.sender, operator] for stream in pipeline.inputs(operator)),
+            default=0.0,
         )
         demand = demands[operator]
         worst = 0.0
@@ -123,7 +123,10 @@ def _slowest_path(
 
 
 def _hop_ms(
-    senders: Mapping[Slot, int], receivers: Mapping[Slot, int], cluster: Cluster, assumptions: LatencyAssumptions
+    senders: Mapping[Slot, int],
+    receivers: Mapping[Slot, int],
+    cluster: Cluster,
+    assumptions: LatencyAssumptions,
 ) -> float:
     """The mean over pairs of threads, from the shares of both on every slot, node and rack.
 

@@ -10,10 +10,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from penstock.cluster.topology import Slot
-from penstock.dataflow.rates import Gain
 from penstock.models.model import FixedDemand, Model
+
+if TYPE_CHECKING:
+    from penstock.dataflow.rates import Gain
 
 ThreadsBySlot = Mapping[Slot, Mapping[str, int]]
 Demands = Mapping[str, Model | FixedDemand | None]
