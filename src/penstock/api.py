@@ -192,7 +192,7 @@ def place(cluster: WholeCluster | str | Path, *, placer: str = DEFAULT_WHOLE_CLU
     if not policy.whole_cluster:
         fitting = [name for name in PLACERS.names() if PLACERS.create(name).whole_cluster]
         raise BadInputError(
-            f"placer '{policy.name}' places bundles of a model-based plan, not a whole cluster; use {', '.join(fitting)}"
+            f"placer '{policy.name}' places bundles of a plan, not a whole cluster; use {', '.join(fitting)}"
         )
     whole = find_whole_cluster(cluster)
     return place_all(whole.cluster, whole.requests, policy)

@@ -11,7 +11,7 @@ PipelineArgument = Annotated[
     str,
     typer.Argument(
         metavar="PIPELINE",
-        help="A built-in pipeline (linear, diamond, star, ...), a file (.yaml, .json), or module:attribute of Python code.",
+        help="A built-in pipeline (linear, diamond, star, ...), a file (.yaml, .json), or module:attribute.",
     ),
 ]
 ModelsOption = Annotated[

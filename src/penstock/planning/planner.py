@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ class Planner:
     offer: Cluster | Catalogue
     acquisition: Acquisition = Acquisition.COVER
     routing: Routing = Routing.SLOT_AWARE
-    assumptions: LatencyAssumptions = LatencyAssumptions()
+    assumptions: LatencyAssumptions = field(default_factory=LatencyAssumptions)
     explain: bool = False
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
