@@ -6,13 +6,13 @@ The cases count in percent of a slot; the code counts in slots, so cpu and memor
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.allocate.contract import Bundle
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from _pytest.mark import ParameterSet
+
+    from penstock.allocate.contract import Bundle
 
 SLOT_MEMORY_MB = 3584.0
 VECTORS = Path(__file__).parent / "vectors"
@@ -90,10 +92,7 @@ def pipeline(given: Given) -> Pipeline:
 def chain(*operators: Operator, **stream: Any) -> Pipeline:
     """Operators one after the other, every stream with the same fields."""
     names = [operator.name for operator in operators]
-    streams = [
-        Stream(sender=sender, receiver=receiver, **stream)
-        for sender, receiver in zip(names, names[1:], strict=False)
-    ]
+    streams = [Stream(sender=sender, receiver=receiver, **stream) for sender, receiver in pairwise(names)]
     return Pipeline.of("chain", operators, streams)
 
 

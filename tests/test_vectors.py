@@ -36,6 +36,8 @@ from penstock.predict.rate import Routing, supported_rate
 from penstock.predict.usage import slot_usage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.allocate.contract import Allocation
 
 
@@ -54,7 +56,7 @@ def test_rates(given: Given, expected: dict[str, float]) -> None:
 @pytest.mark.parametrize(("given", "expected"), cases("model_query"))
 def test_model_query(given: Given, expected: list[Any]) -> None:
     found = model("case", *given["points"], percent=True)
-    answers = {
+    answers: dict[str, Callable[[float], Any]] = {
         "I": found.rate,
         "C": lambda threads: 100 * found.cpu(threads),
         "M": lambda threads: 100 * found.memory(threads),
