@@ -1,4 +1,4 @@
-"""LSA, linear scaling (document 000, Algorithm 2): every thread does what one thread alone did."""
+"""LSA, linear scaling (Shukla and Simmhan, Algorithm 2): every thread does what one thread alone did."""
 
 from __future__ import annotations
 

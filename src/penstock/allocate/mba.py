@@ -1,4 +1,4 @@
-"""MBA, model-based allocation (document 000, Algorithm 3): as many whole slots at their peak as fit, then the rest."""
+"""MBA, model-based allocation (Shukla and Simmhan, Algorithm 3): as many whole slots at their peak as fit, then the rest."""
 
 from __future__ import annotations
 

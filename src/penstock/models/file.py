@@ -70,9 +70,13 @@ def read_csv_models(path: Path) -> list[Model]:
     reader = csv.DictReader(io.StringIO(read_text(path)), strict=True)
     known = {*_COLUMNS, *(f"{name}_percent" for name in _PERCENT)}
     header = [name.strip() for name in reader.fieldnames or []]
+    given: set[str] = set()
     for name in header:
         if name not in known:
             raise BadInputError(f"{path}: header: unknown column '{name}'; expected {', '.join(_COLUMNS)}")
+        if name.removesuffix("_percent") in given:
+            raise BadInputError(f"{path}: header: column '{name.removesuffix('_percent')}' is given twice")
+        given.add(name.removesuffix("_percent"))
     for name in _COLUMNS[:5]:
         if name not in header and f"{name}_percent" not in header:
             raise BadInputError(f"{path}: header: column '{name}' is missing")
@@ -120,7 +124,7 @@ def _point(row: dict[str, Any], where: str) -> Point:
             raise BadInputError(f"{where}: column '{column}': expected a number, found '{text}'") from error
         name = column.removesuffix("_percent")
         fields[name] = number / 100 if name != column else number
-    if fields["threads"] != int(fields["threads"]):
+    if not float(fields["threads"]).is_integer():
         raise BadInputError(f"{where}: column 'threads': expected a whole number, found {fields['threads']:g}")
     try:
         return Point.model_validate({**fields, "threads": int(fields["threads"])})

@@ -48,6 +48,6 @@ class ModelLibrary:
 
 @cache
 def reference_library() -> ModelLibrary:
-    """The five reference tasks of document 000, every figure with how it is known."""
+    """The five reference tasks of Shukla and Simmhan, every figure with how it is known."""
     text = (resources.files("penstock.models") / "data" / "reference-tasks.json").read_text("utf-8")
     return ModelLibrary.of(parse_models(parse_json(text, "reference tasks"), "reference tasks"))

@@ -1,4 +1,4 @@
-"""RSM, resource-aware mapping (document 000, Algorithm 5): R-Storm's rule in units of slots."""
+"""RSM, resource-aware mapping (Shukla and Simmhan, Algorithm 5): R-Storm's rule in units of slots."""
 
 from __future__ import annotations
 
