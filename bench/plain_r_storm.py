@@ -6,17 +6,20 @@ The baseline for speed, and the reference that `penstock.place.r_storm` must equ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from penstock.errors import Refusal
 from penstock.place.board import Board, Fits
-from penstock.place.contract import Placement, Request, Room
+from penstock.place.contract import Placement
 from penstock.place.order import breadth_first, thread_order
 from penstock.place.r_storm import network_distance, reference_node
 from penstock.place.refusals import no_node
 from penstock.place.slots import bundled
+
+if TYPE_CHECKING:
+    from penstock.errors import Refusal
+    from penstock.place.contract import Request, Room
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,16 @@ LOOK_BACK = 6
 
 
 def fill(
-    talk: Talk, counts: Sequence[int], demand: NDArray[np.float64], room: NDArray[np.float64]
+    talk: Talk,
+    counts: Sequence[int],
+    demand: NDArray[np.float64],
+    room: NDArray[np.float64],
+    scale: float = 1.0,
 ) -> tuple[NDArray[np.float64], list[int]]:
     """Threads of each operator in each bin (bins x operators), and how many found no bin.
 
-    `room` is what each bin offers, bins in the order in which they are to be opened; `demand` is what one thread of
-    each operator takes.
+    `room` is what each bin offers, bins in the order in which they are to be opened; `demand` is what one
+    thread of each operator takes. Blocks are formed for bins of `scale` times the first one.
     """
     held = np.zeros((len(room), talk.size))
     left = room.copy()
@@ -33,7 +37,7 @@ def fill(
         return held, list(counts)
     opened = 0
     slack = 1e-9 * room.max(axis=0)
-    for block in blocks(talk, counts, room[0], demand):
+    for block in blocks(talk, counts, scale * room[0], demand):
         whole = np.zeros(talk.size)
         whole[block] = [counts[operator] for operator in block]
         need = whole @ demand - slack
@@ -62,7 +66,8 @@ def _spread(
     slack: NDArray[np.float64],
     missing: list[int],
 ) -> int:
-    """Thread by thread, the operators of the block evenly mixed; returns how many bins are open afterwards."""
+    """Thread by thread, the operators of the block evenly mixed; returns how many bins are open
+    afterwards."""
     needs = [tuple((row - slack).tolist()) for row in demand]
     takes = [tuple(row.tolist()) for row in demand]
     recent: deque[tuple[int, list[float], list[int]]] = deque(maxlen=LOOK_BACK)

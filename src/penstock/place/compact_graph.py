@@ -1,7 +1,7 @@
 """Who talks to whom in a pipeline, and which operators to keep together.
 
-With c_a threads of each operator in a group (a slot, a node, a rack), the part of all thread pairs of all streams
-that meet in the group is
+With c_a threads of each operator in a group (a slot, a node, a rack), the part of all thread pairs of all
+streams that meet in the group is
 
     1/2 c' Q c,    Q_ab = streams between a and b / (threads of a x threads of b),    Q_aa = 2 x self-loops / threads^2
 
@@ -10,7 +10,7 @@ and the network cost of a pipeline is 3 per stream minus that sum over all its s
 
 from __future__ import annotations
 
-from itertools import combinations
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,48 +44,68 @@ class Talk:
         return float(0.5 * np.einsum("ga,ab,gb->", counts, self.pull, counts, optimize=True))
 
 
-def blocks(talk: Talk, counts: Sequence[int], bin_size: NDArray[np.float64], demand: NDArray[np.float64]) -> list[list[int]]:
-    """Operators grouped into blocks that share bins of `bin_size`, in an order that keeps related blocks adjacent.
+def blocks(
+    talk: Talk, counts: Sequence[int], bin_size: NDArray[np.float64], demand: NDArray[np.float64]
+) -> list[list[int]]:
+    """Operators grouped into blocks that share bins of `bin_size`, in an order that keeps related blocks
+    adjacent.
 
-    A block that fills N > 1 bins is spread over them evenly, so that each of its inner streams meets in 1/N of its
-    pairs; a block within one bin meets in all. Blocks merge, best first, while the sum over blocks of
+    A block that fills N > 1 bins is spread over them evenly, so that each of its inner streams meets in 1/N
+    of its pairs; a block within one bin meets in all. Blocks merge, best first, while the sum over blocks of
     inner streams / max(1, N) grows. What is left is chained by the streams between blocks.
     """
-    members = [[operator] for operator in range(talk.size) if counts[operator]]
-    size = np.where(bin_size > 0, bin_size, np.inf)
-    load = [demand[block[0]] * counts[block[0]] / size for block in members]
-    present = [block[0] for block in members]
-    streams = talk.streams[np.ix_(present, present)].copy()
-    inner = [streams[i, i] / 2 for i in range(len(members))]
-    np.fill_diagonal(streams, 0.0)
-    between = {(i, j): float(streams[i, j]) for i, j in combinations(range(len(members)), 2) if streams[i, j]}
-    alive = set(range(len(members)))
-    worth = [inner[i] / max(1.0, float(load[i].max(initial=0.0))) for i in range(len(members))]
-    joined: list[list[list[int]]] = [[block] for block in members]
+    load = demand * np.array(counts, dtype=float)[:, None] / np.where(bin_size > 0, bin_size, np.inf)
+    clusters = {
+        operator: _Cluster([[operator]], load[operator].tolist(), float(talk.streams[operator, operator]) / 2)
+        for operator in range(talk.size)
+        if counts[operator]
+    }
+    between: dict[tuple[int, int], float] = {}
+    for i, j in zip(*(axis.tolist() for axis in np.nonzero(np.triu(talk.streams, 1))), strict=True):
+        if i in clusters and j in clusters:
+            between[i, j] = float(talk.streams[i, j])
+    gains = {(i, j): clusters[i].gain(clusters[j], streams) for (i, j), streams in between.items()}
     mixing = True
-    while between:
-        best, pair = -np.inf, (-1, -1)
-        for (i, j), streams_between in between.items():
-            bins = max(1.0, float((load[i] + load[j]).max()))
-            gain = (inner[i] + inner[j] + streams_between) / bins - worth[i] - worth[j]
-            if gain > best + 1e-12:
-                best, pair = gain, (i, j)
-        mixing = mixing and best > 1e-12
-        i, j = pair
-        if mixing:
-            joined[i] = [joined[i][0] + joined[j][0]]
-        else:
-            joined[i] += joined[j]
-        inner[i] += inner[j] + between.pop((i, j))
-        load[i] = load[i] + load[j]
-        worth[i] = inner[i] / max(1.0, float(load[i].max()))
-        alive.remove(j)
-        for other in alive - {i}:
+    while gains:
+        i, j = max(gains, key=gains.__getitem__)
+        mixing = mixing and gains[i, j] > 1e-9
+        clusters[i].absorb(clusters.pop(j), between.pop((i, j)), mix=mixing)
+        del gains[i, j]
+        for other in clusters:
+            key = (min(i, other), max(i, other))
             moved = between.pop((min(j, other), max(j, other)), 0.0)
             if moved:
-                key = (min(i, other), max(i, other))
+                del gains[min(j, other), max(j, other)]
                 between[key] = between.get(key, 0.0) + moved
-    return [block for i in sorted(alive) for block in joined[i]]
+            if key in between:
+                gains[key] = clusters[i].gain(clusters[other], between[key])
+    return [block for cluster in clusters.values() for block in cluster.blocks]
+
+
+class _Cluster:
+    """Blocks that have been joined: their size in bins along every axis, and the streams inside."""
+
+    __slots__ = ("blocks", "inner", "load")
+
+    def __init__(self, blocks: list[list[int]], load: list[float], inner: float) -> None:
+        self.blocks = blocks
+        self.load = load
+        self.inner = inner
+
+    def gain(self, other: _Cluster, between: float) -> float:
+        """What joining brings: inner streams / max(1, N) of the union, less those of the two."""
+        joint: float = max(1.0, *map(add, self.load, other.load))
+        return (
+            (self.inner + other.inner + between) / joint
+            - self.inner / max(1.0, *self.load)
+            - other.inner / max(1.0, *other.load)
+        )
+
+    def absorb(self, other: _Cluster, between: float, *, mix: bool) -> None:
+        """Join another: as one block (`mix`), or as neighbours only."""
+        self.blocks = [self.blocks[0] + other.blocks[0]] if mix else self.blocks + other.blocks
+        self.inner += other.inner + between
+        self.load = list(map(add, self.load, other.load))
 
 
 def interleaved(block: Sequence[int], counts: Sequence[int]) -> list[int]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.place.slots import TOLERANCE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
     from penstock.place.compact_graph import Talk
 
-EPSILON = 1e-9
+WORTHWHILE = 1e-3
+"""The least gain, in streams, that is worth a move."""
+TARGETS = 4
+"""Bins in which a bundle looks for room: those it talks to most."""
 
 
 class Search:
@@ -38,8 +43,10 @@ class Search:
         self.demand = demand
         self.held = held
         self.free = room - held @ demand
-        self.slack = EPSILON * room.max(axis=0, initial=0.0)
+        self.slack = TOLERANCE * room.max(axis=0, initial=0.0)
         self.levels = levels
+        self._loops = np.diag(talk.pull).copy()
+        self._looped = bool(self._loops.any())
         self.apart = np.zeros((len(held), len(held)))
         self.pull = np.zeros_like(held)
         for level in levels:
@@ -48,9 +55,13 @@ class Search:
             np.add.at(group, level, held)
             self.pull += (group @ talk.pull)[level]
 
+    def overlap(self) -> float:
+        """What the contents save, over all levels: each bin's pull already sums them up."""
+        return 0.5 * float((self.held * self.pull).sum())
+
     def run(self, tries: int) -> int:
-        """Try every bundle in turn, round after round, until nothing helps or `tries` are spent; returns what is
-        left of them."""
+        """Try every bundle in turn, round after round, until nothing helps or `tries` are spent; returns what
+        is left of them."""
         better = True
         while better and tries > 0:
             better = False
@@ -62,48 +73,57 @@ class Search:
         return tries
 
     def _improve(self, s: int, a: int) -> bool:
-        count = self.held[s, a]
+        """Move the threads of a on s, all or one, to where they talk more, alone or against others there."""
+        count = float(self.held[s, a])
         if not count:
             return False
-        done = self._best(s, a, count, self.held)
-        if not done and count > 1:
-            done = self._best(s, a, 1.0, np.minimum(self.held, 1.0))
-        return done
+        pull = self.pull[:, a]
+        wish = pull - pull[s]
+        best = float(wish.max())
+        loop = self._loops[a]
+        if count * (best + len(self.levels) * count * loop) <= WORTHWHILE:
+            return False
+        wish[s] = -np.inf
+        targets = np.flatnonzero(wish + count * loop > 0)
+        if len(targets) > TARGETS:
+            targets = targets[np.argsort(-wish[targets], kind="stable")[:TARGETS]]
+        if not len(targets):
+            return False
+        held = self.held[targets]
+        if self._best(s, a, count, targets, held):
+            return True
+        return count > 1 and self._best(s, a, 1.0, targets, np.minimum(held, 1.0))
 
-    def _best(self, s: int, a: int, x: float, y: NDArray[np.float64]) -> bool:
-        """Move x threads of a from s to the best bin, alone or against the y[t, b] threads of some b there."""
-        q, demand = self.talk.pull, self.demand
-        apart = self.apart[s]
-        alone = x * (self.pull[:, a] - self.pull[s, a]) + apart * (x * x * q[a, a])
+    def _best(self, s: int, a: int, x: float, targets: NDArray[np.int64], y: NDArray[np.float64]) -> bool:
+        """Move x threads of a from s to one of `targets`, alone or against the y[t, b] threads of some b
+        there."""
+        loops, demand = self._loops, self.demand
+        pull, free = self.pull[targets], self.free[targets]
+        apart = self.apart[s, targets]
+        alone = x * (pull[:, a] - self.pull[s, a]) + apart * (x * x * loops[a])
         take = x * demand[a]
-        fits = (self.free >= take - self.slack).all(axis=1)
-        alone[~fits] = -np.inf
-        alone[s] = -np.inf
-        t = int(np.argmax(alone))
-        gain, b = float(alone[t]), -1
-        # Upper limit of what a swap can bring, before the dear part.
-        swap = y * (self.pull[s] - self.pull)
-        swap += (x * (self.pull[:, a] - self.pull[s, a]))[:, None]
-        swap += apart[:, None] * (x * x * q[a, a] + y * y * np.diag(q) - 2 * x * y * q[a])
-        swap[s] = -np.inf
+        swap = y * (self.pull[s] - pull - (2.0 * x * apart)[:, None] * self.talk.pull[a])
+        if self._looped:
+            swap += apart[:, None] * y * y * loops
+        swap += alone[:, None]
         swap[:, a] = -np.inf
-        floor = max(gain, EPSILON)
-        ts, bs = np.nonzero((swap > floor) & (y > 0))
+        alone[(free < take - self.slack).any(axis=1)] = -np.inf
+        t = int(alone.argmax())
+        gain, b = float(alone[t]), -1
+        ts, bs = np.nonzero((swap > max(gain, WORTHWHILE)) & (y > 0))
         if len(ts):
-            back = y[ts, bs][:, None] * demand[bs]
-            fits = (self.free[ts] + back - take >= -self.slack).all(axis=1)
-            fits &= (self.free[s] + take - back >= -self.slack).all(axis=1)
-            ts, bs = ts[fits], bs[fits]
-            if len(ts):
-                best = int(np.argmax(swap[ts, bs]))
+            more = take - y[ts, bs][:, None] * demand[bs]
+            fits = ((free[ts] - more >= -self.slack) & (self.free[s] + more >= -self.slack)).all(axis=1)
+            if fits.any():
+                ts, bs = ts[fits], bs[fits]
+                best = int(swap[ts, bs].argmax())
                 t, b = int(ts[best]), int(bs[best])
                 gain = float(swap[t, b])
-        if gain <= EPSILON:
+        if gain <= WORTHWHILE:
             return False
-        amount = y[t, b] if b >= 0 else 0.0
-        self._shift(s, t, a, x)
+        self._shift(s, int(targets[t]), a, x)
         if b >= 0:
-            self._shift(t, s, b, amount)
+            self._shift(int(targets[t]), s, b, float(y[t, b]))
         return True
 
     def _shift(self, s: int, t: int, a: int, x: float) -> None:

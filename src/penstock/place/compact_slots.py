@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.place.compact_fill import fill
-from penstock.place.compact_search import Search
+from penstock.place.compact_arrange import arrange
 from penstock.place.slots import TOLERANCE, bundled, slot_limit
 
 if TYPE_CHECKING:
@@ -62,32 +61,22 @@ class Layout:
         demand = self.memory[:, None]
         whole = counts.astype(int).tolist()
         offer = np.full((slots, 1), limit)
-        held, missing = fill(self.talk, whole, demand, offer)
-        used = np.flatnonzero(held.any(axis=1))
-        if len(used) > 1 and len(used) * self.talk.size <= 3000:
-            search = Search(self.talk, demand, offer[used], held[used], [np.arange(len(used))])
-            search.run(SLOT_TRIES)
-            held[used] = search.held
+        held, missing = arrange(self.talk, whole, demand, offer, (), spare=1, tries=SLOT_TRIES)
         return held[held.any(axis=1)], missing
 
-    def first_fit(self, missing: Sequence[int], nodes: NDArray[np.int64]) -> bool:
-        """Place threads that found no room yet on the first of `nodes` that has some; the largest first."""
-        if not any(missing):
-            return True
-        scale = np.maximum(self.talk.total, 1e-300)
-        size = (self.talk.demand / scale).max(axis=1)
-        for operator in sorted(range(self.talk.size), key=lambda o: (-size[o], o)):
+    def first_fit(self, missing: Sequence[int], nodes: NDArray[np.int64]) -> int | None:
+        """Place threads that found no room yet on the first of `nodes` that has some; the largest first.
+        Returns the operator that finds no room, if one does not."""
+        for operator in largest_first(self.talk, self.free[nodes], missing):
             count = missing[operator]
-            if not count:
-                continue
             need = self.talk.demand[operator] - self.slack
             for node in nodes[(self.free[nodes] >= need).all(axis=1)].tolist():
                 count -= self._put(node, operator, count)
                 if not count:
                     break
             if count:
-                return False
-        return True
+                return operator
+        return None
 
     def _put(self, node: int, operator: int, count: int) -> int:
         """Put up to `count` threads on a node, into open slots first; returns how many it took."""
@@ -112,6 +101,14 @@ class Layout:
         self.free[node] -= (wanted - count) * demand
         return wanted - count
 
+    def largest(self) -> NDArray[np.float64]:
+        """The most memory a slot of each node can still take (-inf: no slot left)."""
+        largest = np.where(self.room.slots > self.room.slots_taken, self.limit, -np.inf)
+        for node, rows in self.slots.items():
+            if len(rows) == self.room.slots[node] - self.room.slots_taken[node]:
+                largest[node] = self.limit[node] - (np.array(rows) @ self.memory).min()
+        return largest
+
     def bundles(self, request: Request) -> tuple[PlacedBundle, ...]:
         operators: list[int] = []
         nodes: list[int] = []
@@ -125,3 +122,10 @@ class Layout:
                     nodes += [node] * count
                     slots += [first + index] * count
         return bundled(request, self.room, operators, nodes, slots)
+
+
+def largest_first(talk: Talk, free: NDArray[np.float64], counts: Sequence[int]) -> list[int]:
+    """Operators with threads to place, by falling demand of one thread for what is scarcest."""
+    scarcity = talk.total / np.maximum(free.clip(min=0.0).sum(axis=0), 1e-300)
+    size = talk.demand[:, int(np.argmax(scarcity))] if len(scarcity) else np.zeros(talk.size)
+    return sorted((o for o in range(talk.size) if counts[o]), key=lambda o: (-size[o], o))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.place.board import Board
-    from penstock.place.contract import Request
+    from penstock.place.contract import Request, Room
 
 SLOTS = "slots"
 
@@ -43,9 +43,7 @@ def no_node(by: str, request: Request, board: Board, operator: int, axes: Sequen
     closest = room.cluster.nodes[node].name
     if worst < len(axes):
         axis = axes[worst]
-        found = Shortage(
-            wanted.name, room.dimensions[axis].name, float(demand[axis]), float(free[node, axis]), closest
-        )
+        found = Shortage(wanted.name, room.dimensions[axis].name, float(demand[axis]), float(free[node, axis]), closest)
     elif largest[node] == -np.inf:
         found = Shortage(wanted.name, SLOTS, 1, 0, closest)
     else:
@@ -54,6 +52,36 @@ def no_node(by: str, request: Request, board: Board, operator: int, axes: Sequen
     empty = np.where(room.slots > 0, slot_limit(request, room), -np.inf)
     hopeless = _missing(demand, memory, room.capacity, empty, axes).sum(axis=1).min() > 0
     return Refusal(by, (found,), more_slots_may_help=not hopeless)
+
+
+def no_slot(
+    by: str,
+    request: Request,
+    room: Room,
+    operator: int,
+    left: NDArray[np.float64],
+    node: NDArray[np.int64],
+) -> Refusal:
+    """The refusal of a thread of `operator` when no slot has room in every dimension; `left` is what each
+    slot can still take, `node` the node each belongs to."""
+    wanted = request.operators[operator]
+    if not len(left):
+        return Refusal(by, (Shortage(wanted.name, SLOTS, 1, 0, "the cluster"),))
+    short = np.column_stack([_short(amount, left[:, axis]) for axis, amount in enumerate(wanted.demand)])
+    slot = int(np.argmin(short.sum(axis=1)))
+    axis = int(np.argmax(short[slot]))
+    found = Shortage(
+        wanted.name,
+        one_slot(room.dimensions[axis].name),
+        float(wanted.demand[axis]),
+        float(left[slot, axis]),
+        room.cluster.nodes[int(node[slot])].name,
+    )
+    whole = room.capacity / np.maximum(room.slots, 1)[:, None]
+    if room.memory_axis is not None:
+        whole[:, room.memory_axis] = np.minimum(whole[:, room.memory_axis], slot_limit(request, room))
+    empty = np.column_stack([_short(amount, whole[:, axis]) for axis, amount in enumerate(wanted.demand)])
+    return Refusal(by, (found,), more_slots_may_help=not empty.sum(axis=1).min() > 0)
 
 
 def _missing(

@@ -1,0 +1,79 @@
+"""The best of several fills, each improved by local search: used for nodes, and for the slots of each
+node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.place.compact_fill import fill
+from penstock.place.compact_search import Search
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.place.compact_graph import Talk
+
+SCALES = (1.0, 0.8, 0.5)
+"""Bin sizes, as parts of the real one, for which blocks are formed: smaller blocks leave fewer gaps, larger
+ones keep more streams inside. None is best everywhere."""
+SEARCHED = 0.3
+"""Streams per bin from which local search runs: below, the share of an operator in one bin is small, and so
+is what could be gained."""
+THOROUGH = 1.5
+"""Streams per bin from which every scale is tried."""
+
+
+def arrange(
+    talk: Talk,
+    counts: Sequence[int],
+    demand: NDArray[np.float64],
+    room: NDArray[np.float64],
+    groups: Sequence[NDArray[np.int64]],
+    *,
+    spare: int,
+    tries: int,
+) -> tuple[NDArray[np.float64], list[int]]:
+    """Threads of each operator in each bin (bins x operators), and how many found no bin.
+
+    `groups` says, per level above the bin, which group each bin belongs to; `spare` is how many unused bins
+    the search may open; `tries` bounds the search.
+    """
+    whole = np.array(counts, dtype=float)
+    streams = talk.overlap(whole[None, :])
+    best: tuple[tuple[float, float], NDArray[np.float64], list[int]] | None = None
+    for scale in SCALES:
+        held, missing = fill(talk, counts, demand, room, scale)
+        full = held.any(axis=1)
+        bins = int(full.sum())
+        if (bins <= 1 and not any(missing)) or streams < SEARCHED * bins:
+            return held, missing
+        saved = improve(talk, demand, room, held, groups, tries, spare)
+        rank = (-float(sum(missing)), saved)
+        if best is None or rank > best[0]:
+            best = (rank, held, missing)
+        if streams < THOROUGH * bins:
+            break
+    return best[1:] if best else (np.zeros((len(room), talk.size)), list(counts))
+
+
+def improve(
+    talk: Talk,
+    demand: NDArray[np.float64],
+    room: NDArray[np.float64],
+    held: NDArray[np.float64],
+    groups: Sequence[NDArray[np.int64]],
+    tries: int,
+    spare: int = 0,
+) -> float:
+    """Local search over the used bins and `spare` unused ones, in place; returns what their contents save."""
+    full = held.any(axis=1)
+    used = np.concatenate([np.flatnonzero(full), np.flatnonzero(~full)[:spare]])
+    levels = [np.arange(len(used)), *(np.unique(group[used], return_inverse=True)[1] for group in groups)]
+    search = Search(talk, demand, room[used], held[used], levels)
+    search.run(tries)
+    held[used] = search.held
+    return search.overlap()
