@@ -28,12 +28,12 @@ class Gain:
     def pipeline_rate_at(self, operator_rate: float) -> float:
         """The pipeline's rate at which the operator receives `operator_rate`; infinite if it does not depend on it.
 
-        0 where the constant part alone is more than that.
+        0 where the constant part alone is more than that, beyond what rounding adds.
         """
         left = operator_rate - self.constant
-        if left < 0:
+        if left < -1e-9 * self.constant:
             return 0.0
-        return left / self.factor if self.factor > 0 else math.inf
+        return max(0.0, left) / self.factor if self.factor > 0 else math.inf
 
 
 def topological_order(pipeline: Pipeline) -> tuple[str, ...]:
@@ -81,6 +81,8 @@ def gains(pipeline: Pipeline) -> Mapping[str, Gain]:
             factor=sum(stream.selectivity * table[stream.sender].factor for stream in inputs),
             constant=sum(stream.selectivity * table[stream.sender].constant + stream.constant for stream in inputs),
         )
+        if not math.isfinite(table[name].factor + table[name].constant):
+            raise BadInputError(f"pipeline '{pipeline.name}': operator '{name}': its rate is too large to compute")
     return table
 
 
