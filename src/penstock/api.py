@@ -115,6 +115,7 @@ def _planner(
         routing=Routing(routing),
         assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
         explain=explain,
+        currency=found.currency,
     )
 
 

@@ -156,7 +156,7 @@ def _print_plan(made: Plan, screen: Console) -> None:
         f"slots      {made.allocation.slots} for the operators, {made.allocation.slots_with_ends} with source and sink"
         f"{grown}; no plan needs fewer than {made.fewest_slots} (at most {100 * made.gap:.0f} % above optimal)"
     )
-    screen.print(f"machines   {machines}; {output.money(made.cluster.price)} per hour")
+    screen.print(f"machines   {machines}; {output.money(made.cluster.price)} {made.currency} per hour")
     for name, supported in (("shuffle", prediction.shuffle), ("slot-aware", prediction.slot_aware)):
         ends = prediction.rate_range.get(name.replace("-", "_"))
         spread = f", between {output.figure(ends[0])} and {output.figure(ends[1])}" if ends else ""

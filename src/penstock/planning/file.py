@@ -58,6 +58,7 @@ class SavedPlan(Spec):
     prediction: dict[str, Any]
     bounds: dict[str, Any]
     price_per_hour: Amount | None = None
+    currency: str = "USD"
     warnings: tuple[str, ...] = ()
     definition: dict[str, Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.file import pipeline_document
@@ -54,7 +54,8 @@ class Plan:
     prediction: Prediction
     slots_asked: int
     fewest_slots: int
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
+    currency: str = "USD"
 
     @property
     def growth(self) -> int:
@@ -133,6 +134,7 @@ class Plan:
             },
             "bounds": {"slots": self.fewest_slots, "gap": self.gap},
             "price_per_hour": self.cluster.price,
+            "currency": self.currency,
             "warnings": list(self.warnings),
             "definition": pipeline_document(self.pipeline),
         }

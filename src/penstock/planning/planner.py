@@ -47,6 +47,8 @@ class Planner:
     routing: Routing = Routing.SLOT_AWARE
     assumptions: LatencyAssumptions = field(default_factory=LatencyAssumptions)
     explain: bool = False
+    currency: str = "USD"
+    """Of the prices of the catalogue, or of the cluster's nodes."""
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
         """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""
@@ -160,6 +162,7 @@ class Planner:
                 sum(operator.memory for operator in plain),
             ),
             warnings=tuple(self._warnings(rate, prediction)),
+            currency=self.currency,
         )
 
     def predict(self, rate: float, allocation: Allocation, cluster: Cluster, placement: Placement) -> Prediction:
