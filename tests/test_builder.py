@@ -1,0 +1,243 @@
+"""Pipelines in Python and in files: the same thing said three ways, and what a pipeline may not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import api
+from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
+from penstock.errors import BadInputError
+from penstock.workloads.builtin import builtin_pipeline, known_pipelines
+
+WORDS = {
+    "name": "words",
+    "operators": {
+        "lines": {"kind": "source"},
+        "split": {"model": "split"},
+        "count": {"threads": 4, "cpu": 50, "memory_mb": 1024, "resources": {"gpu": 1}},
+        "out": {"kind": "sink"},
+    },
+    "streams": [
+        {"from": "lines", "to": "split"},
+        {"from": "split", "to": "count", "selectivity": 8, "constant": 1, "grouping": "fields", "key": "word"},
+        {"from": "count", "to": "out"},
+    ],
+}
+
+
+def test_a_chain_and_a_file_say_the_same() -> None:
+    built = (
+        penstock.pipeline("words")
+        .source("lines")
+        .then("split", model="split")
+        .then(
+            "count",
+            threads=4,
+            cpu=50,
+            memory_mb=1024,
+            resources={"gpu": 1},
+            selectivity=8,
+            constant=1,
+            grouping="fields",
+            key="word",
+        )
+        .sink("out")
+        .build()
+    )
+    assert built == parse_pipeline(WORDS, "words.yaml")
+
+
+def test_a_pipeline_document_reads_back() -> None:
+    assert pipeline_document(parse_pipeline(WORDS, "words.yaml")) == WORDS
+
+
+@pytest.mark.parametrize("name", known_pipelines())
+def test_built_in_pipelines_read_back(name: str) -> None:
+    found = builtin_pipeline(name)
+    assert parse_pipeline(pipeline_document(found), name) == found
+
+
+@pytest.mark.parametrize("name", known_pipelines())
+def test_built_in_pipelines_can_be_planned(name: str) -> None:
+    plan = penstock.plan(name, 50)
+    assert plan.prediction.slot_aware.rate >= 50 * (1 - 1e-9)
+
+
+def test_decorators() -> None:
+    clicks = penstock.pipeline("clicks")
+    clicks.source("events")
+
+    @clicks.operator(reads="events", model="parse_xml", selectivity=0.5)
+    def parse(row: str) -> str:
+        return row.upper()
+
+    @clicks.operator(reads=["events", "parse"], name="merge", model="pi", grouping="slot-aware")
+    def anything(row: str) -> str:
+        return row
+
+    clicks.sink("out", reads="merge")
+    built = clicks.build()
+    assert parse("still callable") == "STILL CALLABLE"
+    assert built.operators["parse"].function is parse
+    assert built.operators["merge"].function is anything
+    assert [(s.sender, s.receiver, s.selectivity, s.grouping) for s in built.streams] == [
+        ("events", "parse", 0.5, Grouping.SHUFFLE),
+        ("events", "merge", 1.0, Grouping.SLOT_AWARE),
+        ("parse", "merge", 1.0, Grouping.SLOT_AWARE),
+        ("merge", "out", 1.0, Grouping.SHUFFLE),
+    ]
+    # 200/s: parse 100, merge 200 + 100
+    rates = penstock.plan(clicks, 200).document()["operators"]
+    assert {name: row["rate"] for name, row in rates.items()} == {
+        "events": 200,
+        "parse": 100,
+        "merge": 300,
+        "out": 300,
+    }
+
+
+def test_streams_a_chain_cannot_say() -> None:
+    built = penstock.pipeline("p").source("s").then("a", model="pi").then("b", model="pi").stream("s", "b").build()
+    assert [(stream.sender, stream.receiver) for stream in built.inputs("b")] == [("a", "b"), ("s", "b")]
+    assert [stream.receiver for stream in built.outputs("s")] == ["a", "b"]
+    assert built.sources == ("s",)
+
+
+def test_many_sources_and_sinks() -> None:
+    built = (
+        penstock.pipeline("p")
+        .source("s")
+        .source("t")
+        .then("a", reads=["s", "t"], model="pi")
+        .sink("x")
+        .sink("y", reads="a")
+        .build()
+    )
+    assert built.sources == ("s", "t")
+    # one pi thread does 105/s: 2 * 50 = 100 arrive
+    assert penstock.plan(built, 50).document()["operators"]["a"] == {
+        "rate": 100,
+        "threads": 1,
+        "cpu": pytest.approx(100 / 105 * 0.9),
+        "memory": pytest.approx(100 / 105 * 0.02),
+    }
+
+
+@pytest.mark.parametrize("grouping", list(Grouping))
+def test_the_eight_groupings(grouping: Grouping) -> None:
+    key = "k" if grouping in {Grouping.FIELDS, Grouping.PARTIAL_KEY} else None
+    assert Stream(sender="a", receiver="b", grouping=grouping, key=key).grouping is grouping
+    assert len(Grouping) == 8
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {**WORDS, **changes}
+
+
+def operators(**given: Any) -> dict[str, Any]:
+    """A file of one source and these operators, no streams."""
+    return {"name": "p", "operators": {"s": {"kind": "source"}, **given}}
+
+
+def stream(**given: Any) -> dict[str, Any]:
+    return changed(streams=[{"from": "lines", "to": "split", **given}])
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ([], "f.yaml: expected a mapping with the keys of a pipelinefile, found list"),
+        ("text", "f.yaml: expected a mapping .*, found str"),
+        (None, "f.yaml: expected a mapping .*, found nothing"),
+        ({"operators": {}}, "f.yaml: name: Field required"),
+        (changed(name=""), "f.yaml: name: .*at least 1 character"),
+        (changed(name="a/b"), "f.yaml: name: .*match pattern"),
+        (changed(operators={}, streams=[]), "f.yaml: pipeline 'words': expected at least one operator"),
+        (changed(operators=["a"]), "f.yaml: operators: .*valid dictionary"),
+        (changed(operator={}), "f.yaml: unknown key 'operator'; did you mean 'operators'"),
+        (operators(a={"modle": "pi"}), "f.yaml: operators.a: unknown key 'modle'; did you mean 'model'"),
+        (operators(a=5), "f.yaml: operators.a: .*dictionary"),
+        (operators(a={"kind": "sauce"}), "f.yaml: operators.a.kind: .*'source', 'operator' or 'sink', found 'sauce'"),
+        (operators(a={"name": "b"}), "f.yaml: operators.a: unknown key 'name'; an operator is named by its key"),
+        (operators(a={"function": "os.system"}), "f.yaml: operators.a: unknown key 'function'"),
+        (operators(a={"cpu": -1, "memory_mb": 1, "threads": 1}), "f.yaml: operators.a.cpu: .*or equal to 0, found -1"),
+        (
+            operators(a={"cpu": float("nan"), "memory_mb": 1, "threads": 1}),
+            "f.yaml: operators.a.cpu: .*finite number, found nan",
+        ),
+        (
+            operators(a={"cpu": 1, "memory_mb": float("inf"), "threads": 1}),
+            "f.yaml: operators.a.memory_mb: .*finite number, found inf",
+        ),
+        (
+            operators(a={"cpu": 1, "memory_mb": 1, "threads": 0}),
+            "f.yaml: operators.a.threads: .*or equal to 1, found 0",
+        ),
+        (
+            operators(a={"cpu": 1, "memory_mb": 1, "threads": 1, "resources": {"gpu": -1}}),
+            "f.yaml: operators.a.resources.gpu: .*or equal to 0, found -1",
+        ),
+        (operators(a={"cpu": 1}), "f.yaml: operators.a: operator 'a' declares .*: expected all of threads, cpu"),
+        (operators(a={"cpu": 1, "model": "pi"}), "f.yaml: operators.a: operator 'a' names model 'pi' and also"),
+        (
+            stream(to="spilt"),
+            r"f.yaml: pipeline 'words': streams\[0\].to: unknown operator 'spilt'; did you mean 'split'",
+        ),
+        (stream(**{"from": "x"}), r"f.yaml: pipeline 'words': streams\[0\].from: unknown operator 'x'; known: lines"),
+        (stream(selectivity=-1), r"f.yaml: streams\[0\].selectivity: .*or equal to 0, found -1"),
+        (stream(selectivity=float("nan")), r"f.yaml: streams\[0\].selectivity: .*finite number, found nan"),
+        (stream(constant=float("inf")), r"f.yaml: streams\[0\].constant: .*finite number, found inf"),
+        (stream(selectivity="2"), r"f.yaml: streams\[0\].selectivity: .*valid number, found '2'"),
+        (stream(selectivity=True), r"f.yaml: streams\[0\].selectivity: .*valid number"),
+        (stream(grouping="shuffel"), r"f.yaml: streams\[0\].grouping: .*'shuffle', .*found 'shuffel'"),
+        (stream(grouping="fields"), r"f.yaml: streams\[0\]: stream 'lines' -> 'split': grouping 'fields' needs a key"),
+        (stream(key="k"), r"f.yaml: streams\[0\]: stream 'lines' -> 'split': a key means something only with"),
+        (stream(grouing="all"), r"f.yaml: streams\[0\]: unknown key 'grouing'; did you mean 'grouping'"),
+        (
+            changed(streams=[{"from": "split", "to": "lines"}]),
+            "f.yaml: pipeline 'words': source 'lines' receives stream 'split' -> 'lines'; a source has no input",
+        ),
+        (
+            changed(streams=[{"from": "out", "to": "split"}]),
+            "f.yaml: pipeline 'words': sink 'out' sends stream 'out' -> 'split'; a sink has no output",
+        ),
+    ],
+)
+def test_bad_pipeline_files(data: object, complaint: str) -> None:
+    with pytest.raises(BadInputError, match=complaint) as caught:
+        parse_pipeline(data, "f.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_operator_declared_twice() -> None:
+    with pytest.raises(BadInputError, match="pipeline 'p': operator 'a' is declared twice"):
+        penstock.pipeline("p").source("a").then("a").build()
+
+
+@pytest.mark.parametrize(
+    ("build", "complaint"),
+    [
+        (lambda p: p.then("a"), "pipeline 'p': operator 'a' has nothing before it to read from"),
+        (lambda p: p.source("s", modell="x"), "pipeline 'p': unknown key 'modell'; did you mean 'model'"),
+        (lambda p: p.source("s").then("a", selectivity=-1), "pipeline 'p': selectivity: .*or equal to 0, found -1"),
+        (lambda p: p.source("s").then("a", reads="t").build(), "pipeline 'p': .*unknown operator 't'; known: s, a"),
+        (lambda p: p.source(" "), "pipeline 'p': name: "),
+    ],
+)
+def test_bad_builders(build: Any, complaint: str) -> None:
+    with pytest.raises(BadInputError, match=complaint):
+        build(penstock.pipeline("p"))
+
+
+def test_cycles_are_accepted_until_rates_are_needed() -> None:
+    looping = Pipeline.of(
+        "loop",
+        [Operator(name="s", kind=Kind.SOURCE), Operator(name="a", model="pi"), Operator(name="b", model="pi")],
+        [Stream(sender=x, receiver=y) for x, y in ("sa", "ab", "ba")],
+    )
+    with pytest.raises(BadInputError, match=r"'loop': rates need a pipeline without cycles, found '(a|b)' -> "):
+        api.plan(looping, 10)

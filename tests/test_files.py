@@ -1,0 +1,163 @@
+"""Files nobody vouches for are refused in one line; files we write are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import BadInputError
+from penstock.files import DEEPEST_NESTING, LARGEST_FILE, atomic_path, read_document, read_text, write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def refused(path: Path, content: bytes | str) -> str:
+    """The complaint about a file of that content: one line that names the file first."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(BadInputError) as caught:
+        read_document(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        pytest.param(
+            "!!python/object:os.system {}", "line 1: tag .*python/object:os.system' is not accepted", id="tag"
+        ),
+        pytest.param("a: !!python/object/apply:os.system [ls]", "tag .* is not accepted; plain values", id="apply tag"),
+        pytest.param("a: !!set {x}", "line 1: tag .* is not accepted", id="safe tag"),
+        pytest.param("a: !mine 5", "line 1: tag '!mine' is not accepted", id="own tag"),
+        pytest.param("a: &x 1\n", "line 1: anchors and aliases are not accepted", id="anchor"),
+        pytest.param("a: 1\nb: *x\n", "line 2: anchors and aliases are not accepted", id="alias"),
+        pytest.param("a: &x [1]\nb: [*x, *x]\n", "anchors and aliases", id="bomb"),
+        pytest.param("a: 1\nb: 2\na: 3\n", "line 3: not valid YAML: key 'a' appears twice", id="double key"),
+        pytest.param("o: {a: 1, a: 2}", "key 'a' appears twice", id="double key inside"),
+        pytest.param("? [a, b]\n: 1\n", "a key must be plain text", id="list as key"),
+        pytest.param("a: [1, 2", "line 1: not valid YAML", id="unclosed"),
+        pytest.param("a: b: c", "line 1: not valid YAML", id="two colons"),
+        pytest.param("a: 2020-13-45", "not valid YAML", id="no such day"),
+        pytest.param("a: \x07", "not valid YAML", id="control character"),
+        pytest.param("a: " + "9" * 5000, "not valid YAML", id="number of 5000 digits"),
+        pytest.param("a: 1\n---\nb: 2\n", "not valid YAML", id="two documents"),
+        pytest.param(b"a: \xff\xfe", "expected UTF-8 text, found byte 0xff", id="not UTF-8"),
+    ],
+)
+def test_bad_yaml(tmp_path: Path, content: bytes | str, complaint: str) -> None:
+    assert_match(complaint, refused(tmp_path / "in.yaml", content))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        pytest.param('{"a": NaN}', "NaN is not a number JSON allows", id="NaN"),
+        pytest.param('{"a": Infinity}', "Infinity is not a number JSON allows", id="Infinity"),
+        pytest.param('{"a": -Infinity}', "-Infinity is not a number JSON allows", id="-Infinity"),
+        pytest.param('{"a": 1, "a": 2}', "key 'a' appears twice in one mapping", id="double key"),
+        pytest.param('{"a": 1,\n}', "line 2: not valid JSON", id="trailing comma"),
+        pytest.param("", "line 1: not valid JSON", id="empty"),
+        pytest.param("[" * 100_000, "nested too deeply", id="deep"),
+        pytest.param('{"a": ' + "9" * 5000 + "}", "not valid JSON", id="number of 5000 digits"),
+        pytest.param(b'{"a": "\xff"}', "expected UTF-8 text, found byte 0xff", id="not UTF-8"),
+    ],
+)
+def test_bad_json(tmp_path: Path, content: bytes | str, complaint: str) -> None:
+    assert_match(complaint, refused(tmp_path / "in.json", content))
+
+
+def assert_match(complaint: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=complaint):
+        raise BadInputError(message)
+
+
+def test_nesting_up_to_the_limit(tmp_path: Path) -> None:
+    fine = tmp_path / "fine.yaml"
+    fine.write_text("[" * DEEPEST_NESTING + "]" * DEEPEST_NESTING)
+    assert read_document(fine)
+    deep = "[" * (DEEPEST_NESTING + 1) + "]" * (DEEPEST_NESTING + 1)
+    assert f"nested deeper than {DEEPEST_NESTING} levels" in refused(tmp_path / "deep.yaml", deep)
+    assert "nested deeper" in refused(tmp_path / "deeper.yaml", "{a: " * 100_000)
+
+
+@pytest.mark.parametrize("name", ["huge.yaml", "huge.json", "huge.csv"])
+def test_files_above_the_limit(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with path.open("wb") as file:
+        file.truncate(100 * 1024 * 1024)  # sparse: takes no room
+    with pytest.raises(BadInputError, match=f"{name}: larger than the limit of 32 MB"):
+        read_text(path)
+
+
+def test_a_file_just_at_the_limit_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    with path.open("wb") as file:
+        file.truncate(LARGEST_FILE)
+    assert len(read_text(path)) == LARGEST_FILE
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"nowhere.yaml: cannot be read: No such file"):
+        read_document(tmp_path / "nowhere.yaml")
+
+
+def test_a_folder_instead_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="cannot be read: Is a directory"):
+        read_document(tmp_path)
+
+
+def test_a_path_that_cannot_be_one(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="cannot be read"):
+        read_document(tmp_path / "a\0b.yaml")
+    with pytest.raises(BadInputError, match="cannot be read: File name too long"):
+        read_document(tmp_path / ("a" * 5000))
+
+
+def test_written_files_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    write_text(path, "first")
+    write_text(path, "zweiter Ölstand")
+    assert path.read_text("utf-8") == "zweiter Ölstand"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("before")
+
+    def fail() -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_written_files_have_ordinary_permissions(tmp_path: Path) -> None:
+    mask = os.umask(0o022)
+    try:
+        write_text(tmp_path / "out.json", "")
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "out.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_writing_where_there_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"out.json: cannot be written: No such file"):
+        write_text(tmp_path / "none" / "out.json", "")
+
+
+def test_writing_over_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "out.json"
+    folder.mkdir()
+    with pytest.raises(BadInputError, match="cannot be written: Is a directory"):
+        write_text(folder, "")
+    assert list(tmp_path.iterdir()) == [folder]
