@@ -28,7 +28,7 @@ LONGEST_SIDE = 16_000
 INK = "#222222"
 FAINT_INK = "#6b6b6b"
 ALARM = "#c8102e"
-"""Only ever used for what is above the limit."""
+"""Only ever used for what is above its limit or short of its target."""
 
 
 def check_ending(path: Path) -> None:
@@ -71,3 +71,8 @@ def save(figure: Figure, path: Path) -> None:
     resolution = min(RESOLUTION, LONGEST_SIDE / max(figure.get_size_inches()))
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format=ending, dpi=resolution, metadata=METADATA[ending], facecolor="white")
+
+
+def number(value: float) -> str:
+    """Four digits, or all of a larger whole number."""
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -55,6 +55,11 @@ class Detail:
         )
 
     @property
+    def line(self) -> float:
+        """Points: thin lines for small cells."""
+        return min(0.7, 2.2 * self.cell_height)
+
+    @property
     def node_pad(self) -> float:
         return 1.6 * self.gap
 
@@ -68,7 +73,7 @@ class Detail:
 
 
 DETAILS = (
-    Detail(1.72, 0.50, 0.060, 0.40, 0.30, 8.0, 6.5, 9.0, figures=True, page=190.0),
+    Detail(1.72, 0.50, 0.060, 0.40, 0.28, 8.0, 6.5, 8.0, figures=True, page=190.0),
     Detail(0.72, 0.36, 0.050, 0.22, 0.26, 6.5, 5.5, 9.0, figures=False, page=190.0),
     Detail(0.34, 0.15, 0.035, 0.15, 0.24, 5.0, 0.0, 8.0, figures=False, page=190.0),
     Detail(0.20, 0.10, 0.025, 0.00, 0.22, 0.0, 0.0, 8.0, figures=False, page=math.inf),
@@ -175,7 +180,7 @@ def _columns(slots: int, detail: Detail) -> int:
     def badness(columns: int) -> float:
         rows = math.ceil(slots / columns)
         shape = columns * detail.cell_width / (rows * detail.cell_height)
-        return abs(math.log(shape / SHAPE)) + 3.0 * (columns * rows - slots) / slots
+        return abs(math.log(shape / SHAPE)) + 4.0 * (columns * rows - slots) / slots
 
     return min(range(1, min(slots, 64) + 1), key=badness)
 

@@ -7,9 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.pictures.canvas import ALARM, FAINT_INK, INK
+from penstock.pictures.canvas import ALARM, FAINT_INK, INK, number
 from penstock.pictures.layout import Arrangement, Box, Detail, arrange
 from penstock.pictures.sheet import Sheet, first_fitting, fitted, text_width
+from penstock.predict.rate import Routing
 from penstock.predict.usage import Usage
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ COLOURS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#B
 HATCHES = ("", "/////", "......", "xxxxx", "-----")
 """The colours repeat with the next of these."""
 
+TIMES = "\N{MULTIPLICATION SIGN}"
 MARGIN = 0.3
 NARROWEST = 7.6
 """Inches: the title lines want this much even above a single slot."""
@@ -34,7 +36,6 @@ HIGHEST_LOAD = 1.5
 """Where bars of overloaded slots are cut: one bad slot shall not make the bars of all others short."""
 SMALLEST_TEXT = 3.0
 """Points: smaller text is left out."""
-LINE = 0.7
 TOLERANCE = 1e-6
 """A slot that is exactly full, give or take rounding, is not overloaded."""
 
@@ -129,13 +130,14 @@ def _shared(total: float, weights: Sequence[float]) -> list[float]:
 def _draw_title(sheet: Sheet, plan: Plan, width: float) -> float:
     room = width - 2 * MARGIN
     y = MARGIN + 0.1
-    tail = f" at {plan.rate:g} tuples/s"
+    tail = f" at {number(plan.rate)} tuples/s"
     name = fitted(plan.pipeline.name, room - text_width(tail, 15, bold=True), 15, bold=True)
     sheet.text(MARGIN, y, name + tail, 15, bold=True)
     y += 0.3
-    for line in [*_wrapped(_decision(plan), room, 9.5), *_wrapped(_forecast(plan), room, 9.5)]:
-        sheet.text(MARGIN, y, line, 9.5)
-        y += 0.2
+    for facts, colour in ((_decision(plan), INK), (_forecast(plan), ALARM if _falls_short(plan) else INK)):
+        for line in _wrapped(facts, room, 9.5):
+            sheet.text(MARGIN, y, line, 9.5, colour=colour)
+            y += 0.2
     return y + 0.06
 
 
@@ -149,18 +151,25 @@ def _decision(plan: Plan) -> list[str]:
         f"placed by {plan.placement.placer}",
         f"{plan.slots_used} of {_counted(len(plan.cluster.slots), 'slot')} used",
         _counted(len(nodes), "node") + (f" ({kinds})" if kinds else ""),
-        "price unknown" if price is None else f"{price:.4g} per hour",
+        "price unknown" if price is None else f"{number(price)} per hour",
     ]
 
 
 def _forecast(plan: Plan) -> list[str]:
     prediction = plan.prediction
-    latency = ", ".join(f"{name} {_duration(value)}" for name, value in prediction.latency_ms.items())
+    times = prediction.latency_ms.items()
+    latency = ", ".join(f"{name} {_duration(value)}" for name, value in times if math.isfinite(value))
     return [
         f"predicted to sustain {_rate(prediction.slot_aware.rate)} slot-aware, "
         f"{_rate(prediction.shuffle.rate)} with shuffle",
-        f"latency ({prediction.routing}) {latency}",
+        f"latency ({prediction.routing}) {latency or 'unbounded'}",
     ]
+
+
+def _falls_short(plan: Plan) -> bool:
+    prediction = plan.prediction
+    supported = prediction.slot_aware if prediction.routing is Routing.SLOT_AWARE else prediction.shuffle
+    return supported.rate < plan.rate * (1 - TOLERANCE)
 
 
 def _draw_operators(sheet: Sheet, content: Content, y: float, width: float) -> float:
@@ -168,7 +177,7 @@ def _draw_operators(sheet: Sheet, content: Content, y: float, width: float) -> f
     size, swatch, x = 9.0, 0.24, MARGIN
     for operator in content.plan.allocation.operators:
         look = content.looks[operator.name]
-        threads = f" ×{operator.threads}"
+        threads = f" {TIMES}{operator.threads}"
         name = fitted(operator.name, 3.0, size)
         needed = swatch + 0.07 + text_width(name + threads, size)
         if x > MARGIN and x + needed > width - MARGIN:
@@ -180,7 +189,7 @@ def _draw_operators(sheet: Sheet, content: Content, y: float, width: float) -> f
 
 
 def _draw_reading_help(sheet: Sheet, content: Content, arrangement: Arrangement, y: float, width: float) -> float:
-    facts = ["×n: threads", "in each slot: upper bar CPU, lower bar memory", "dark line: the whole slot"]
+    facts = [f"{TIMES}n: threads", "in each slot: upper bar CPU, lower bar memory", "dark line: the whole slot"]
     if content.scale > 1:
         facts.append("red: more than the whole slot")
     if arrangement.detail.name_text >= SMALLEST_TEXT:
@@ -231,7 +240,7 @@ def _draw_rack(sheet: Sheet, arrangement: Arrangement, box: Box, name: str, node
 
 def _draw_node(sheet: Sheet, arrangement: Arrangement, box: Box, node: Node, used: Usage | None) -> None:
     detail = arrangement.detail
-    sheet.box(box, NODE_FILL, edge=EDGE, line=0.6 if detail.name_text else 0.4, layer=1)
+    sheet.box(box, NODE_FILL, edge=EDGE, line=0.9 * detail.line, layer=1)
     if detail.name_text < SMALLEST_TEXT:
         return
     room = box.width - 2 * detail.node_pad
@@ -273,8 +282,8 @@ def _draw_slot(sheet: Sheet, content: Content, arrangement: Arrangement, cell: B
     cpu = Box(bars.x, bars.y, bars.width, 0.60 * bars.height)
     memory = Box(bars.x, bars.y + 0.68 * bars.height, bars.width, 0.28 * bars.height)
     operators = [part.operator for part in parts]
-    _draw_bar(sheet, content, cpu, operators, [part.cpu for part in parts])
-    _draw_bar(sheet, content, memory, operators, [part.memory for part in parts])
+    _draw_bar(sheet, content, detail, cpu, operators, [part.cpu for part in parts])
+    _draw_bar(sheet, content, detail, memory, operators, [part.memory for part in parts])
     if detail.figures and parts:
         for bar, total in ((cpu, load.cpu), (memory, load.memory)):
             _draw_figure(sheet, cell.x + cell.width, bar.y + bar.height / 2, total, 0.92 * detail.cell_text)
@@ -296,12 +305,14 @@ def _draw_figure(sheet: Sheet, x: float, y: float, load: float, size: float) -> 
     sheet.text(x, y, f"{load:.0%}", size, colour=ALARM if over else FAINT_INK, bold=over, align="right")
 
 
-def _draw_bar(sheet: Sheet, content: Content, bar: Box, operators: Sequence[str], amounts: Sequence[float]) -> None:
+def _draw_bar(
+    sheet: Sheet, content: Content, detail: Detail, bar: Box, operators: Sequence[str], amounts: Sequence[float]
+) -> None:
     """One bar, stacked by operator; what is above 1.0 is framed in red. Without operators only an outline."""
     unit = bar.width / content.scale
     whole = Box(bar.x, bar.y, unit, bar.height)
     if not operators:
-        sheet.box(whole, "none", edge=EMPTY_EDGE, line=0.5, layer=2)
+        sheet.box(whole, "none", edge=EMPTY_EDGE, line=0.7 * detail.line, layer=2)
         return
     sheet.box(whole, TRACK_FILL, layer=2)
     x, end = bar.x, bar.x + bar.width
@@ -311,16 +322,16 @@ def _draw_bar(sheet: Sheet, content: Content, bar: Box, operators: Sequence[str]
             sheet.box(Box(x, bar.y, width, bar.height), look.colour, hatch=look.hatch, layer=3)
             x += width
     full = bar.x + unit
-    sheet.line(full, bar.y, full, bar.y + bar.height, INK, LINE, layer=4)
+    sheet.line(full, bar.y, full, bar.y + bar.height, INK, detail.line, layer=4)
     if sum(amounts) > 1 + TOLERANCE:
-        sheet.box(Box(full, bar.y, x - full, bar.height), "none", edge=ALARM, line=1.6 * LINE, layer=5)
+        sheet.box(Box(full, bar.y, x - full, bar.height), "none", edge=ALARM, line=1.6 * detail.line, layer=5)
 
 
 def _threads_label(parts: Sequence[Part], width: float, size: float) -> str:
     """ "X×1 B×50", the operators with most threads first where not all fit."""
     if not parts:
-        return first_fitting(["empty", "–"], width, size)
-    names = [f"{part.operator}×{part.threads}" for part in parts]
+        return first_fitting(["empty", ""], width, size)
+    names = [f"{part.operator}{TIMES}{part.threads}" for part in parts]
     whole = "  ".join(names)
     if text_width(whole, size) <= width:
         return whole
@@ -329,7 +340,8 @@ def _threads_label(parts: Sequence[Part], width: float, size: float) -> str:
         kept = "  ".join(names[place] for place in sorted(largest[:count])) + f"  +{len(parts) - count}"
         if text_width(kept, size) <= width:
             return kept
-    return fitted(names[largest[0]], width, size)
+    others = f"  +{len(parts) - 1}" if len(parts) > 1 else ""
+    return fitted(names[largest[0]], width - text_width(others, size), size) + others
 
 
 # Words.
@@ -340,10 +352,8 @@ def _counted(count: int, what: str) -> str:
 
 
 def _rate(rate: float) -> str:
-    return f"{rate:.4g}/s" if math.isfinite(rate) else "any rate"
+    return f"{number(rate)}/s" if math.isfinite(rate) else "any rate"
 
 
 def _duration(milliseconds: float) -> str:
-    if not math.isfinite(milliseconds):
-        return "unbounded"
-    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{number(float(f'{milliseconds / 1000:.3g}'))} s"

@@ -7,7 +7,7 @@ trouble.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -27,13 +27,26 @@ POINTS_PER_INCH = 72.0
 HATCH_INK = "#4d4d4d"
 
 
+Align = Literal["left", "center", "right"]
+
+
+class _Text(NamedTuple):
+    x: float
+    y: float
+    text: str
+    size: float
+    colour: str
+    weight: str
+    align: Align
+
+
 class Sheet:
     """Later layers cover earlier ones; text covers everything."""
 
     def __init__(self) -> None:
         self._boxes: dict[tuple[int, str, str, float], list[tuple[float, float, float, float, str]]] = {}
         self._lines: dict[tuple[int, str, float], list[tuple[tuple[float, float], tuple[float, float]]]] = {}
-        self._texts: list[tuple[float, float, str, dict[str, object]]] = []
+        self._texts: list[_Text] = []
 
     def box(
         self, box: Box, fill: str, *, edge: str = "none", line: float = 0.0, hatch: str = "", layer: int = 1
@@ -54,12 +67,9 @@ class Sheet:
         *,
         colour: str = INK,
         bold: bool = False,
-        align: str = "left",
-        vertical: str = "center_baseline",
+        align: Align = "left",
     ) -> None:
-        weight = "bold" if bold else "normal"
-        style = {"fontsize": size, "color": colour, "fontweight": weight, "ha": align, "va": vertical}
-        self._texts.append((x, y, text, style))
+        self._texts.append(_Text(x, y, text, size, colour, "bold" if bold else "normal", align))
 
     def figure(self, width: float, height: float) -> Figure:
         figure = Figure(figsize=(width, height))
@@ -82,12 +92,23 @@ class Sheet:
             )
         for (layer, colour, line), ends in self._lines.items():
             axes.add_collection(LineCollection(ends, colors=colour, linewidths=line, zorder=layer), autolim=False)
-        for x, y, text, style in self._texts:
-            axes.text(x, y, text, zorder=10, **style)  # type: ignore[arg-type] # a style is a mapping of its own kind
+        for x, y, text, size, colour, weight, align in self._texts:
+            axes.text(
+                x,
+                y,
+                text,
+                fontsize=size,
+                color=colour,
+                fontweight=weight,
+                ha=align,
+                va="center_baseline",
+                zorder=10,
+            )
         return figure
 
 
-def _corners(boxes: list[tuple[float, float, float, float]]) -> np.ndarray:
+def _corners(boxes: list[tuple[float, float, float, float]]) -> Any:
+    """Four corners of each box. Any: the stubs of matplotlib do not know that one array is the fast way."""
     x, y, width, height = np.array(boxes, dtype=float).T
     right, bottom = x + width, y + height
     return np.stack([np.stack([x, right, right, x], 1), np.stack([y, y, bottom, bottom], 1)], axis=2)
