@@ -69,8 +69,8 @@ def read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if len(raw) > LARGEST_FILE:
         raise BadInputError(f"{path}: larger than the limit of {LARGEST_FILE // 2**20} MB")
     try:
@@ -97,6 +97,8 @@ def parse_json(text: str, where: str) -> Any:
         raise BadInputError(f"{where}: line {error.lineno}: not valid JSON: {error.msg}") from error
     except RecursionError as error:
         raise BadInputError(f"{where}: nested too deeply") from error
+    except ValueError as error:
+        raise BadInputError(f"{where}: not valid JSON: {error}") from error
 
 
 def parse_yaml(text: str, where: str) -> Any:
