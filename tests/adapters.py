@@ -78,10 +78,7 @@ def pipeline(given: Given) -> Pipeline:
     receivers = {receiver for _, receiver, _ in given["edges"]}
     return Pipeline.of(
         "case",
-        [
-            Operator(name=name, kind=Kind.OPERATOR if name in receivers else Kind.SOURCE)
-            for name in given["tasks"]
-        ],
+        [Operator(name=name, kind=Kind.OPERATOR if name in receivers else Kind.SOURCE) for name in given["tasks"]],
         [
             Stream(sender=sender, receiver=receiver, selectivity=selectivity)
             for sender, receiver, selectivity in given["edges"]

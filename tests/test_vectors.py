@@ -106,9 +106,7 @@ def test_mba(given: Given, expected: dict[str, Any]) -> None:
 def test_plan(given: Given, expected: float) -> None:
     offer = cluster([given["slots"]])
     planner = Planner(pipeline(given), library(given), offer)
-    found = capacity(
-        planner, offer, ALLOCATORS.create(given["algorithm"]), PLACERS.create("round-robin"), step=10
-    )
+    found = capacity(planner, offer, ALLOCATORS.create(given["algorithm"]), PLACERS.create("round-robin"), step=10)
     assert found.allocated == expected
 
 
@@ -131,9 +129,7 @@ def test_predict_usage(given: Given, expected: dict[str, list[float]]) -> None:
 
 @pytest.mark.parametrize(("given", "expected"), cases("dsm"))
 def test_dsm(given: Given, expected: dict[str, list[str]]) -> None:
-    wanted = request(
-        [operator_request(name, (count, Bundle(1, 0.0, 0.0))) for name, count in given["threads"]]
-    )
+    wanted = request([operator_request(name, (count, Bundle(1, 0.0, 0.0))) for name, count in given["threads"]])
     answer = PLACERS.create("round-robin").place(wanted, room(given["vms"]))
     assert isinstance(answer, Placement)
     assert numbered(answer) == expected
@@ -155,9 +151,7 @@ def test_rsm(given: Given, expected: dict[str, Any]) -> None:
     for name in given["tasks"]:
         cpu, memory = given["demand"][name]
         operators.append(operator_request(name, (given["counts"][name], Bundle(1, cpu / 100, memory / 100))))
-    answer = PLACERS.create("rsm").place(
-        request(operators, given["edges"]), room(given["vms"], given.get("racks"))
-    )
+    answer = PLACERS.create("rsm").place(request(operators, given["edges"]), room(given["vms"], given.get("racks")))
     check(answer, expected)
 
 
