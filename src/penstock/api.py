@@ -7,9 +7,10 @@ Input that cannot be read raises `BadInputError`; a request that cannot be met r
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.allocate.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue, find_catalogue, with_prices
@@ -90,6 +91,16 @@ def models(models: ModelsLike = None) -> ModelLibrary:
     return reference_library().updated_with(ModelLibrary.of(read_models(Path(models))))
 
 
+E = TypeVar("E", bound=StrEnum)
+
+
+def _one_of(choices: type[E], given: E | str, what: str) -> E:
+    try:
+        return choices(given)
+    except ValueError as error:
+        raise BadInputError(f"unknown {what} '{given}'; {nearest(str(given), choices)}") from error
+
+
 def _planner(
     pipeline: PipelineLike,
     models_given: ModelsLike,
@@ -111,8 +122,8 @@ def _planner(
         pipeline=find_pipeline(pipeline),
         library=models(models_given),
         offer=offer,
-        acquisition=Acquisition(acquisition),
-        routing=Routing(routing),
+        acquisition=_one_of(Acquisition, acquisition, "acquisition"),
+        routing=_one_of(Routing, routing, "routing"),
         assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
         explain=explain,
         currency=found.currency,

@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from penstock.errors import BadInputError, nearest
 from penstock.files import describe
@@ -67,7 +67,7 @@ class Registry(Generic[P]):
         if not given:
             policy: P = policy_class()
             return policy
-        adapter = TypeAdapter(policy_class, config=ConfigDict(extra="forbid"))
+        adapter = TypeAdapter(policy_class)
         try:
             validated: P = adapter.validate_python(given)
         except ValidationError as error:

@@ -1,0 +1,152 @@
+"""Bad input: one clear line on standard error, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from outcome import Penstock
+
+GOOD = "name: p\noperators: {s: {kind: source}, x: {model: pi}, o: {kind: sink}}\n"
+STREAMS = "streams: [{from: s, to: x}, {from: x, to: o}]\n"
+
+PIPELINES = {
+    "unknown operator": (GOOD + "streams: [{from: s, to: y}]\n", "streams[0].to: unknown operator 'y'"),
+    "duplicate operator": ("name: p\noperators: {s: {kind: source}, s: {model: pi}}\n", "'s' appears twice"),
+    "cycle": (
+        "name: p\noperators: {s: {kind: source}, a: {model: pi}, b: {model: pi}}\n"
+        "streams: [{from: s, to: a}, {from: a, to: b}, {from: b, to: a}]\n",
+        "'a' -> 'b' -> 'a'",
+    ),
+    "no source": ("name: p\noperators: {a: {model: pi}, o: {kind: sink}}\nstreams: [{from: a, to: o}]\n", "no source"),
+    "negative selectivity": (
+        GOOD + "streams: [{from: s, to: x, selectivity: -1}, {from: x, to: o}]\n",
+        "streams[0].selectivity",
+    ),
+    "NaN selectivity": (
+        GOOD + "streams: [{from: s, to: x, selectivity: .nan}, {from: x, to: o}]\n",
+        "streams[0].selectivity",
+    ),
+    "negative demand": (
+        "name: p\noperators: {s: {kind: source}, x: {threads: 1, cpu: -5, memory_mb: 10}}\nstreams: [{from: s, to: x}]\n",
+        "operators.x.cpu",
+    ),
+    "unknown key": (GOOD + "streams: [{from: s, to: x, selectivty: 2}]\n", "did you mean 'selectivity'?"),
+    "unknown grouping": (GOOD + "streams: [{from: s, to: x, grouping: shufle}]\n", "streams[0].grouping"),
+    "unknown model": (GOOD.replace("pi", "pie") + STREAMS, "did you mean 'pi'?"),
+    "not a mapping": ("- a\n- b\n", "expected a mapping"),
+    "empty": ("", "expected a mapping"),
+    "tag": ("name: !!python/object/apply:os.system ['true']\n", "tag"),
+    "anchor": ("name: &a p\noperators: *a\n", "anchors and aliases"),
+    "not YAML": ("name: [\n", "not valid YAML"),
+}
+
+
+@pytest.mark.parametrize("case", PIPELINES)
+def test_bad_pipelines(penstock: Penstock, tmp_path: Path, case: str) -> None:
+    text, expected = PIPELINES[case]
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(text)
+    outcome = penstock("plan", file, "--rate", 10, "-o", tmp_path / "plan.json", "--plot", tmp_path / "plan.png")
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.count("\n") == 1
+    assert expected in outcome.err
+    assert [path.name for path in tmp_path.iterdir()] == ["pipeline.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("plan", "linear", "--rate", "-5"), "above 0, found -5"),
+        (("plan", "linear", "--rate", "0"), "above 0, found 0"),
+        (("plan", "linear", "--rate", "nan"), "found nan"),
+        (("plan", "linear", "--rate", "inf"), "found inf"),
+        (("plan", "linear", "--rate", "ten"), "--rate"),
+        (("plan", "linear"), "--rate"),
+        (("plan", "linaer", "--rate", "5"), "did you mean 'linear'?"),
+        (("plan", "linear", "--rate", "5", "--allocator", "mbaa"), "unknown allocator 'mbaa'; did you mean 'mba'?"),
+        (("plan", "linear", "--rate", "5", "--placer", "dsm"), "known: round-robin, rsm, sam, r-storm"),
+        (("plan", "linear", "--rate", "5", "--placer", "rsm:demnd=average"), "did you mean 'demand'?"),
+        (("plan", "linear", "--rate", "5", "--placer", "rsm:demand=most"), "average"),
+        (("plan", "linear", "--rate", "5", "--catalogue", "azure-e"), "did you mean 'azure-d'?"),
+        (("plan", "linear", "--rate", "5", "--routing", "random"), "routing"),
+        (("plan", "linear", "--rate", "5", "--acquisition", "all"), "acquisition"),
+        (("plan", "linear", "--rate", "5", "--plot", "plan.gif"), "plan.gif"),
+        (("plan", "linear", "--rate", "5", "-o", "no/such/folder/plan.json"), "cannot be written"),
+        (("plan", "missing.yaml", "--rate", "5"), "missing.yaml: cannot be read"),
+        (("plan", "missing.module:p", "--rate", "5"), "missing"),
+        (("plan", "linear", "--rate", "5", "--compare", "--explain"), "--compare"),
+        (("capacity", "linear", "--cluster", "missing.yaml"), "missing.yaml"),
+        (("place", "missing.json"), "missing.json"),
+        (("place", "yahoo-1312-nodes", "--placer", "sam"), "not a whole cluster"),
+        (("diff", "missing.json", "other.json"), "missing.json"),
+        (("models", "show", "pie"), "did you mean 'pi'?"),
+        (("models", "plot", "models.bmp"), "models.bmp"),
+        (("frobnicate",), "frobnicate"),
+        (("plan", "linear", "--rate", "5", "--frobnicate"), "--frobnicate"),
+    ],
+)
+def test_bad_arguments(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = penstock(*words)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.count("\n") == 1
+    assert expected in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+CLUSTERS = {
+    "no slots": ("nodes: [{slots: 0}]\n", "nodes[0].slots"),
+    "capacity 0": ("nodes: [{slots: 4, memory_mb: 0}]\n", "nodes[0].memory_mb"),
+    "no nodes": ("nodes: []\n", "at least one node"),
+    "unknown dimension": ("nodes: [{slots: 4}]\ndimensions: {gpu: {hard: true}}\n", "dimensions.gpu"),
+    "absurd count": ("nodes: [{slots: 4, count: 999999999}]\n", "at most 1000000"),
+    "text for a number": ("nodes: [{slots: four}]\n", "nodes[0].slots"),
+}
+
+
+@pytest.mark.parametrize("case", CLUSTERS)
+def test_bad_clusters(penstock: Penstock, tmp_path: Path, case: str) -> None:
+    text, expected = CLUSTERS[case]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    for words in (("capacity", "linear", "--cluster", file), ("plan", "linear", "--rate", 10, "--cluster", file)):
+        outcome = penstock(*words)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+        assert expected in outcome.err
+
+
+def test_a_cluster_that_is_too_small_is_a_refusal(penstock: Penstock, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("nodes: [{slots: 2}]\n")
+    outcome = penstock("plan", "linear", "--rate", 100, "--cluster", file, "-o", tmp_path / "plan.json")
+    assert outcome.code == 1
+    assert (
+        outcome.err
+        == "refused: mba: pipeline 'linear' needs 7 slots, closest is the whole cluster with 2 (5 missing)\n"
+    )
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_thread_that_fits_no_slot_is_a_refusal(penstock: Penstock, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "name: p\noperators: {s: {kind: source}, x: {threads: 2, cpu: 50, memory_mb: 9000}}\nstreams: [{from: s, to: x}]\n"
+    )
+    outcome = penstock("plan", file, "--rate", 10)
+    assert outcome.code == 1
+    assert "operator 'x' needs" in outcome.err
+    assert "missing" in outcome.err
+
+
+def test_a_file_above_the_limit_is_refused(penstock: Penstock, tmp_path: Path) -> None:
+    file = tmp_path / "huge.yaml"
+    with file.open("wb") as handle:
+        handle.truncate(100 * 1024 * 1024)
+    outcome = penstock("plan", file, "--rate", 10)
+    assert outcome.code == 2
+    assert "larger than the limit of 32 MB" in outcome.err

@@ -1,0 +1,207 @@
+"""Every verb, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from outcome import Penstock
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("allocator", "rate", "allocated", "with_ends"),
+    [
+        ("lsa", 50, 7, 7),
+        ("lsa", 100, 13, 13),
+        ("lsa", 200, 25, 26),
+        ("mba", 50, 4, 4),
+        ("mba", 100, 7, 7),
+        ("mba", 200, 14, 15),
+    ],
+)
+def test_plan_prints_the_published_slots(
+    penstock: Penstock, allocator: str, rate: int, allocated: int, with_ends: int
+) -> None:
+    outcome = penstock("plan", "linear", "--rate", rate, "--allocator", allocator, "--json")
+    assert outcome.code == 0
+    slots = outcome.document["slots"]
+    assert (slots["allocated"], slots["allocated_with_ends"]) == (allocated, with_ends)
+
+
+def test_plan_json_has_the_agreed_keys(penstock: Penstock) -> None:
+    document = penstock("plan", "linear", "--rate", 100, "--json").document
+    assert {
+        "pipeline",
+        "rate",
+        "allocator",
+        "placer",
+        "operators",
+        "slots",
+        "nodes",
+        "placement",
+        "prediction",
+        "bounds",
+        "price_per_hour",
+    } <= set(document)
+    assert set(document["operators"]["B"]) == {"rate", "threads", "cpu", "memory"}
+    assert set(document["nodes"][0]) == {"name", "rack", "size", "slots", "price"}
+    assert set(document["placement"][0]) == {"node", "slot", "threads"}
+    assert {"rate", "slots", "latency_ms"} <= set(document["prediction"])
+    assert set(document["prediction"]["latency_ms"]) == {"p50", "p95", "p99"}
+
+
+def test_plan_for_people_names_every_operator_and_the_price(penstock: Penstock) -> None:
+    out = penstock("plan", "star", "--rate", 50).out
+    assert all(name in out for name in ("source", "B", "T", "X", "P", "F", "sink", "USD per hour", "slot-aware"))
+
+
+def test_plan_explains_threads_and_slots(penstock: Penstock) -> None:
+    out = penstock("plan", "linear", "--rate", 100, "--explain").out
+    assert "3 full slots for 90/s, then 20 threads for the remaining 10/s" in out
+    assert "the next empty slot, for itself" in out
+    reasons = penstock("plan", "linear", "--rate", 100, "--explain", "--json").document["reasons"]
+    assert all(bundle["reason"] for bundle in reasons["bundles"])
+
+
+@pytest.mark.parametrize("placer", ["round-robin", "rsm", "sam", "r-storm", "compact", "random"])
+def test_every_placer_gives_a_reason_for_every_bundle(penstock: Penstock, placer: str) -> None:
+    words = ("plan", "diamond", "--rate", 50, "--placer", placer, "--explain", "--json")
+    assert all(bundle["reason"] for bundle in penstock(*words).document["reasons"]["bundles"])
+
+
+def test_plan_compares_every_pair(penstock: Penstock) -> None:
+    document = penstock("plan", "diamond", "--rate", 50, "--compare", "--json").document
+    pairs = {(plan["allocator"], plan["placer"]) for plan in document["plans"]}
+    assert len(pairs) == len(document["plans"]) == 12
+    assert penstock("plan", "diamond", "--rate", 50, "--compare").out.count("mba") == 6
+
+
+def test_plan_writes_a_plan_file_and_a_picture(penstock: Penstock, tmp_path: Path) -> None:
+    plan, picture = tmp_path / "plan.json", tmp_path / "plan.png"
+    outcome = penstock("plan", "linear", "--rate", 50, "-o", plan, "--plot", picture)
+    assert outcome.code == 0
+    assert json.loads(plan.read_text())["rate"] == 50
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", "plan.png"]
+
+
+def test_capacity_of_twenty_slots(penstock: Penstock) -> None:
+    document = penstock("capacity", "linear", "--cluster", EXAMPLES / "cluster.yaml", "--json").document
+    assert document["slots"] == 20
+    assert {rate for pair, rate in document["rates"].items() if pair.startswith("mba+")} == {280}
+    assert {rate for pair, rate in document["rates"].items() if pair.startswith("lsa+")} == {160}
+    assert document["placed"]["mba+sam"] == 280
+    assert document["predicted"]["mba+sam"] >= 280
+
+
+def test_place_prints_the_costs_side_by_side(penstock: Penstock) -> None:
+    document = penstock("place", EXAMPLES / "whole-cluster.yaml", "--json", "--full").document
+    assert document["placer"] == "compact"
+    assert document["placed"] == ["billing", "vision"]
+    assert document["refused"] == {}
+    assert document["hard_violations"] == 0
+    assert document["soft_overload"] == 0
+    assert set(document["beside"]) == {"r-storm", "round-robin", "random"}
+    threads = [row["threads"] for row in document["placement"]["billing"]]
+    assert sum(row.get("rate", 0) for row in threads) == 6
+    for_people = penstock("place", EXAMPLES / "whole-cluster.yaml", "--full").out
+    assert "network cost" in for_people
+    assert "vision" in for_people
+
+
+def test_place_exits_with_1_when_a_pipeline_is_refused(penstock: Penstock, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "nodes: [{slots: 4, memory_mb: 1000, cpu: 400}]\n"
+        "pipelines:\n"
+        "  - {name: fits, priority: 2, operators: [{name: a, kind: source, threads: 2, cpu: 10, memory_mb: 100}]}\n"
+        "  - {name: too-big, priority: 1, operators: [{name: b, kind: source, threads: 2, cpu: 10, memory_mb: 2000}]}\n"
+    )
+    outcome = penstock("place", file, "--json")
+    assert outcome.code == 1
+    assert outcome.document["placed"] == ["fits"]
+    assert "operator 'b' needs 2000 memory_mb" in outcome.document["refused"]["too-big"]
+
+
+def test_diff_says_what_moves(penstock: Penstock, tmp_path: Path) -> None:
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    penstock("plan", "linear", "--rate", 100, "-o", before)
+    penstock("plan", "linear", "--rate", 200, "-o", after)
+    document = penstock("diff", before, after, "--json").document
+    # B: 3 full bundles of 50 and one of 20 for 100/s; 6 full bundles and one of 30 (T(20) = 30) for 200/s.
+    assert document["operators"]["B"]["before"] == 170
+    assert document["operators"]["B"]["after"] == 6 * 50 + 30
+    assert "threads move" in penstock("diff", before, after).out
+    assert penstock("diff", before, before, "--json").document["threads_moved"] == 0
+
+
+def test_init_writes_a_project_that_plans(penstock: Penstock, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    assert penstock("init", folder).code == 0
+    assert penstock("plan", folder / "pipeline.yaml", "--rate", 200).code == 0
+    assert penstock("plan", folder / "pipeline.yaml", "--rate", 60, "--cluster", folder / "cluster.yaml").code == 0
+    again = penstock("init", folder)
+    assert again.code == 2
+    assert "already there" in again.err
+
+
+def test_models_are_listed_shown_drawn_and_imported(penstock: Penstock, tmp_path: Path) -> None:
+    assert "azure_blob" in penstock("models").out
+    assert "derived" in penstock("models", "show", "azure_blob").out
+    assert len(penstock("models", "show", "pi", "--json").document["models"]["pi"]["points"]) == 2
+    picture = tmp_path / "models.svg"
+    assert penstock("models", "plot", picture, "pi", "azure_blob").code == 0
+    assert "azure_blob" in picture.read_text()
+    imported = tmp_path / "geocode.json"
+    assert penstock("models", "import", EXAMPLES / "models.csv", "-o", imported).code == 0
+    shown = penstock("models", "show", "geocode", "--models", imported, "--json").document
+    assert shown["models"]["geocode"]["points"][0] == {
+        "threads": 1,
+        "rate": 12.0,
+        "cpu": 0.08,
+        "memory": 0.05,
+        "rate_spread": 1.0,
+    }
+
+
+def test_spread_of_the_trials_becomes_a_range(penstock: Penstock, tmp_path: Path) -> None:
+    models = tmp_path / "geocode.json"
+    penstock("models", "import", EXAMPLES / "models.csv", "-o", models)
+    pipeline = tmp_path / "p.yaml"
+    pipeline.write_text(
+        "name: p\noperators: {s: {kind: source}, geocode: {}, o: {kind: sink}}\n"
+        "streams: [{from: s, to: geocode}, {from: geocode, to: o}]\n"
+    )
+    prediction = penstock("plan", pipeline, "--rate", 30, "--models", models, "--json").document["prediction"]
+    # 30/s needs the 4 threads measured at 40 ± 2.
+    assert prediction["rate"]["slot_aware"] == 40
+    assert prediction["rate_range"]["slot_aware"] == [38, 42]
+
+
+def test_help_and_version_load_nothing_heavy() -> None:
+    code = (
+        "import sys; from penstock.cli.main import run; code = run(sys.argv[1:]);"
+        "heavy = {'numpy', 'pydantic', 'yaml', 'matplotlib', 'pyspark', 'rich'} & set(sys.modules);"
+        "print(sorted(heavy)); sys.exit(code)"
+    )
+    for word in ("--help", "--version"):
+        done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_python_code_can_be_planned(penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "flows_of_mine.py").write_text(
+        "import penstock\n"
+        "p = penstock.pipeline('mine').source('s').then('x', model='pi').sink('o')\n"
+        "not_a_pipeline = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert penstock("plan", "flows_of_mine:p", "--rate", 10, "--json").document["pipeline"] == "mine"
+    wrong = penstock("plan", "flows_of_mine:not_a_pipeline", "--rate", 10)
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+    assert "expected a Pipeline" in wrong.err
