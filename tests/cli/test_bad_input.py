@@ -28,7 +28,8 @@ PIPELINES = {
         "streams[0].selectivity",
     ),
     "negative demand": (
-        "name: p\noperators: {s: {kind: source}, x: {threads: 1, cpu: -5, memory_mb: 10}}\nstreams: [{from: s, to: x}]\n",
+        "name: p\noperators: {s: {kind: source}, x: {threads: 1, cpu: -5, memory_mb: 10}}\n"
+        "streams: [{from: s, to: x}]\n",
         "operators.x.cpu",
     ),
     "unknown key": (GOOD + "streams: [{from: s, to: x, selectivty: 2}]\n", "did you mean 'selectivity'?"),
@@ -135,7 +136,8 @@ def test_a_cluster_that_is_too_small_is_a_refusal(penstock: Penstock, tmp_path: 
 def test_a_thread_that_fits_no_slot_is_a_refusal(penstock: Penstock, tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
-        "name: p\noperators: {s: {kind: source}, x: {threads: 2, cpu: 50, memory_mb: 9000}}\nstreams: [{from: s, to: x}]\n"
+        "name: p\noperators: {s: {kind: source}, x: {threads: 2, cpu: 50, memory_mb: 9000}}\n"
+        "streams: [{from: s, to: x}]\n"
     )
     outcome = penstock("plan", file, "--rate", 10)
     assert outcome.code == 1
