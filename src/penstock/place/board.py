@@ -43,9 +43,7 @@ class Board:
         self._written = 0
         self._fill: Fill = fill_of(room)
         axis = room.memory_axis
-        self._smallest = (
-            0.0 if axis is None else min((o.demand[axis] for o in request.operators), default=0.0)
-        )
+        self._smallest = 0.0 if axis is None else min((o.demand[axis] for o in request.operators), default=0.0)
 
     def state(self, node: int) -> NodeState:
         """The state of a node that is about to take a thread."""
@@ -84,15 +82,12 @@ class Board:
 class Fits:
     """Whether nodes can take one more thread of a demand, with room in `axes` and in a slot."""
 
-    def __init__(
-        self, board: Board, demand: tuple[float, ...], axes: Iterable[int], *, strict: bool = False
-    ) -> None:
+    def __init__(self, board: Board, demand: tuple[float, ...], axes: Iterable[int], *, strict: bool = False) -> None:
         room = board.room
         self.demand = demand
         self.memory = 0.0 if room.memory_axis is None else demand[room.memory_axis]
         self.least = tuple(
-            (axis, _least(demand[axis], float(room.capacity[:, axis].max(initial=0.0)), strict=strict))
-            for axis in axes
+            (axis, _least(demand[axis], float(room.capacity[:, axis].max(initial=0.0)), strict=strict)) for axis in axes
         )
         self.least_slot = self.memory - board.slack
         self._board = board

@@ -60,6 +60,8 @@ def _several(
 ) -> Iterator[NDArray[np.int64]]:
     """Nodes of several racks: the fewest racks that suffice; if modest, up to a fifth more racks of small
     nodes."""
+    if sum(sums) < 1.0:
+        return
     largest = sorted(range(len(racks)), key=lambda r: (-sums[r], r))
     smallest = sorted(range(len(racks)), key=lambda r: (node[r], r))
     reach = np.cumsum([sums[r] for r in largest])

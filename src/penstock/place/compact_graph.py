@@ -71,14 +71,14 @@ def blocks(
         mixing = mixing and gains[i, j] > 1e-9
         clusters[i].absorb(clusters.pop(j), between.pop((i, j)), mix=mixing)
         del gains[i, j]
-        for other in clusters:
+        for other, cluster in clusters.items():
             key = (min(i, other), max(i, other))
             moved = between.pop((min(j, other), max(j, other)), 0.0)
             if moved:
                 del gains[min(j, other), max(j, other)]
                 between[key] = between.get(key, 0.0) + moved
             if key in between:
-                gains[key] = clusters[i].gain(clusters[other], between[key])
+                gains[key] = clusters[i].gain(cluster, between[key])
     return [block for cluster in clusters.values() for block in cluster.blocks]
 
 

@@ -105,7 +105,7 @@ class Layout:
         """The most memory a slot of each node can still take (-inf: no slot left)."""
         largest = np.where(self.room.slots > self.room.slots_taken, self.limit, -np.inf)
         for node, rows in self.slots.items():
-            if len(rows) == self.room.slots[node] - self.room.slots_taken[node]:
+            if rows and len(rows) == self.room.slots[node] - self.room.slots_taken[node]:
                 largest[node] = self.limit[node] - (np.array(rows) @ self.memory).min()
         return largest
 

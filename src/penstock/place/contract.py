@@ -97,22 +97,16 @@ class Room:
         names = [dimension.name for dimension in cluster.dimensions]
         self.cluster = cluster
         self.dimensions = cluster.dimensions
-        self.capacity = np.array(
-            [[node.capacity[name] for name in names] for node in cluster.nodes], dtype=float
-        )
+        self.capacity = np.array([[node.capacity[name] for name in names] for node in cluster.nodes], dtype=float)
         self.capacity = self.capacity.reshape(len(cluster.nodes), len(names))
         self.free = self.capacity.copy()
         self.slots = np.array([node.slots for node in cluster.nodes], dtype=np.int64)
         self.slots_taken = np.zeros_like(self.slots)
-        rack_of = {
-            rack: position for position, rack in enumerate(dict.fromkeys(n.rack for n in cluster.nodes))
-        }
+        rack_of = {rack: position for position, rack in enumerate(dict.fromkeys(n.rack for n in cluster.nodes))}
         self.rack = np.array([rack_of[node.rack] for node in cluster.nodes], dtype=np.int64)
         self.memory_axis = names.index(MEMORY) if MEMORY in names else None
         memory = (
-            self.capacity[:, self.memory_axis]
-            if self.memory_axis is not None
-            else np.full(len(cluster.nodes), np.inf)
+            self.capacity[:, self.memory_axis] if self.memory_axis is not None else np.full(len(cluster.nodes), np.inf)
         )
         self.slot_memory_shared = slot_memory_shared
         self.slot_memory = memory / np.maximum(self.slots, 1) if slot_memory_shared else memory

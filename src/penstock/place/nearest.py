@@ -31,9 +31,7 @@ SHORTLIST = 64
 class Nearest:
     """Answers, for one demand, which feasible node is nearest now; ties go to the node declared first."""
 
-    def __init__(
-        self, board: Board, demand: tuple[float, ...], away: NDArray[np.float64], *, strict: bool
-    ) -> None:
+    def __init__(self, board: Board, demand: tuple[float, ...], away: NDArray[np.float64], *, strict: bool) -> None:
         dimensions = board.room.dimensions
         hard = [axis for axis, dimension in enumerate(dimensions) if dimension.hard]
         self.fits = Fits(board, demand, hard, strict=strict)

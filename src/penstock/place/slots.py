@@ -104,9 +104,7 @@ def bundled(
     names = [wanted.name for wanted in request.operators]
     known: dict[int, Slot] = {}
     bundles = []
-    for who, where, threads in zip(
-        operator[starts].tolist(), place[starts].tolist(), counts.tolist(), strict=True
-    ):
+    for who, where, threads in zip(operator[starts].tolist(), place[starts].tolist(), counts.tolist(), strict=True):
         slot = known.get(where)
         if slot is None:
             slot = known[where] = Slot(room.cluster.nodes[where // width].name, where % width)
