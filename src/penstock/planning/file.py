@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from penstock.cluster.topology import Slot
 from penstock.errors import BadInputError, nearest
@@ -22,12 +24,15 @@ class SavedOperator(Spec):
     memory: Amount
 
 
+Whole = Annotated[int, Field(ge=0, strict=True)]
+
+
 class SavedSlots(Spec):
-    allocated: int
-    allocated_with_ends: int
-    placed: int
-    acquired: int
-    used: int
+    allocated: Whole
+    allocated_with_ends: Whole
+    placed: Whole
+    acquired: Whole
+    used: Whole
 
 
 class SavedNode(Spec):
@@ -40,7 +45,7 @@ class SavedNode(Spec):
 
 class SavedBundles(Spec):
     node: Name
-    slot: int
+    slot: Annotated[int, Field(strict=True)]
     threads: dict[Name, Count]
 
 
@@ -73,8 +78,13 @@ def write_plan(plan: Plan, path: Path) -> None:
 def read_plan(path: Path) -> SavedPlan:
     """A plan file whose placement names only nodes, slots and operators it has, every thread once."""
     saved = check(SavedPlan, parse_json(read_text(path), str(path)), str(path))
-    slots = {node.name: node.slots for node in saved.nodes}
+    slots: dict[str, int] = {}
+    for position, node in enumerate(saved.nodes):
+        if node.name in slots:
+            raise BadInputError(f"{path}: nodes[{position}].name: node '{node.name}' is listed twice")
+        slots[node.name] = node.slots
     placed = dict.fromkeys(saved.operators, 0)
+    seen: set[Slot] = set()
     for position, row in enumerate(saved.placement):
         where = f"{path}: placement[{position}]"
         if row.node not in slots:
@@ -83,6 +93,9 @@ def read_plan(path: Path) -> SavedPlan:
             raise BadInputError(
                 f"{where}.slot: node '{row.node}' has slots 0 to {slots[row.node] - 1}, found {row.slot}"
             )
+        if Slot(row.node, row.slot) in seen:
+            raise BadInputError(f"{where}: slot {row.slot} of node '{row.node}' is listed twice")
+        seen.add(Slot(row.node, row.slot))
         for name, count in row.threads.items():
             if name not in placed:
                 raise BadInputError(f"{where}.threads: unknown operator '{name}'; {nearest(name, placed)}")
