@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from penstock.cluster.topology import Cluster, Node
+    from penstock.cluster.topology import Cluster
 
 
 class Box(NamedTuple):
@@ -92,12 +93,18 @@ SHAPE = 1.5
 class Arrangement:
     """Boxes of racks by name and of nodes and slots in the cluster's order."""
 
+    cluster: Cluster
     detail: Detail
     width: float
     height: float
     racks: dict[str, Box]
     nodes: tuple[Box, ...]
-    cells: tuple[tuple[Box, ...], ...]
+
+    @property
+    def cells(self) -> Iterator[tuple[Box, ...]]:
+        """The boxes of the slots, node by node."""
+        for node, box in zip(self.cluster.nodes, self.nodes, strict=True):
+            yield _cells(node.slots, box, self.detail)
 
 
 def arrange(cluster: Cluster) -> Arrangement:
@@ -121,7 +128,12 @@ def _best_width(cluster: Cluster, detail: Detail) -> Arrangement:
     guess = math.sqrt(SHAPE * area)
     widths = [max(widest, guess * (0.7 + 0.1 * step)) + 4 * detail.rack_gap for step in range(11)]
     arrangements = [_at_width(cluster, detail, width) for width in widths]
-    return min(arrangements, key=lambda a: abs(math.log(a.width / a.height / SHAPE)) + 0.02 * a.height * a.width / area)
+
+    def badness(found: Arrangement) -> float:
+        """How far from the pleasant shape, and how much of the page is left empty."""
+        return abs(math.log(found.width / found.height / SHAPE)) + found.width * found.height / area
+
+    return min(arrangements, key=badness)
 
 
 def _at_width(cluster: Cluster, detail: Detail, width: float) -> Arrangement:
@@ -142,8 +154,7 @@ def _at_width(cluster: Cluster, detail: Detail, width: float) -> Arrangement:
         for position, box in zip(by_rack[rack], boxes, strict=True):
             nodes[position] = box.moved(rack_box.x + pad, rack_box.y + header + 0.6 * pad)
     whole = _extent(rack_boxes, 0, 0)
-    cells = tuple(_cells(node, box, detail) for node, box in zip(cluster.nodes, nodes, strict=True))
-    return Arrangement(detail, *whole, dict(zip(packed, rack_boxes, strict=True)), tuple(nodes), cells)
+    return Arrangement(cluster, detail, *whole, dict(zip(packed, rack_boxes, strict=True)), tuple(nodes))
 
 
 def _shelves(sizes: Sequence[tuple[float, float]], width: float, gap: float) -> list[Box]:
@@ -174,6 +185,7 @@ def _extent(boxes: Iterable[Box], more_width: float, more_height: float) -> tupl
     return right + more_width, bottom + more_height
 
 
+@lru_cache(maxsize=1000)
 def _columns(slots: int, detail: Detail) -> int:
     """Columns of cells that give a node a pleasant shape; a full last row counts for something too."""
 
@@ -185,6 +197,7 @@ def _columns(slots: int, detail: Detail) -> int:
     return min(range(1, min(slots, 64) + 1), key=badness)
 
 
+@lru_cache(maxsize=1000)
 def _node_size(slots: int, detail: Detail) -> tuple[float, float]:
     columns = _columns(slots, detail)
     rows = math.ceil(slots / columns)
@@ -194,8 +207,8 @@ def _node_size(slots: int, detail: Detail) -> tuple[float, float]:
     )
 
 
-def _cells(node: Node, box: Box, detail: Detail) -> tuple[Box, ...]:
-    columns = _columns(node.slots, detail)
+def _cells(slots: int, box: Box, detail: Detail) -> tuple[Box, ...]:
+    columns = _columns(slots, detail)
     left, top = box.x + detail.node_pad, box.y + detail.node_pad + detail.node_header
     return tuple(
         Box(
@@ -204,5 +217,5 @@ def _cells(node: Node, box: Box, detail: Detail) -> tuple[Box, ...]:
             detail.cell_width,
             detail.cell_height,
         )
-        for index in range(node.slots)
+        for index in range(slots)
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from penstock.pictures.canvas import FAINT_INK, INK, number
 from penstock.pictures.sheet import fitted
@@ -101,7 +101,10 @@ def _draw_model(figure: Figure, model: Model, left: float, top: float, width: fl
     end = max(last * BEYOND, last + 0.5)
     rates = panel(0.52, 2.02)
     _draw_rates(rates, model, end)
-    _draw_shares(panel(2.14, 3.08, sharing=rates), model, end)
+    shares = panel(2.14, 3.08, sharing=rates)
+    _draw_shares(shares, model, end)
+    for axes in (rates, shares):
+        axes.yaxis.set_label_coords(-0.5 / room, 0.5)
 
 
 def _peak(model: Model) -> str:
@@ -137,7 +140,15 @@ def _draw_rates(axes: Axes, model: Model, end: float) -> None:
     axes.set_ylim(0, 1.15 * highest)
     axes.set_ylabel("tuples/s", fontsize=8)
     axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: _short(rate)))
     axes.tick_params(labelbottom=False)
+
+
+def _short(rate: float) -> str:
+    """A rate beside the axis: "60k" where figures would run into the label."""
+    if rate >= 1e6:
+        return f"{rate / 1e6:g}M"
+    return f"{rate / 1e3:g}k" if rate >= 1e4 else number(rate)
 
 
 def _draw_shares(axes: Axes, model: Model, end: float) -> None:
@@ -148,7 +159,10 @@ def _draw_shares(axes: Axes, model: Model, end: float) -> None:
     _draw_curve(axes, threads, cpu, [point.cpu_spread for point in points], CPU_COLOUR, "s", end)
     _draw_curve(axes, threads, memory, [point.memory_spread for point in points], MEMORY_COLOUR, "^", end)
     axes.set_xlim(0, end)
-    axes.set_ylim(0, 1.1 * max(1.0, *cpu, *memory))
+    highest = max(
+        max(point.cpu + (point.cpu_spread or 0), point.memory + (point.memory_spread or 0)) for point in points
+    )
+    axes.set_ylim(0, 1.1 * max(1.0, highest))
     axes.set_ylabel("of a slot", fontsize=8)
     axes.set_xlabel("threads", fontsize=8, labelpad=2)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))

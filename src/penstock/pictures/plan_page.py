@@ -312,7 +312,7 @@ def _draw_bar(
     unit = bar.width / content.scale
     whole = Box(bar.x, bar.y, unit, bar.height)
     if not operators:
-        sheet.box(whole, "none", edge=EMPTY_EDGE, line=0.7 * detail.line, layer=2)
+        sheet.box(whole, "none", edge=EMPTY_EDGE, line=max(0.35, 0.7 * detail.line), layer=2)
         return
     sheet.box(whole, TRACK_FILL, layer=2)
     x, end = bar.x, bar.x + bar.width
@@ -324,7 +324,9 @@ def _draw_bar(
     full = bar.x + unit
     sheet.line(full, bar.y, full, bar.y + bar.height, INK, detail.line, layer=4)
     if sum(amounts) > 1 + TOLERANCE:
-        sheet.box(Box(full, bar.y, x - full, bar.height), "none", edge=ALARM, line=1.6 * detail.line, layer=5)
+        # A frame is lost on a small cell, so there the excess is all red.
+        fill = "none" if detail.cell_text >= SMALLEST_TEXT else ALARM
+        sheet.box(Box(full, bar.y, x - full, bar.height), fill, edge=ALARM, line=1.6 * detail.line, layer=5)
 
 
 def _threads_label(parts: Sequence[Part], width: float, size: float) -> str:
