@@ -6,6 +6,7 @@ Input that cannot be read raises `BadInputError`; a request that cannot be met r
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from importlib import import_module
@@ -58,10 +59,10 @@ def find_pipeline(pipeline: PipelineLike) -> Pipeline:
     name = str(pipeline)
     if name in known_pipelines():
         return builtin_pipeline(name)
-    if Path(name).suffix in {".yaml", ".yml", ".json"} or Path(name).exists():
+    if Path(name).suffix in {".yaml", ".yml", ".json"} or os.path.exists(name):  # noqa: PTH110 - no error for odd names
         return read_pipeline(Path(name))
     module, colon, attribute = name.partition(":")
-    if not colon:
+    if not (module and colon and attribute):
         known = nearest(name, known_pipelines())
         raise BadInputError(f"unknown pipeline '{name}'; {known}; or give a file (.yaml, .json) or module:attribute")
     return _pipeline_from_code(name, module, attribute)
@@ -73,7 +74,7 @@ def _pipeline_from_code(name: str, module: str, attribute: str) -> Pipeline:
         sys.path.insert(0, here)
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError) as error:
         raise BadInputError(f"pipeline '{name}': {error}") from error
     if isinstance(found, PipelineBuilder):
         return found.build()

@@ -8,12 +8,16 @@ from penstock.allocate.contract import Allocation, Allocator, Bundle, OperatorAl
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.rates import gains
+from penstock.errors import BadInputError
 from penstock.models.model import SINK_DEMAND, SOURCE_DEMAND, FixedDemand, Model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.models.library import ModelLibrary
+
+MOST_COUNTED = 1e15
+"""Threads of an operator up to which counting them in floats is exact."""
 
 _END_DEMANDS = {Kind.SOURCE: SOURCE_DEMAND, Kind.SINK: SINK_DEMAND}
 
@@ -50,6 +54,8 @@ def allocate_pipeline(
         operator_rate = gain.at(rate)
         demand = demands[name]
         if isinstance(demand, Model):
+            if operator_rate > MOST_COUNTED * demand.rate(1):
+                raise BadInputError(f"operator '{name}': {operator_rate:g} tuples/s is too much to count in threads")
             allocated.append(allocator.allocate(name, operator_rate, demand))
         elif isinstance(demand, FixedDemand):
             bundle = Bundle(1, demand.cpu, demand.memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Dimension
 from penstock.cluster.topology import Cluster, Node
@@ -20,6 +20,7 @@ DEFAULT_SLOT_MEMORY_MB = 3584.0
 """Memory of a slot where a file does not say: that of the slots the reference tasks were measured on."""
 
 MOST_NODES = 1_000_000
+MOST_SLOTS = 10_000_000
 
 
 class NodesEntry(Spec):
@@ -45,17 +46,6 @@ class ClusterFile(Spec):
     nodes: tuple[NodesEntry, ...]
     dimensions: dict[Name, DimensionEntry] = Field(default_factory=dict)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _count_is_not_absurd(cls, data: Any) -> Any:
-        entries = data.get("nodes") if isinstance(data, dict) else None
-        if isinstance(entries, list):
-            counts = [entry.get("count", 1) for entry in entries if isinstance(entry, dict)]
-            total = sum(count for count in counts if isinstance(count, int))
-            if total > MOST_NODES:
-                raise ValueError(f"nodes: {total} nodes in all, expected at most {MOST_NODES}")
-        return data
-
 
 def read_cluster(path: Path) -> Cluster:
     return parse_cluster(read_document(path), str(path))
@@ -70,6 +60,13 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
     """Nodes from their entries; every named resource becomes a dimension, hard and without weight unless declared."""
     if not entries:
         raise BadInputError(f"{where}: nodes: expected at least one node")
+    total_nodes, total_slots = (
+        sum(entry.count for entry in entries),
+        sum(entry.count * entry.slots for entry in entries),
+    )
+    for total, most, what in ((total_nodes, MOST_NODES, "nodes"), (total_slots, MOST_SLOTS, "slots")):
+        if total > most:
+            raise BadInputError(f"{where}: nodes: {total} {what} in all, expected at most {most}")
     dimensions = {dimension.name: dimension for dimension in DEFAULT_DIMENSIONS}
     named = dict.fromkeys(name for entry in entries for name in entry.resources)
     for name in named:
@@ -81,6 +78,7 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
             raise BadInputError(f"{where}: dimensions.{name}: no node offers '{name}'")
         dimensions[name] = Dimension(name, given.hard, given.weight)
     nodes: list[Node] = []
+    taken: set[str] = set()
     for position, entry in enumerate(entries):
         capacity = {
             CPU: entry.cpu if entry.cpu is not None else CPU_POINTS_PER_SLOT * entry.slots,
@@ -93,9 +91,9 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
             names = [entry.name]
         else:
             names = [f"n{number}" for number in range(len(nodes) + 1, len(nodes) + entry.count + 1)]
-        taken = {node.name for node in nodes} if entry.name is not None else set()
         for name in names:
             if name in taken:
                 raise BadInputError(f"{where}: nodes[{position}].name: node '{name}' is declared twice")
+            taken.add(name)
             nodes.append(Node(name, entry.rack, entry.slots, MappingProxyType(capacity), entry.size, entry.price))
     return Cluster(tuple(nodes), tuple(dimensions.values()))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.rates import checked_rate
+from penstock.errors import BadInputError
 from penstock.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: P
     found by doubling, every step up to where even twice the slots would not do is looked at from above.
     """
     checked_rate(step, "step")
+    if not planner.grows_with_rate:
+        raise BadInputError(
+            f"pipeline '{planner.pipeline.name}': no operator with a model receives more at a higher rate, so any rate fits"
+        )
     slots = len(cluster.slots)
 
     def needed(multiple: int) -> int:

@@ -76,6 +76,12 @@ class Planner:
             return min(size.memory_mb / size.slots for size in self.offer.sizes)
         return min(node.capacity[MEMORY] / node.slots for node in self.offer.nodes)
 
+    @property
+    def grows_with_rate(self) -> bool:
+        """Whether any operator needs more at a higher rate."""
+        pipeline_gains = gains(self.pipeline)
+        return any(isinstance(d, Model) and pipeline_gains[name].factor > 0 for name, d in self._demands.items())
+
     @cached_property
     def _demands(self) -> Demands:
         return demands_of(self.pipeline, self.library)
