@@ -60,13 +60,8 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
     """Nodes from their entries; every named resource becomes a dimension, hard and without weight unless declared."""
     if not entries:
         raise BadInputError(f"{where}: nodes: expected at least one node")
-    total_nodes, total_slots = (
-        sum(entry.count for entry in entries),
-        sum(entry.count * entry.slots for entry in entries),
-    )
-    for total, most, what in ((total_nodes, MOST_NODES, "nodes"), (total_slots, MOST_SLOTS, "slots")):
-        if total > most:
-            raise BadInputError(f"{where}: nodes: {total} {what} in all, expected at most {most}")
+    _at_most(sum(entry.count for entry in entries), MOST_NODES, "nodes", where)
+    _at_most(sum(entry.count * entry.slots for entry in entries), MOST_SLOTS, "slots", where)
     dimensions = {dimension.name: dimension for dimension in DEFAULT_DIMENSIONS}
     named = dict.fromkeys(name for entry in entries for name in entry.resources)
     for name in named:
@@ -97,3 +92,8 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
             taken.add(name)
             nodes.append(Node(name, entry.rack, entry.slots, MappingProxyType(capacity), entry.size, entry.price))
     return Cluster(tuple(nodes), tuple(dimensions.values()))
+
+
+def _at_most(total: int, most: int, what: str, where: str) -> None:
+    if total > most:
+        raise BadInputError(f"{where}: nodes: {total} {what} in all, expected at most {most}")

@@ -45,7 +45,7 @@ def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: P
     checked_rate(step, "step")
     if not planner.grows_with_rate:
         raise BadInputError(
-            f"pipeline '{planner.pipeline.name}': no operator with a model receives more at a higher rate, so any rate fits"
+            f"pipeline '{planner.pipeline.name}': no operator with a model gets more at a higher rate: any rate fits"
         )
     slots = len(cluster.slots)
 
