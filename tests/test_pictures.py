@@ -41,6 +41,11 @@ def linear() -> Plan:
 
 
 @pytest.fixture(scope="module")
+def one_slot() -> Plan:
+    return api.plan("linear", 5)
+
+
+@pytest.fixture(scope="module")
 def two_racks() -> Plan:
     nodes = [
         {"count": 2, "slots": 8, "rack": "east", "size": "D4"},
@@ -84,15 +89,15 @@ class TestPlans:
         assert "B\N{MULTIPLICATION SIGN}50" in text
         assert "empty" in text
 
-    def test_pdf_and_capital_ending(self, linear: Plan, tmp_path: Path) -> None:
-        draw_plan(linear, tmp_path / "plan.PDF")
+    def test_pdf_and_capital_ending(self, one_slot: Plan, tmp_path: Path) -> None:
+        draw_plan(one_slot, tmp_path / "plan.PDF")
         assert (tmp_path / "plan.PDF").read_bytes().startswith(b"%PDF-")
 
     @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-    def test_same_plan_same_file(self, linear: Plan, tmp_path: Path, ending: str) -> None:
+    def test_same_plan_same_file(self, one_slot: Plan, tmp_path: Path, ending: str) -> None:
         first, second = tmp_path / f"first.{ending}", tmp_path / f"second.{ending}"
-        draw_plan(linear, first)
-        draw_plan(linear, second)
+        draw_plan(one_slot, first)
+        draw_plan(one_slot, second)
         assert first.read_bytes() == second.read_bytes()
 
     def test_racks_and_nodes_of_many_sizes(self, two_racks: Plan, tmp_path: Path) -> None:
@@ -106,8 +111,8 @@ class TestPlans:
 
         looks = looks_of([f"operator-{number}" for number in range(40)])
         assert len(set(looks.values())) == 40
-        draw_plan(api.plan("app-grid", 100), tmp_path / "plan.png")
-        assert png_size(tmp_path / "plan.png")[0] > 800
+        draw_plan(api.plan("app-grid", 100), tmp_path / "plan.svg")
+        assert "sink" in (tmp_path / "plan.svg").read_text(encoding="utf-8")
 
     def test_parts_of_a_slot_add_up_to_its_predicted_load(self, linear: Plan) -> None:
         from penstock.pictures.plan_page import parts_by_slot
@@ -144,11 +149,11 @@ class TestPlans:
         assert "$a_b$" in text
         assert "rack $r^2$" in text
 
-    def test_leaves_the_users_settings_alone(self, linear: Plan, tmp_path: Path) -> None:
+    def test_leaves_the_users_settings_alone(self, one_slot: Plan, tmp_path: Path) -> None:
         import matplotlib as mpl
 
         before = dict(mpl.rcParams)
-        draw_plan(linear, tmp_path / "plan.png")
+        draw_plan(one_slot, tmp_path / "plan.png")
         assert dict(mpl.rcParams) == before
 
 
@@ -168,7 +173,7 @@ class TestLayout:
             assert inside(box, found.racks[node.rack])
         assert all(inside(rack, page) for rack in found.racks.values())
 
-    @pytest.mark.parametrize("count", [1, 3, 40, 300, 3000])
+    @pytest.mark.parametrize("count", [1, 3, 40, 300, 1000])
     def test_pages_stay_of_a_size(self, count: int) -> None:
         found = arrange(parse_cluster({"nodes": [{"count": count, "slots": 8}]}, "x"))
         assert found.width * found.height < 230
@@ -237,9 +242,9 @@ class TestRefusals:
         assert not list(tmp_path.iterdir())
 
     @needs_matplotlib
-    def test_a_folder_that_is_not_there(self, linear: Plan, tmp_path: Path) -> None:
+    def test_a_folder_that_is_not_there(self, one_slot: Plan, tmp_path: Path) -> None:
         with pytest.raises(BadInputError, match="cannot be written"):
-            draw_plan(linear, tmp_path / "missing" / "plan.png")
+            draw_plan(one_slot, tmp_path / "missing" / "plan.png")
 
     @needs_matplotlib
     def test_a_failed_drawing_leaves_the_old_file(

@@ -126,7 +126,7 @@ def _best_width(cluster: Cluster, detail: Detail) -> Arrangement:
     widest = max(_node_size(node.slots, detail)[0] for node in cluster.nodes)
     area = sum(math.prod(_node_size(node.slots, detail)) for node in cluster.nodes)
     guess = math.sqrt(SHAPE * area)
-    widths = [max(widest, guess * (0.7 + 0.1 * step)) + 4 * detail.rack_gap for step in range(11)]
+    widths = [max(widest, guess * (0.7 + 0.1 * step)) + 4 * detail.rack_gap for step in range(16)]
     arrangements = [_at_width(cluster, detail, width) for width in widths]
 
     def badness(found: Arrangement) -> float:

@@ -104,7 +104,7 @@ def _draw_model(figure: Figure, model: Model, left: float, top: float, width: fl
     shares = panel(2.14, 3.08, sharing=rates)
     _draw_shares(shares, model, end)
     for axes in (rates, shares):
-        axes.yaxis.set_label_coords(-0.5 / room, 0.5)
+        axes.yaxis.set_label_coords(-0.43 / room, 0.5)
 
 
 def _peak(model: Model) -> str:

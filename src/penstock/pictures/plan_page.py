@@ -343,7 +343,8 @@ def _threads_label(parts: Sequence[Part], width: float, size: float) -> str:
         if text_width(kept, size) <= width:
             return kept
     others = f"  +{len(parts) - 1}" if len(parts) > 1 else ""
-    return fitted(names[largest[0]], width - text_width(others, size), size) + others
+    room = width - text_width(others, size)
+    return first_fitting([names[place] for place in largest], room, size) + others
 
 
 # Words.
