@@ -85,8 +85,8 @@ LARGEST_PAGE = 220.0
 LARGEST_FACTOR = 1.3
 """A page with little on it is enlarged, up to this, and up to the width below."""
 COMFORTABLE_WIDTH = 10.5
-SHAPE = 1.5
-"""Width by height of a pleasant page."""
+SHAPE, PAGE_SHAPE = 1.5, 1.7
+"""Width by height of a pleasant node, and of a pleasant page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +125,13 @@ def arrange(cluster: Cluster) -> Arrangement:
 def _best_width(cluster: Cluster, detail: Detail) -> Arrangement:
     widest = max(_node_size(node.slots, detail)[0] for node in cluster.nodes)
     area = sum(math.prod(_node_size(node.slots, detail)) for node in cluster.nodes)
-    guess = math.sqrt(SHAPE * area)
+    guess = math.sqrt(PAGE_SHAPE * area)
     widths = [max(widest, guess * (0.7 + 0.1 * step)) + 4 * detail.rack_gap for step in range(16)]
     arrangements = [_at_width(cluster, detail, width) for width in widths]
 
     def badness(found: Arrangement) -> float:
         """How far from the pleasant shape, and how much of the page is left empty."""
-        return abs(math.log(found.width / found.height / SHAPE)) + found.width * found.height / area
+        return abs(math.log(found.width / found.height / PAGE_SHAPE)) + found.width * found.height / area
 
     return min(arrangements, key=badness)
 

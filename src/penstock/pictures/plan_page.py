@@ -220,7 +220,8 @@ def _draw_cluster(sheet: Sheet, content: Content, arrangement: Arrangement, x: f
     usage = content.plan.prediction.nodes
     rack_nodes = Counter(node.rack for node in cluster.nodes)
     for rack, box in arrangement.racks.items():
-        _draw_rack(sheet, arrangement, box.moved(x, y), f"rack {rack}", _counted(rack_nodes[rack], "node"))
+        name = rack if rack.lower().startswith("rack") else f"rack {rack}"
+        _draw_rack(sheet, arrangement, box.moved(x, y), name, _counted(rack_nodes[rack], "node"))
     slots = iter(cluster.slots)
     for node, node_box, cells in zip(cluster.nodes, arrangement.nodes, arrangement.cells, strict=True):
         _draw_node(sheet, arrangement, node_box.moved(x, y), node, usage.get(node.name))
