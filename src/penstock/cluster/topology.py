@@ -27,7 +27,7 @@ class Slot(NamedTuple):
     """Slot `index` (from 0) of the node named `node`."""
 
     node: str
-    index: int
+    index: int  # type: ignore[assignment] # hides tuple.index, which nobody asks of a slot
 
     def __str__(self) -> str:
         return f"{self.node}/{self.index}"
