@@ -217,6 +217,7 @@ class Planner:
                 f"with the groupings as declared only {declared.rate:.4g}/s: "
                 f"operator '{declared.bottleneck}' is the bottleneck"
             )
+        yield from _overload(prediction)
         without_model = [name for name, d in self._demands.items() if d is None]
         if without_model:
             yield f"no model for {', '.join(without_model)}: assumed to keep up at any rate"
@@ -233,3 +234,18 @@ class Planner:
                     f"model '{demand.name}' was measured on slots of {measured:g} MB, the smallest slot on offer has "
                     f"{offered:g} MB: its memory shares are too low here"
                 )
+
+
+def _overload(prediction: Prediction) -> Iterator[str]:
+    """Supported rates look at every bundle alone; where bundles share a slot, this says that they will not fit."""
+    for what, load in (
+        ("cpu", {slot: used.cpu for slot, used in prediction.slots.items()}),
+        ("memory", {slot: used.memory for slot, used in prediction.slots.items()}),
+    ):
+        above = [slot for slot, used in load.items() if used > 1 + 1e-6]
+        if above:
+            worst = max(above, key=lambda slot: load[slot])
+            yield (
+                f"{len(above)} of {len(load)} slots are asked for more than 100 % {what}, slot {worst} for "
+                f"{100 * load[worst]:.0f} %: bundles there slow each other down, which the predicted rate does not count"
+            )
