@@ -151,7 +151,7 @@ def _decision(plan: Plan) -> list[str]:
         f"placed by {plan.placement.placer}",
         f"{plan.slots_used} of {_counted(len(plan.cluster.slots), 'slot')} used",
         _counted(len(nodes), "node") + (f" ({kinds})" if kinds else ""),
-        "price unknown" if price is None else f"{number(price)} per hour",
+        "price unknown" if price is None else f"{number(price)} {plan.currency} per hour",
     ]
 
 
