@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCALES = (1.0, 0.8, 0.5)
 """Bin sizes, as parts of the real one, for which blocks are formed: smaller blocks leave fewer gaps, larger
 ones keep more streams inside. None is best everywhere."""
+TRIES = 4
 SEARCHED = 0.3
 """Streams per bin from which local search runs: below, the share of an operator in one bin is small, and so
 is what could be gained."""
@@ -51,7 +52,7 @@ def arrange(
         bins = int(full.sum())
         if (bins <= 1 and not any(missing)) or streams < SEARCHED * bins:
             return held, missing
-        saved = improve(talk, demand, room, held, groups, tries, spare)
+        saved = improve(talk, demand, room, held, groups, 1 + int(TRIES * streams), spare)
         rank = (-float(sum(missing)), saved)
         if best is None or rank > best[0]:
             best = (rank, held, missing)

@@ -41,18 +41,21 @@ def node_choices(request: Request, room: Room, talk: Talk) -> Iterator[NDArray[n
     share[share < SCRAP * float(empty.max(initial=0.0))] *= 0.0 if modest else 1.0
     order = np.lexsort((share if modest else -share, room.rack))
     order = order[share[order] > 0]
-    racks = np.split(order, np.flatnonzero(np.diff(room.rack[order])) + 1) if len(order) else []
-    sums = [float(share[nodes].sum()) for nodes in racks]
-    ranked = []
-    for nodes, total in zip(racks, sums, strict=True):
-        if total >= 1.0:
-            reach = np.minimum(np.cumsum(share[nodes]), 1.0)
-            met = float((np.diff(reach, prepend=0.0) ** 2).sum())
-            ranked.append((round(met if modest else -met, 6), total, int(nodes[0]), nodes))
-    ranked.sort(key=lambda entry: entry[:3])
-    for *_, nodes in ranked[:RACKS_TRIED]:
-        yield nodes
-    yield from _several(racks, sums, [float(share[nodes].max()) for nodes in racks], modest=modest)
+    if not len(order):
+        return
+    starts = np.flatnonzero(np.diff(room.rack[order], prepend=-1))
+    ends = np.append(starts[1:], len(order))
+    part = np.minimum(share[order], 1.0)
+    sums = np.add.reduceat(part, starts)
+    # What each node would take of the pipeline if its rack were filled in order, and in how many pairs it meets there.
+    before = np.cumsum(part) - part
+    before -= np.repeat(before[starts], ends - starts)
+    met = np.add.reduceat(np.clip(1.0 - before, 0.0, part) ** 2, starts).round(6)
+    ranked = np.lexsort((sums, met if modest else -met))
+    for rack in ranked[sums[ranked] >= 1.0][:RACKS_TRIED].tolist():
+        yield order[starts[rack] : ends[rack]]
+    racks = np.split(order, starts[1:])
+    yield from _several(racks, sums.tolist(), np.maximum.reduceat(part, starts).tolist(), modest=modest)
 
 
 def _several(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.place.compact_graph import Talk, blocks, interleaved
+from penstock.place.slots import TOLERANCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,9 @@ def fill(
     if not len(room):
         return held, list(counts)
     opened = 0
-    slack = 1e-9 * room.max(axis=0)
+    slack = TOLERANCE * room.max(axis=0)
+    takes = demand.tolist()
+    needs = (demand - slack).tolist()
     for block in blocks(talk, counts, scale * room[0], demand):
         whole = np.zeros(talk.size)
         whole[block] = [counts[operator] for operator in block]
@@ -52,30 +55,27 @@ def fill(
             left[bin_] -= whole @ demand
             opened = max(opened, bin_ + 1)
         else:
-            opened = _spread(block, counts, demand, held, left, opened, slack, missing)
+            sequence = interleaved(block, counts)
+            opened = _spread(sequence, needs, takes, held, left, opened, missing)
     return held, missing
 
 
 def _spread(
-    block: Sequence[int],
-    counts: Sequence[int],
-    demand: NDArray[np.float64],
+    sequence: Sequence[int],
+    needs: list[list[float]],
+    takes: list[list[float]],
     held: NDArray[np.float64],
     left: NDArray[np.float64],
     opened: int,
-    slack: NDArray[np.float64],
     missing: list[int],
 ) -> int:
-    """Thread by thread, the operators of the block evenly mixed; returns how many bins are open
-    afterwards."""
-    needs = [tuple((row - slack).tolist()) for row in demand]
-    takes = [tuple(row.tolist()) for row in demand]
+    """Thread by thread, in the order of `sequence`; returns how many bins are open afterwards."""
     recent: deque[tuple[int, list[float], list[int]]] = deque(maxlen=LOOK_BACK)
     if opened:
         recent.append((opened - 1, left[opened - 1].tolist(), [0] * len(needs)))
     closed: list[tuple[int, list[float], list[int]]] = []
     full = [False] * len(needs)
-    for operator in interleaved(block, counts):
+    for operator in sequence:
         need = needs[operator]
         if full[operator]:
             missing[operator] += 1

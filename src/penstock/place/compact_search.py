@@ -59,67 +59,77 @@ class Search:
         """What the contents save, over all levels: each bin's pull already sums them up."""
         return 0.5 * float((self.held * self.pull).sum())
 
-    def run(self, tries: int) -> int:
-        """Try every bundle in turn, round after round, until nothing helps or `tries` are spent; returns what
-        is left of them."""
+    def run(self, tries: int) -> None:
+        """Try bundles, those with the most to gain first, round after round until nothing helps or `tries` are
+        spent."""
         better = True
         while better and tries > 0:
             better = False
-            for bin_, operator in np.argwhere(self.held > 0).tolist():
-                if tries <= 0:
-                    break
-                tries -= 1
+            hope = self.held * (self.pull.max(axis=0) - self.pull + len(self.levels) * self.held * self._loops)
+            bins, operators = np.nonzero(hope > WORTHWHILE)
+            order = np.argsort(-hope[bins, operators], kind="stable")[:tries]
+            tries -= len(order)
+            for bin_, operator in zip(bins[order].tolist(), operators[order].tolist(), strict=True):
                 better |= self._improve(bin_, operator)
-        return tries
 
     def _improve(self, s: int, a: int) -> bool:
         """Move the threads of a on s, all or one, to where they talk more, alone or against others there."""
-        count = float(self.held[s, a])
-        if not count:
-            return False
+        count = self.held.item(s, a)
+        loop = self._loops.item(a)
         pull = self.pull[:, a]
-        wish = pull - pull[s]
-        best = float(wish.max())
-        loop = self._loops[a]
-        if count * (best + len(self.levels) * count * loop) <= WORTHWHILE:
-            return False
+        wish = count * (pull - pull[s] + self.apart[s] * (count * loop))
         wish[s] = -np.inf
-        targets = np.flatnonzero(wish + count * loop > 0)
-        if len(targets) > TARGETS:
-            targets = targets[np.argsort(-wish[targets], kind="stable")[:TARGETS]]
-        if not len(targets):
+        t = int(wish.argmax())
+        if wish[t] <= WORTHWHILE:
             return False
-        held = self.held[targets]
-        if self._best(s, a, count, targets, held):
+        if (self.free[t] >= count * self.demand[a] - self.slack).all():
+            self._shift(s, t, a, count)
             return True
-        return count > 1 and self._best(s, a, 1.0, targets, np.minimum(held, 1.0))
+        targets = np.argsort(-wish, kind="stable")[:TARGETS]
+        targets = targets[wish[targets] > 0]
+        wish = wish[targets]
+        held, pull = self.held[targets], self.pull[targets]
+        if self._best(s, a, count, targets, wish, held, pull):
+            return True
+        if count <= 1:
+            return False
+        one = wish / count - self.apart[s, targets] * ((count - 1) * loop)
+        return self._best(s, a, 1.0, targets, one, np.minimum(held, 1.0), pull)
 
-    def _best(self, s: int, a: int, x: float, targets: NDArray[np.int64], y: NDArray[np.float64]) -> bool:
-        """Move x threads of a from s to one of `targets`, alone or against the y[t, b] threads of some b
-        there."""
-        loops, demand = self._loops, self.demand
-        pull, free = self.pull[targets], self.free[targets]
-        apart = self.apart[s, targets]
-        alone = x * (pull[:, a] - self.pull[s, a]) + apart * (x * x * loops[a])
-        take = x * demand[a]
-        swap = y * (self.pull[s] - pull - (2.0 * x * apart)[:, None] * self.talk.pull[a])
+    def _best(
+        self,
+        s: int,
+        a: int,
+        x: float,
+        targets: NDArray[np.int64],
+        alone: NDArray[np.float64],
+        y: NDArray[np.float64],
+        pull: NDArray[np.float64],
+    ) -> bool:
+        """Move x threads of a from s to one of `targets`, alone (which gains `alone`) or against the y[t, b] threads
+        of some b there."""
+        demand, apart = self.demand, self.apart[s, targets][:, None]
+        swap = self.pull[s] - pull - (2.0 * x) * apart * self.talk.pull[a]
         if self._looped:
-            swap += apart[:, None] * y * y * loops
-        swap += alone[:, None]
+            swap += apart * y * self._loops
+        swap = y * swap + alone[:, None]
         swap[:, a] = -np.inf
-        alone[(free < take - self.slack).any(axis=1)] = -np.inf
-        t = int(alone.argmax())
-        gain, b = float(alone[t]), -1
-        ts, bs = np.nonzero((swap > max(gain, WORTHWHILE)) & (y > 0))
+        take, free = x * demand[a], self.free[targets]
+        fits = (free >= take - self.slack).all(axis=1)
+        gain, t, b = WORTHWHILE, -1, -1
+        if fits.any():
+            feasible = np.where(fits, alone, -np.inf)
+            first = int(feasible.argmax())
+            if feasible[first] > gain:
+                gain, t = float(feasible[first]), first
+        ts, bs = np.nonzero((swap > gain) & (y > 0))
         if len(ts):
             more = take - y[ts, bs][:, None] * demand[bs]
             fits = ((free[ts] - more >= -self.slack) & (self.free[s] + more >= -self.slack)).all(axis=1)
             if fits.any():
-                ts, bs = ts[fits], bs[fits]
-                best = int(swap[ts, bs].argmax())
+                best = int(np.where(fits, swap[ts, bs], -np.inf).argmax())
                 t, b = int(ts[best]), int(bs[best])
-                gain = float(swap[t, b])
-        if gain <= WORTHWHILE:
+        if t < 0:
             return False
         self._shift(s, int(targets[t]), a, x)
         if b >= 0:
