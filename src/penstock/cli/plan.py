@@ -74,7 +74,7 @@ def plan(
             routing=routing,
             batch_interval_ms=batch_interval_ms,
         )
-        _print_comparison(list(rows), pipeline, rate, as_json=json)
+        _print_comparison(list(rows), api.find_pipeline(pipeline).name, rate, as_json=json)
         return
     if plot is not None:
         from penstock.pictures.canvas import check_ending

@@ -82,6 +82,13 @@ class Planner:
         pipeline_gains = gains(self.pipeline)
         return any(isinstance(d, Model) and pipeline_gains[name].factor > 0 for name, d in self._demands.items())
 
+    @property
+    def depends_on_rate(self) -> bool:
+        """Whether a higher rate ever needs more threads."""
+        return any(
+            gain.factor > 0 and isinstance(self._demands[name], Model) for name, gain in gains(self.pipeline).items()
+        )
+
     @cached_property
     def _demands(self) -> Demands:
         return demands_of(self.pipeline, self.library)
