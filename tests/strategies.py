@@ -1,0 +1,120 @@
+"""Random pipelines, models, clusters and requests for the property tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from penstock.cluster.catalogue import Catalogue, find_catalogue
+from penstock.cluster.resources import CPU, MEMORY
+from penstock.cluster.topology import Cluster, Node
+from penstock.dataflow.pipeline import KEYED, Grouping, Kind, Operator, Pipeline, Stream
+from penstock.dataflow.rates import gains
+from penstock.models.library import ModelLibrary
+from penstock.models.model import Model, Point
+from penstock.planning.planner import Planner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST_THREADS = 400
+"""Requests for more are not tried: they take long and show nothing new."""
+
+
+def amounts(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, allow_nan=False, allow_infinity=False)
+
+
+shares = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 1.0]), amounts(0, 1))
+
+
+@st.composite
+def models(draw: Callable[..., Any], name: str) -> Model:
+    """One to five points of rising threads; rates, cpu and memory may rise or fall."""
+    steps = draw(st.lists(st.integers(1, 12), min_size=1, max_size=5))
+    steps[0] = min(steps[0], 3)
+    points = []
+    threads = 0
+    for step in steps:
+        threads += step
+        rate = draw(st.one_of(st.integers(5, 300).map(float), amounts(5, 300)))
+        points.append(Point(threads=threads, rate=rate, cpu=draw(shares), memory=draw(shares)))
+    return Model(name, tuple(points))
+
+
+selectivities = st.one_of(st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0]), amounts(0, 2))
+constants = st.one_of(st.just(0.0), st.just(0.0), amounts(0, 50))
+
+
+@st.composite
+def pipelines(draw: Callable[..., Any]) -> Pipeline:
+    """One to three sources, up to five operators, up to two sinks, each reading from one or two declared before it."""
+    sources = [f"s{number}" for number in range(draw(st.integers(1, 3)))]
+    inner = [f"o{number}" for number in range(draw(st.integers(0, 5)))]
+    sinks = [f"k{number}" for number in range(draw(st.integers(0, 2)))]
+    operators = [Operator(name=name, kind=Kind.SOURCE, model=name if draw(st.booleans()) else None) for name in sources]
+    for name in inner:
+        if draw(st.integers(0, 4)):
+            operators.append(Operator(name=name, model=name))
+        else:
+            threads, cpu, memory = draw(st.tuples(st.integers(1, 5), amounts(0, 100), amounts(0, 2048)))
+            operators.append(Operator(name=name, threads=threads, cpu=cpu, memory_mb=memory))
+    operators += [Operator(name=name, kind=Kind.SINK) for name in sinks]
+    streams = []
+    for position, name in enumerate([*inner, *sinks]):
+        before = [*sources, *inner[:position]]
+        for sender in draw(st.lists(st.sampled_from(before), min_size=1, max_size=2)):
+            grouping = draw(st.sampled_from(Grouping))
+            streams.append(
+                Stream(
+                    sender=sender,
+                    receiver=name,
+                    selectivity=draw(selectivities),
+                    constant=draw(constants),
+                    grouping=grouping,
+                    key="k" if grouping in KEYED else None,
+                )
+            )
+    return Pipeline.of("random", draw(st.permutations(operators)), draw(st.permutations(streams)))
+
+
+@st.composite
+def clusters(draw: Callable[..., Any]) -> Cluster:
+    """One to six nodes of one to eight slots in up to three racks, slots of different memory."""
+    nodes = []
+    for number in range(draw(st.integers(1, 6))):
+        slots = draw(st.integers(1, 8))
+        memory = slots * draw(st.sampled_from([2048.0, 3584.0, 8192.0]))
+        capacity = MappingProxyType({CPU: 100.0 * slots, MEMORY: memory})
+        nodes.append(Node(f"n{number}", draw(st.sampled_from(["r1", "r2", "r3"])), slots, capacity))
+    return Cluster(tuple(nodes))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request for a plan."""
+
+    pipeline: Pipeline
+    library: ModelLibrary
+    offer: Cluster | Catalogue
+    rate: float
+
+    def planner(self) -> Planner:
+        """A fresh one, that remembers nothing."""
+        return Planner(self.pipeline, self.library, self.offer)
+
+
+@st.composite
+def requests(draw: Callable[..., Any]) -> Asked:
+    pipeline = draw(pipelines())
+    named = [operator.model for operator in pipeline.operators.values() if operator.model is not None]
+    library = ModelLibrary.of(draw(models(name)) for name in named)
+    rate = draw(st.one_of(st.integers(1, 200).map(float), amounts(0.5, 200)))
+    found = gains(pipeline)
+    assume(sum(found[name].at(rate) / library.models[name].rate(1) for name in named) <= MOST_THREADS)
+    offer = draw(st.one_of(clusters(), st.just(find_catalogue("azure-d"))))
+    return Asked(pipeline, library, offer, rate)

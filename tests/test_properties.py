@@ -1,0 +1,340 @@
+"""What holds for every pipeline, cluster and policy.
+
+A new allocator or placer joins these tests by being registered.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import strategies as st
+
+from penstock.allocate.registry import ALLOCATORS
+from penstock.cluster.catalogue import Acquisition, acquire
+from penstock.cluster.file import parse_cluster
+from penstock.cluster.resources import CPU, MEMORY
+from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.dataflow.pipeline import Grouping, Pipeline
+from penstock.dataflow.rates import gains
+from penstock.errors import BadInputError, Refusal
+from penstock.files import parse_json, parse_yaml
+from penstock.models.file import parse_models
+from penstock.place.registry import PLACERS
+from penstock.planning.cluster_file import parse_whole_cluster
+from penstock.planning.file import read_plan, write_plan
+from penstock.planning.plan import Plan
+from strategies import Asked, models, pipelines, requests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.allocate.contract import Bundle
+    from penstock.cluster.topology import Slot
+    from penstock.models.model import Model
+
+# Requests for hundreds of threads are thrown away while they are drawn, which hypothesis would call filtering too
+# much; and drawing a whole pipeline with its models is what it would call slow.
+THRIFTY = [HealthCheck.filter_too_much, HealthCheck.too_slow]
+
+
+def examples(count: int) -> settings:
+    return settings(max_examples=count, deadline=None, suppress_health_check=THRIFTY)
+
+
+def answer(asked: Asked, allocator: str, placer: str) -> Plan | Refusal:
+    note(f"{allocator}+{placer}")
+    return asked.planner().plan(asked.rate, ALLOCATORS.create(allocator), PLACERS.create(placer))
+
+
+def answers(asked: Asked) -> Iterator[Plan | Refusal]:
+    """Of every allocator with every placer."""
+    for allocator, placer in product(ALLOCATORS.names(), PLACERS.names()):
+        yield answer(asked, allocator, placer)
+
+
+def plans(asked: Asked, *placers: str) -> Iterator[Plan]:
+    """Of every allocator with these placers (all, unless said), where there is a plan."""
+    for allocator, placer in product(ALLOCATORS.names(), placers or PLACERS.names()):
+        found = answer(asked, allocator, placer)
+        if isinstance(found, Plan):
+            yield found
+
+
+def placed_bundles(plan: Plan) -> Iterator[tuple[Slot, Bundle]]:
+    """Where each bundle of the allocation went, for placers that place them whole and in order."""
+    waiting = {
+        operator.name: [bundle for count, bundle in operator.bundles for _ in range(count)]
+        for operator in plan.allocation.operators
+    }
+    for operator, threads, slot, _ in plan.placement.bundles:
+        bundle = waiting[operator].pop(0)
+        assert bundle.threads == threads
+        yield slot, bundle
+    assert not any(waiting.values())
+
+
+def demands_placed(plan: Plan) -> Iterator[tuple[Slot, float, float]]:
+    """(slot, cpu, memory) of every placed bundle, by the average demand of its operator's threads."""
+    for operator, threads, slot, _ in plan.placement.bundles:
+        wanted = plan.allocation.operator(operator)
+        yield slot, threads * wanted.cpu / wanted.threads, threads * wanted.memory / wanted.threads
+
+
+# ------------------------------------------------------------------------------ every allocator and placer
+
+
+def test_the_registered_policies_take_part() -> None:
+    assert {"lsa", "mba"} <= set(ALLOCATORS.names())
+    assert {"round-robin", "rsm", "sam", "r-storm", "compact", "random"} <= set(PLACERS.names())
+
+
+@examples(120)
+@given(requests())
+def test_every_thread_once_on_slots_that_exist_or_a_refusal(asked: Asked) -> None:
+    for found in answers(asked):
+        if isinstance(found, Refusal):
+            assert found.shortages
+            for shortage in found.shortages:
+                assert shortage.operator in asked.pipeline.operators or shortage.kind == "pipeline"
+                assert shortage.closest
+                assert shortage.needed >= shortage.offered
+            assert str(found).startswith(f"{found.by}: ")
+            continue
+        threads: Counter[str] = Counter()
+        for operator, count, slot, _ in found.placement.bundles:
+            assert count >= 1
+            assert 0 <= slot.index < found.cluster.node(slot.node).slots
+            threads[operator] += count
+        assert threads == {operator.name: operator.threads for operator in found.allocation.operators}
+        assert set(threads) == set(asked.pipeline.operators)
+
+
+@examples(60)
+@given(requests())
+def test_same_input_same_plan(asked: Asked) -> None:
+    for once, again in zip(answers(asked), answers(asked), strict=True):
+        if isinstance(once, Refusal) or isinstance(again, Refusal):
+            assert once == again
+        else:
+            assert once.document() == again.document()
+
+
+@examples(40)
+@given(requests())
+def test_plan_files_read_back(asked: Asked) -> None:
+    for plan in plans(asked):
+        document = plan.document()
+        assert json.loads(json.dumps(document, allow_nan=False)) == document
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "plan.json"
+            write_plan(plan, path)
+            saved = read_plan(path)
+        assert saved.threads_by_slot() == plan.placement.by_slot()
+        assert parse_pipeline(saved.definition, "plan.json") == asked.pipeline
+
+
+@examples(60)
+@given(requests())
+def test_predictions_are_consistent(asked: Asked) -> None:
+    for plan in plans(asked):
+        found = plan.prediction
+        assert 0 <= found.shuffle.rate <= found.slot_aware.rate * (1 + 1e-9)
+        assert -1e-9 <= found.network_cost <= 3
+        assert 0 <= found.latency_ms["p50"] <= found.latency_ms["p95"] <= found.latency_ms["p99"]
+        assert all(used.cpu >= 0 and used.memory >= 0 for used in found.slots.values())
+        assert set(found.slots) == {bundle.slot for bundle in plan.placement.bundles}
+
+
+@examples(120)
+@given(requests())
+def test_no_plan_within_its_slots_beats_the_bound(asked: Asked) -> None:
+    for plan in plans(asked):
+        # a slot asked for more than it can do, or above 1.0, does not carry what the bound counts
+        carried = plan.prediction.slot_aware.rate >= asked.rate
+        within = all(used.cpu <= 1 and used.memory <= 1 for used in plan.prediction.slots.values())
+        if carried and within:
+            assert plan.fewest_slots <= plan.slots_used
+
+
+# -------------------------------------------------------------------------------------- limits of the placers
+
+
+@examples(100)
+@given(requests())
+def test_sam_keeps_slots_within_limits_and_exclusive_ones_exclusive(asked: Asked) -> None:
+    for plan in plans(asked, "sam"):
+        held: dict[Slot, list[Bundle]] = {}
+        for slot, bundle in placed_bundles(plan):
+            held.setdefault(slot, []).append(bundle)
+        for bundles in held.values():
+            assert sum(bundle.cpu for bundle in bundles) <= 1 + 1e-6
+            assert sum(bundle.memory for bundle in bundles) <= 1 + 1e-6
+            if any(bundle.exclusive for bundle in bundles):
+                assert len(bundles) == 1
+
+
+@examples(100)
+@given(requests())
+def test_rsm_keeps_memory_of_slots_and_cpu_of_nodes(asked: Asked) -> None:
+    for plan in plans(asked, "rsm"):
+        memory_of_slots: dict[Slot, float] = {}
+        cpu_of_nodes: dict[str, float] = {}
+        for slot, cpu, memory in demands_placed(plan):
+            memory_of_slots[slot] = memory_of_slots.get(slot, 0.0) + memory
+            cpu_of_nodes[slot.node] = cpu_of_nodes.get(slot.node, 0.0) + cpu
+        assert all(amount <= 1 + 1e-6 for amount in memory_of_slots.values())
+        assert all(amount <= plan.cluster.node(name).slots + 1e-6 for name, amount in cpu_of_nodes.items())
+
+
+def above(amount: float, limit: float) -> bool:
+    return amount > limit * (1 + 1e-6) + 1e-6
+
+
+@examples(80)
+@given(requests())
+def test_hard_limits_of_nodes_and_slots(asked: Asked) -> None:
+    """For placers that look at every dimension; round-robin is blind to demands in a plan, as published."""
+    aware = [name for name in PLACERS.names() if PLACERS.create(name).whole_cluster and name != "round-robin"]
+    slot_memory = asked.planner().slot_memory_mb
+    for plan in plans(asked, *aware):
+        memory_of_slots: dict[Slot, float] = {}
+        cpu_of_nodes: dict[str, float] = {}
+        for slot, cpu, memory in demands_placed(plan):
+            memory_of_slots[slot] = memory_of_slots.get(slot, 0.0) + slot_memory * memory
+            cpu_of_nodes[slot.node] = cpu_of_nodes.get(slot.node, 0.0) + 100 * cpu
+        for slot, amount in memory_of_slots.items():
+            node = plan.cluster.node(slot.node)
+            assert not above(amount, node.capacity[MEMORY] / node.slots)
+        for node in plan.cluster.nodes:
+            held = sum(amount for slot, amount in memory_of_slots.items() if slot.node == node.name)
+            assert not above(held, node.capacity[MEMORY])
+            if plan.placement.placer != "r-storm":  # whose rule lets cpu go above
+                assert not above(cpu_of_nodes.get(node.name, 0.0), node.capacity[CPU])
+
+
+@examples(200)
+@given(asked=requests())
+def test_mba_and_sam_support_the_planned_rate(asked: Asked) -> None:
+    plan = answer(asked, "mba", "sam")
+    assume(isinstance(plan, Plan))
+    assert isinstance(plan, Plan)
+    assert plan.prediction.slot_aware.rate >= asked.rate * (1 - 1e-6)
+
+
+@examples(100)
+@given(asked=requests())
+def test_shuffled_streams_support_the_shuffle_rate(asked: Asked) -> None:
+    shuffled = Pipeline.of(
+        "random",
+        asked.pipeline.operators.values(),
+        [stream.model_copy(update={"grouping": Grouping.SHUFFLE, "key": None}) for stream in asked.pipeline.streams],
+    )
+    for plan in plans(Asked(shuffled, asked.library, asked.offer, asked.rate), "round-robin"):
+        assert plan.prediction.declared.rate == pytest.approx(plan.prediction.shuffle.rate, rel=1e-6, abs=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ the parts
+
+
+@settings(max_examples=150, deadline=None)
+@given(pipelines())
+def test_gains_are_the_sum_over_paths(pipeline: Pipeline) -> None:
+    def factor(operator: str) -> float:
+        """Of every path from a source the product of its selectivities, added up."""
+        if operator in pipeline.sources:
+            return 1.0
+        return sum(stream.selectivity * factor(stream.sender) for stream in pipeline.inputs(operator))
+
+    def constant(operator: str) -> float:
+        return sum(s.selectivity * constant(s.sender) + s.constant for s in pipeline.inputs(operator))
+
+    for name, gain in gains(pipeline).items():
+        assert gain.factor == pytest.approx(factor(name))
+        assert gain.constant == pytest.approx(constant(name))
+
+
+@settings(max_examples=150, deadline=None)
+@given(pipelines())
+def test_pipelines_read_back(pipeline: Pipeline) -> None:
+    document = json.loads(json.dumps(pipeline_document(pipeline), allow_nan=False))
+    assert parse_pipeline(document, "p.json") == pipeline
+
+
+@settings(max_examples=150, deadline=None)
+@given(models("m"), st.integers(0, 80), st.floats(0, 400))
+def test_models_answer_between_their_points(model: Model, threads: int, rate: float) -> None:
+    rates = [point.rate for point in model.points]
+    assert 0 <= model.rate(threads) <= max(rates)
+    assert model.rate(model.peak_threads) == model.peak_rate == max(rates)
+    if rate <= max(rates):
+        count = model.threads_for(rate)
+        assert count == min(point.threads for point in model.points if point.rate >= rate)
+        assert model.rate(count) >= rate
+    else:
+        with pytest.raises(BadInputError, match="one slot supports at most"):
+            model.threads_for(rate)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 300), st.lists(st.integers(1, 32), min_size=1, max_size=5))
+def test_machines_cover_the_slots(slots: int, sizes: list[int]) -> None:
+    cover, exact = acquire(slots, sizes), acquire(slots, sizes, Acquisition.EXACT)
+    for taken in (cover, exact):
+        assert set(taken) <= set(sizes)
+        assert slots <= sum(taken) < slots + max(sizes)
+        assert taken == sorted(taken, reverse=True)
+    assert sum(exact) <= sum(cover)
+    if 1 in sizes:
+        assert sum(exact) == slots
+
+
+# ------------------------------------------------------------------------------- files nobody vouches for
+
+KEYS = st.sampled_from(
+    (
+        *("name", "operators", "streams", "nodes", "pipelines", "models", "points", "threads", "rate", "cpu", "memory"),
+        *("memory_mb", "kind", "from", "to", "slots", "count", "rack", "a", "dimensions", "resources", "selectivity"),
+    )
+)
+MARKS = st.sampled_from("ab1-:{}[],\"'\n &*!#|>?%@`~.<=\t\\é\x00\x85\ufeff")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["source", "a"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def complaint(parse: Any, given: Any) -> str | None:
+    """What is wrong with the input; None where nothing is. Any other error fails the test."""
+    try:
+        parse(given, "file")
+    except BadInputError as error:
+        return str(error)
+    return None
+
+
+def assert_one_line(message: str | None) -> None:
+    if message is not None:
+        assert message.startswith("file: ")
+        assert "\n" not in message
+
+
+@pytest.mark.parametrize("parse", [parse_pipeline, parse_cluster, parse_models, parse_whole_cluster])
+@settings(max_examples=150, deadline=None)
+@given(data=st.dictionaries(KEYS, VALUES, max_size=4) | VALUES)
+def test_any_contents_are_read_or_refused_in_one_line(parse: Any, data: Any) -> None:
+    assert_one_line(complaint(parse, data))
+
+
+@pytest.mark.parametrize("parse", [parse_yaml, parse_json])
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(alphabet=MARKS, max_size=25) | st.text())
+def test_any_text_is_read_or_refused_in_one_line(parse: Any, text: str) -> None:
+    assert_one_line(complaint(parse, text))
