@@ -372,6 +372,15 @@ def test_an_operator_that_gets_no_tuples_has_one_idle_thread() -> None:
         assert row == {"rate": 0, "threads": 1, "cpu": 0, "memory": 0}
 
 
+@pytest.mark.parametrize("allocator", ALLOCATORS.names())
+def test_an_operator_that_gets_next_to_nothing_has_a_thread_too(allocator: str) -> None:
+    # 100/s x 1e-15 is far less than a billionth of what one thread does
+    faint = chain(source(), Operator(name="P", model="pi"), selectivity=1e-15)
+    plan = api.plan(faint, 100, allocator=allocator)
+    assert plan.document()["operators"]["P"]["threads"] == 1
+    assert plan.prediction.slot_aware.rate >= 100
+
+
 def test_init_writes_a_project_that_can_be_planned(tmp_path: Path) -> None:
     written = penstock.init(tmp_path / "project")
     assert {path.name for path in written} == {"README.md", "cluster.yaml", "pipeline.yaml"}

@@ -25,11 +25,11 @@ class LinearScaling:
         whole = math.floor(rate / one_rate + 1e-9)
         rest = (rate - whole * one_rate) / one_rate
         bundles = [(whole, Bundle(1, one_cpu, one_memory))] if whole else []
-        if rest > 1e-9:
+        if rest > 1e-9 or not whole:
             bundles.append((1, Bundle(1, one_cpu * rest, one_memory * rest)))
         reason = (
             f"one thread of '{model.name}' supports {one_rate:g}/s: {rate:g} / {one_rate:g} = {whole} whole threads"
         )
-        if rest > 1e-9:
+        if rest > 1e-9 or not whole:
             reason += f" and one for the remaining {rest * one_rate:g}/s"
         return OperatorAllocation(operator, rate, tuple(bundles), reason)

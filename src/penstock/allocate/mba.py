@@ -31,7 +31,7 @@ class ModelBased:
             f"a slot of '{model.name}' peaks at {model.peak_rate:g}/s with {model.peak_threads} threads: "
             f"{full} full slot{'' if full == 1 else 's'} for {full * model.peak_rate:g}/s"
         )
-        if rest > 1e-9 * model.peak_rate:
+        if rest > 1e-9 * model.peak_rate or not full:
             threads = model.threads_for(rest)
             part = rest / model.rate(1) if threads == 1 else 1.0
             bundles.append((1, Bundle(threads, model.cpu(threads) * part, model.memory(threads) * part)))
