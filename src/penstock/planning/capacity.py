@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from penstock.dataflow.rates import checked_rate
 from penstock.errors import BadInputError
-from penstock.errors import BadInputError
 from penstock.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -44,11 +43,6 @@ def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: P
     found by doubling, every step up to where even twice the slots would not do is looked at from above.
     """
     checked_rate(step, "step")
-    if not planner.depends_on_rate:
-        raise BadInputError(
-            f"pipeline '{planner.pipeline.name}': no operator whose input depends on the rate has a model; "
-            "nothing limits its capacity"
-        )
     if not planner.grows_with_rate:
         raise BadInputError(
             f"pipeline '{planner.pipeline.name}': no operator with a model gets more at a higher rate: any rate fits"

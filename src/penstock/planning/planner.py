@@ -82,13 +82,6 @@ class Planner:
         pipeline_gains = gains(self.pipeline)
         return any(isinstance(d, Model) and pipeline_gains[name].factor > 0 for name, d in self._demands.items())
 
-    @property
-    def depends_on_rate(self) -> bool:
-        """Whether a higher rate ever needs more threads."""
-        return any(
-            gain.factor > 0 and isinstance(self._demands[name], Model) for name, gain in gains(self.pipeline).items()
-        )
-
     @cached_property
     def _demands(self) -> Demands:
         return demands_of(self.pipeline, self.library)
@@ -254,5 +247,5 @@ def _overload(prediction: Prediction) -> Iterator[str]:
             worst = max(above, key=lambda slot: load[slot])
             yield (
                 f"{len(above)} of {len(load)} slots are asked for more than 100 % {what}, slot {worst} for "
-                f"{100 * load[worst]:.0f} %: bundles there slow each other down, which the predicted rate does not count"
+                f"{100 * load[worst]:.0f} %: bundles there slow each other down, which the rate above does not count"
             )
