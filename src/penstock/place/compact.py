@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from penstock.place.contract import PlacedBundle, Request, Room
 
-SEARCH_TRIES = 1500
-"""Bundles looked at when nodes are searched."""
-
 
 @dataclass(frozen=True, slots=True)
 class Compact:
@@ -73,7 +70,7 @@ def _within(request: Request, room: Room, talk: Talk, nodes: NDArray[np.int64]) 
     """Place the pipeline on some of `nodes`, opened in their order."""
     layout = Layout(request, room, talk)
     demand, offer = layout.node_demand(), layout.node_room(nodes)
-    held, missing = arrange(talk, talk.threads, demand, offer, [room.rack[nodes]], spare=0, tries=SEARCH_TRIES)
+    held, missing = arrange(talk, talk.threads, demand, offer, [room.rack[nodes]], spare=0)
     used = np.flatnonzero(held.any(axis=1))
     for bin_ in used.tolist():
         if held[bin_].any():

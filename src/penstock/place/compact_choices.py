@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.place.slots import slot_limit
+from penstock.place.slots import TOLERANCE, slot_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,13 +89,14 @@ def _share(
     share: NDArray[np.float64] = np.where(slots > 0, np.inf, 0.0)
     for axis, amount in enumerate(talk.total.tolist()):
         if amount > 0:
-            share = np.minimum(share, np.maximum(free[:, axis], 0.0) / amount)
+            share = np.minimum(share, free[:, axis] / amount)
     if room.memory_axis is not None and talk.total[room.memory_axis] > 0:
         share = np.minimum(share, slot_limit(request, room) * slots / talk.total[room.memory_axis])
     # Whole threads only, for the operator that takes the most.
     of_total = talk.demand / np.where(talk.total > 0, talk.total, np.inf)
     main = int(np.argmax(of_total.max(axis=1) * talk.threads))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        fits = np.where(talk.demand[main] > 0, free / talk.demand[main], np.inf).min(axis=1)
-    whole: NDArray[np.float64] = np.floor(fits * (1 + 1e-9)) / max(talk.threads[main], 1)
-    return np.minimum(share, whole)
+    threads = max(talk.threads[main], 1)
+    for axis, amount in enumerate(talk.demand[main].tolist()):
+        if amount > 0:
+            share = np.minimum(share, np.floor(free[:, axis] * ((1 + TOLERANCE) / amount)) / threads)
+    return np.maximum(share, 0.0)

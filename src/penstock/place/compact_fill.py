@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.place.compact_graph import Talk, blocks, interleaved
+from penstock.place.compact_graph import Talk, interleaved
 from penstock.place.slots import TOLERANCE
 
 if TYPE_CHECKING:
@@ -24,23 +24,22 @@ def fill(
     counts: Sequence[int],
     demand: NDArray[np.float64],
     room: NDArray[np.float64],
-    scale: float = 1.0,
+    together: Sequence[Sequence[int]],
 ) -> tuple[NDArray[np.float64], list[int]]:
     """Threads of each operator in each bin (bins x operators), and how many found no bin.
 
     `room` is what each bin offers, bins in the order in which they are to be opened; `demand` is what one
-    thread of each operator takes. Blocks are formed for bins of `scale` times the first one.
+    thread of each operator takes. `together`
+    are the blocks of operators to keep together, in order.
     """
     held = np.zeros((len(room), talk.size))
     left = room.copy()
     missing = [0] * talk.size
-    if not len(room):
-        return held, list(counts)
     opened = 0
     slack = TOLERANCE * room.max(axis=0)
     takes = demand.tolist()
     needs = (demand - slack).tolist()
-    for block in blocks(talk, counts, scale * room[0], demand):
+    for block in together:
         whole = np.zeros(talk.size)
         whole[block] = [counts[operator] for operator in block]
         need = whole @ demand - slack

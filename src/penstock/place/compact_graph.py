@@ -34,6 +34,9 @@ class Talk:
         for sender, receiver in request.streams:
             self.streams[sender, receiver] += 1
             self.streams[receiver, sender] += 1
+        ends = np.argwhere(np.triu(self.streams, 1)).tolist()
+        self.pairs = {(i, j): float(self.streams[i, j]) for i, j in ends}
+        """Streams between two different operators, in either direction."""
         share = 1.0 / np.maximum(np.array(self.threads, dtype=float), 1.0)
         self.pull = self.streams * np.outer(share, share)
         """Q above."""
@@ -60,25 +63,23 @@ def blocks(
         for operator in range(talk.size)
         if counts[operator]
     }
-    between: dict[tuple[int, int], float] = {}
-    for i, j in zip(*(axis.tolist() for axis in np.nonzero(np.triu(talk.streams, 1))), strict=True):
+    near: dict[int, dict[int, float]] = {i: {} for i in clusters}
+    for (i, j), streams in talk.pairs.items():
         if i in clusters and j in clusters:
-            between[i, j] = float(talk.streams[i, j])
-    gains = {(i, j): clusters[i].gain(clusters[j], streams) for (i, j), streams in between.items()}
+            near[i][j] = near[j][i] = streams
+    gains = {(i, j): clusters[i].gain(clusters[j], near[i][j]) for i in near for j in near[i] if i < j}
     mixing = True
     while gains:
         i, j = max(gains, key=gains.__getitem__)
-        mixing = mixing and gains[i, j] > 1e-9
-        clusters[i].absorb(clusters.pop(j), between.pop((i, j)), mix=mixing)
-        del gains[i, j]
-        for other, cluster in clusters.items():
-            key = (min(i, other), max(i, other))
-            moved = between.pop((min(j, other), max(j, other)), 0.0)
-            if moved:
-                del gains[min(j, other), max(j, other)]
-                between[key] = between.get(key, 0.0) + moved
-            if key in between:
-                gains[key] = clusters[i].gain(cluster, between[key])
+        gain = gains.pop((i, j))
+        mixing = mixing and gain > 1e-9
+        clusters[i].absorb(clusters.pop(j), near[i].pop(j), mix=mixing)
+        for other, streams in near.pop(j).items():
+            if other != i:
+                del gains[min(j, other), max(j, other)], near[other][j]
+                near[i][other] = near[other][i] = near[i].get(other, 0.0) + streams
+        for other, streams in near[i].items():
+            gains[min(i, other), max(i, other)] = clusters[i].gain(clusters[other], streams)
     return [block for cluster in clusters.values() for block in cluster.blocks]
 
 

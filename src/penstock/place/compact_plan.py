@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.place.compact_graph import Talk
     from penstock.place.contract import PlacedBundle, Request, Room
 
-TRIES = 1500
-
 
 def place_on_slots(by: str, request: Request, room: Room, talk: Talk) -> tuple[PlacedBundle, ...] | Refusal:
     free_slots = room.slots - room.slots_taken
@@ -31,17 +29,17 @@ def place_on_slots(by: str, request: Request, room: Room, talk: Talk) -> tuple[P
     index += room.slots_taken[node]
     offer = _offer(request, room, free_slots)[node]
     groups = [node, room.rack[node]]
-    held, missing = arrange(talk, talk.threads, talk.demand, offer, groups, spare=0, tries=TRIES)
+    held, missing = arrange(talk, talk.threads, talk.demand, offer, groups, spare=0)
     if _first_fit(talk, missing, offer, held) is not None:
         held = np.zeros_like(held)
         stuck = _first_fit(talk, talk.threads, offer, held)
         if stuck is not None:
             return no_slot(by, request, room, stuck, offer - held @ talk.demand, node)
-        improve(talk, talk.demand, offer, held, groups, TRIES)
+        improve(talk, talk.demand, offer, held, groups)
     slots, operators = np.nonzero(held)
     counts = held[slots, operators].astype(np.int64)
     slots, operators = np.repeat(slots, counts), np.repeat(operators, counts)
-    return bundled(request, room, operators.tolist(), node[slots].tolist(), index[slots].tolist())
+    return bundled(request, room, operators, node[slots], index[slots])
 
 
 def _offer(request: Request, room: Room, free_slots: NDArray[np.int64]) -> NDArray[np.float64]:

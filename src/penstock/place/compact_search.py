@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from penstock.place.compact_graph import Talk
 
-WORTHWHILE = 1e-3
+WORTHWHILE = 2e-3
 """The least gain, in streams, that is worth a move."""
-TARGETS = 4
+TARGETS = 3
 """Bins in which a bundle looks for room: those it talks to most."""
 
 
@@ -62,7 +62,7 @@ class Search:
     def run(self, tries: int) -> None:
         """Try bundles, those with the most to gain first, round after round until nothing helps or `tries` are
         spent."""
-        better = True
+        better = len(self.held) > 1
         while better and tries > 0:
             better = False
             hope = self.held * (self.pull.max(axis=0) - self.pull + len(self.levels) * self.held * self._loops)
@@ -82,9 +82,17 @@ class Search:
         t = int(wish.argmax())
         if wish[t] <= WORTHWHILE:
             return False
-        if (self.free[t] >= count * self.demand[a] - self.slack).all():
+        demand = self.demand[a]
+        if (self.free[t] >= count * demand - self.slack).all():
             self._shift(s, t, a, count)
             return True
+        if (self.free[t] >= demand - self.slack).all():
+            needed = demand > 0
+            part = float(np.floor(((self.free[t] + self.slack)[needed] / demand[needed]).min()))
+            gain = part * (pull.item(t) - pull.item(s) + self.apart.item(s, t) * part * loop)
+            if gain > WORTHWHILE:
+                self._shift(s, t, a, part)
+                return True
         targets = np.argsort(-wish, kind="stable")[:TARGETS]
         targets = targets[wish[targets] > 0]
         wish = wish[targets]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from penstock.place.compact_graph import Talk
     from penstock.place.contract import PlacedBundle, Request, Room
 
-SLOT_TRIES = 400
-
 
 class Layout:
     """Threads per operator on each slot the pipeline has opened so far. The room itself is not changed."""
@@ -61,7 +59,7 @@ class Layout:
         demand = self.memory[:, None]
         whole = counts.astype(int).tolist()
         offer = np.full((slots, 1), limit)
-        held, missing = arrange(self.talk, whole, demand, offer, (), spare=1, tries=SLOT_TRIES)
+        held, missing = arrange(self.talk, whole, demand, offer, (), spare=1)
         return held[held.any(axis=1)], missing
 
     def first_fit(self, missing: Sequence[int], nodes: NDArray[np.int64]) -> int | None:
@@ -110,18 +108,16 @@ class Layout:
         return largest
 
     def bundles(self, request: Request) -> tuple[PlacedBundle, ...]:
-        operators: list[int] = []
-        nodes: list[int] = []
-        slots: list[int] = []
-        for node, rows in self.slots.items():
-            first = int(self.room.slots_taken[node])
-            for index, row in enumerate(rows):
-                for operator in np.flatnonzero(row).tolist():
-                    count = int(row[operator])
-                    operators += [operator] * count
-                    nodes += [node] * count
-                    slots += [first + index] * count
-        return bundled(request, self.room, operators, nodes, slots)
+        rows = [row for rows in self.slots.values() for row in rows]
+        if not rows:
+            return ()
+        node = np.repeat(list(self.slots), [len(rows) for rows in self.slots.values()])
+        index = np.concatenate([np.arange(len(rows)) for rows in self.slots.values()]) + self.room.slots_taken[node]
+        held = np.array(rows)
+        slots, operators = np.nonzero(held)
+        counts = held[slots, operators].astype(np.int64)
+        slots = np.repeat(slots, counts)
+        return bundled(request, self.room, np.repeat(operators, counts), node[slots], index[slots])
 
 
 def largest_first(talk: Talk, free: NDArray[np.float64], counts: Sequence[int]) -> list[int]:

@@ -42,7 +42,7 @@ class RoundRobin:
         return Placement(
             request.pipeline,
             self.name,
-            bundled(request, room, operators.tolist(), node[turn].tolist(), slot[turn].tolist()),
+            bundled(request, room, operators, node[turn], slot[turn]),
         )
 
     def _deal_nodes(self, request: Request, room: Room) -> Placement | Refusal:

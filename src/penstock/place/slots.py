@@ -12,7 +12,7 @@ from penstock.cluster.topology import Slot
 from penstock.place.contract import PlacedBundle
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from penstock.place.contract import Request, Room
 
@@ -83,16 +83,16 @@ class NodeSlots:
 
 
 def bundled(
-    request: Request, room: Room, operators: list[int], nodes: list[int], slots: list[int]
+    request: Request, room: Room, operators: ArrayLike, nodes: ArrayLike, slots: ArrayLike
 ) -> tuple[PlacedBundle, ...]:
     """Bundles from one decision per thread: runs of an operator's consecutive threads on one slot become one
     bundle.
 
     The bundles stand in the order of their first threads, so an operator's threads keep their order.
     """
-    if not operators:
-        return ()
     operator = np.array(operators, dtype=np.int64)
+    if not len(operator):
+        return ()
     width = int(room.slots.max()) + 1
     place = np.array(nodes, dtype=np.int64) * width + np.array(slots, dtype=np.int64)
     by_operator = np.argsort(operator, kind="stable")
