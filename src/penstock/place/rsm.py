@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from penstock.place.contract import OperatorRequest, PlacedBundle, Placement, Re
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+    from numpy.typing import NDArray
 
 _SLACK = 1e-9
 
@@ -34,7 +34,7 @@ class Rsm:
     `d = memory_weight*(M_j - m)^2 + cpu_weight*(C_j - c)^2 + network_weight*net(ref, j)`: C_j, M_j is what node j has
     left (slots x 1.00), ref the node of the thread placed last, net 0 on it, 0.5 in its rack, 1 elsewhere. CPU is
     pooled over a node's slots, memory is not: the thread takes the lowest slot with enough memory.
-    O(threads x nodes), vectorised over the nodes.
+    O(threads x (nodes + operators)): placing a thread changes the distances of one node only.
     """
 
     name: ClassVar[str] = "rsm"
@@ -46,45 +46,25 @@ class Rsm:
     network_weight: float = 1.0
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
-        cpu_left = room.slots.astype(float)
-        memory_left = room.slots.astype(float)
-        slot_memory = [np.ones(slots) for slots in room.slots.tolist()]
-        roomiest_slot = np.where(room.slots > 0, 1.0, 0.0)
-        nodes = room.cluster.nodes
-        network = _Network(room)
+        demands = np.array([self._demand_of_thread(operator) for operator in request.operators])
+        nodes = _Nodes(room, demands[:, 0], demands[:, 1], self.cpu_weight, self.memory_weight)
         last = 0
         placed: list[PlacedBundle] = []
-        for operator, cpu, memory in self._sweeps(request):
-            distance = (
-                self.memory_weight * (memory_left - memory) ** 2
-                + self.cpu_weight * (cpu_left - cpu) ** 2
-                + self.network_weight * network.terms(last)
-            )
-            fits = (cpu_left >= cpu - _SLACK) & (roomiest_slot >= memory - _SLACK)
-            distance[~fits] = np.inf
-            best = int(np.argmin(distance))
-            if not fits[best]:
-                return _refusal(operator.name, cpu, memory, cpu_left, roomiest_slot, room)
-            slot = int(np.argmax(slot_memory[best] >= memory - _SLACK))
-            slot_memory[best][slot] -= memory
-            roomiest_slot[best] = slot_memory[best].max()
-            cpu_left[best] -= cpu
-            memory_left[best] -= memory
+        for position in _sweeps(request):
+            operator = request.operators[position]
+            best, distance = nodes.nearest(position, last, self.network_weight)
+            if not np.isfinite(distance):
+                return nodes.refusal(operator.name, position)
+            slot = nodes.take(position, best)
             last = best
             reason = ""
             if request.explain:
-                reason = f"nearest node with room: distance {distance[best]:.3g}; lowest slot with {memory:.3g} memory"
-            placed.append(PlacedBundle(operator.name, 1, Slot(nodes[best].name, slot), reason))
+                reason = (
+                    f"nearest node with room, at distance {distance:.3g}; "
+                    f"its lowest slot with {demands[position, 1]:.3g} memory left"
+                )
+            placed.append(PlacedBundle(operator.name, 1, slot, reason))
         return Placement(request.pipeline, self.name, tuple(placed))
-
-    def _sweeps(self, request: Request) -> Iterator[tuple[OperatorRequest, float, float]]:
-        demands = [self._demand_of_thread(operator) for operator in request.operators]
-        left = [operator.threads for operator in request.operators]
-        while any(left):
-            for position, operator in enumerate(request.operators):
-                if left[position]:
-                    left[position] -= 1
-                    yield operator, *demands[position]
 
     def _demand_of_thread(self, operator: OperatorRequest) -> tuple[float, float]:
         if self.demand is ThreadDemand.SINGLE_THREAD and operator.single_thread is not None:
@@ -94,32 +74,74 @@ class Rsm:
         return cpu / operator.threads, memory / operator.threads
 
 
-class _Network:
-    """net(ref, j) for all nodes j at once."""
-
-    def __init__(self, room: Room) -> None:
-        self._rack = room.rack
-        self._by_rack: dict[int, FloatArray] = {}
-
-    def terms(self, reference: int) -> FloatArray:
-        rack = int(self._rack[reference])
-        if rack not in self._by_rack:
-            self._by_rack[rack] = np.where(self._rack == rack, 0.5, 1.0)
-        terms = self._by_rack[rack].copy()
-        terms[reference] = 0.0
-        return terms
+def _sweeps(request: Request) -> Iterator[int]:
+    left = [operator.threads for operator in request.operators]
+    waiting = [position for position, threads in enumerate(left) if threads]
+    while waiting:
+        for position in waiting:
+            left[position] -= 1
+            yield position
+        waiting = [position for position in waiting if left[position]]
 
 
-def _refusal(
-    operator: str, cpu: float, memory: float, cpu_left: FloatArray, roomiest_slot: FloatArray, room: Room
-) -> Refusal:
-    """Whichever of cpu and memory is missing at the node that comes closest to having both."""
-    missing = np.maximum(cpu - cpu_left, memory - roomiest_slot)
-    closest = int(np.argmin(missing))
-    name = room.cluster.nodes[closest].name
-    if memory - roomiest_slot[closest] >= cpu - cpu_left[closest]:
-        shortage = Shortage(operator, "memory of one slot", memory, float(roomiest_slot[closest]), f"node {name}")
-    else:
-        shortage = Shortage(operator, "cpu in slots", cpu, float(cpu_left[closest]), f"node {name}")
-    hopeless = memory > 1 + _SLACK or cpu > float(room.slots.max()) + _SLACK
-    return Refusal("rsm", (shortage,), more_slots_may_help=not hopeless)
+class _Nodes:
+    """What every node has left, and how far that is from what a thread of every operator needs."""
+
+    def __init__(
+        self,
+        room: Room,
+        cpu: NDArray[np.float64],
+        memory: NDArray[np.float64],
+        cpu_weight: float,
+        memory_weight: float,
+    ) -> None:
+        self._room = room
+        self._cpu, self._memory = cpu, memory
+        self._cpu_weight, self._memory_weight = cpu_weight, memory_weight
+        self._cpu_left = room.slots.astype(float)
+        self._memory_left = room.slots.astype(float)
+        self._slot_memory = [[1.0] * slots for slots in room.slots.tolist()]
+        self._roomiest = np.where(room.slots > 0, 1.0, 0.0)
+        self._distance = np.stack([self._from_operator(position) for position in range(len(cpu))])
+        self._network = {int(rack): np.where(room.rack == rack, 0.5, 1.0) for rack in np.unique(room.rack)}
+
+    def _from_operator(self, position: int) -> NDArray[np.float64]:
+        cpu, memory = self._cpu[position], self._memory[position]
+        distance = self._memory_weight * (self._memory_left - memory) ** 2
+        distance += self._cpu_weight * (self._cpu_left - cpu) ** 2
+        fits = (self._cpu_left >= cpu - _SLACK) & (self._roomiest >= memory - _SLACK)
+        return np.where(fits, distance, np.inf)
+
+    def nearest(self, position: int, reference: int, network_weight: float) -> tuple[int, float]:
+        own = self._distance[position]
+        distance = own + network_weight * self._network[int(self._room.rack[reference])]
+        distance[reference] = own[reference]
+        best = int(distance.argmin())
+        return best, float(distance[best])
+
+    def take(self, position: int, node: int) -> Slot:
+        memory = float(self._memory[position])
+        slots = self._slot_memory[node]
+        index = next(number for number, left in enumerate(slots) if left >= memory - _SLACK)
+        slots[index] -= memory
+        self._roomiest[node] = roomiest = max(slots)
+        self._cpu_left[node] = cpu_left = self._cpu_left[node] - self._cpu[position]
+        self._memory_left[node] = memory_left = self._memory_left[node] - memory
+        distance = self._memory_weight * (memory_left - self._memory) ** 2
+        distance += self._cpu_weight * (cpu_left - self._cpu) ** 2
+        distance[(self._cpu > cpu_left + _SLACK) | (self._memory > roomiest + _SLACK)] = np.inf
+        self._distance[:, node] = distance
+        return Slot(self._room.cluster.nodes[node].name, index)
+
+    def refusal(self, operator: str, position: int) -> Refusal:
+        """Whichever of cpu and memory is missing at the node that comes closest to having both."""
+        cpu, memory = float(self._cpu[position]), float(self._memory[position])
+        closest = int(np.argmin(np.maximum(cpu - self._cpu_left, memory - self._roomiest)))
+        at = f"node {self._room.cluster.nodes[closest].name}"
+        roomiest, cpu_left = float(self._roomiest[closest]), float(self._cpu_left[closest])
+        if memory - roomiest >= cpu - cpu_left:
+            shortage = Shortage(operator, "memory of one slot", memory, roomiest, at)
+        else:
+            shortage = Shortage(operator, "cpu in slots", cpu, cpu_left, at)
+        hopeless = memory > 1 + _SLACK or cpu > float(self._room.slots.max()) + _SLACK
+        return Refusal(Rsm.name, (shortage,), more_slots_may_help=not hopeless)

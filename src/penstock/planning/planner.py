@@ -57,7 +57,11 @@ class Planner:
         if isinstance(refused := self._too_large(allocation), Refusal):
             return refused
         refusal: Refusal | None = None
+        tried: Cluster | None = None
         for slots, cluster in self._offers(allocation):
+            if cluster == tried:
+                continue
+            tried = cluster
             answer = self._place(allocation, cluster, placer)
             if isinstance(answer, Placement):
                 return self._finish(rate, allocation, cluster, slots, answer)
