@@ -26,7 +26,10 @@ MOST_THREADS = 400
 
 
 def amounts(low: float, high: float) -> st.SearchStrategy[float]:
-    return st.floats(low, high, allow_nan=False, allow_infinity=False)
+    """Finite numbers; what is next to nothing becomes nothing (`test_amounts_next_to_nothing` tries those)."""
+    return st.floats(low, high, allow_nan=False, allow_infinity=False).map(
+        lambda amount: amount if amount >= 1e-6 else low
+    )
 
 
 shares = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 1.0]), amounts(0, 1))

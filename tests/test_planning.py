@@ -406,3 +406,22 @@ def test_a_planner_can_be_asked_again() -> None:
     allocator, placer = ALLOCATORS.create("mba"), PLACERS.create("sam")
     first, again = planner.plan(100, allocator, placer), planner.plan(100, allocator, placer)
     assert first == again
+
+
+@pytest.mark.parametrize("placer", PLACERS.names())
+@pytest.mark.parametrize("amount", [1e-12, 1e-300, 1e-310])
+def test_amounts_next_to_nothing(placer: str, amount: float) -> None:
+    # 100/s by threads of 5/s: 20 threads of each, that need next to nothing
+    library = ModelLibrary.of(model(name, (1, 5, amount, amount)) for name in "AB")
+    faint = chain(source(), Operator(name="A"), Operator(name="B"))
+    rows = api.plan(faint, 100, allocator="lsa", placer=placer, models=library).document()["operators"]
+    assert {name: row["threads"] for name, row in rows.items()} == {"source": 1, "A": 20, "B": 20}
+
+
+def test_a_refusal_says_that_slots_are_taken_for_themselves() -> None:
+    # A fills the only slot; the idle thread of B needs nothing of cpu or memory, but a slot that is not exclusive
+    library = ModelLibrary.of([model("A", (1, 10, 0.5, 0.5)), model("B", (1, 10, 0.5, 0.5))])
+    idle = chain(source("A", model="A"), Operator(name="B"), selectivity=0)
+    found = refusal(idle, cluster([1]), "sam", library)
+    assert [shortage.operator for shortage in found.shortages] == ["B"]
+    assert found.shortages[0].needed > found.shortages[0].offered

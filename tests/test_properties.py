@@ -95,7 +95,7 @@ def test_the_registered_policies_take_part() -> None:
     assert {"round-robin", "rsm", "sam", "r-storm", "compact", "random"} <= set(PLACERS.names())
 
 
-@examples(120)
+@examples(80)
 @given(requests())
 def test_every_thread_once_on_slots_that_exist_or_a_refusal(asked: Asked) -> None:
     for found in answers(asked):
@@ -116,7 +116,7 @@ def test_every_thread_once_on_slots_that_exist_or_a_refusal(asked: Asked) -> Non
         assert set(threads) == set(asked.pipeline.operators)
 
 
-@examples(60)
+@examples(40)
 @given(requests())
 def test_same_input_same_plan(asked: Asked) -> None:
     for once, again in zip(answers(asked), answers(asked), strict=True):
@@ -152,7 +152,7 @@ def test_predictions_are_consistent(asked: Asked) -> None:
         assert set(found.slots) == {bundle.slot for bundle in plan.placement.bundles}
 
 
-@examples(120)
+@examples(70)
 @given(requests())
 def test_no_plan_within_its_slots_beats_the_bound(asked: Asked) -> None:
     for plan in plans(asked):
@@ -166,7 +166,7 @@ def test_no_plan_within_its_slots_beats_the_bound(asked: Asked) -> None:
 # -------------------------------------------------------------------------------------- limits of the placers
 
 
-@examples(100)
+@examples(80)
 @given(requests())
 def test_sam_keeps_slots_within_limits_and_exclusive_ones_exclusive(asked: Asked) -> None:
     for plan in plans(asked, "sam"):
@@ -180,7 +180,7 @@ def test_sam_keeps_slots_within_limits_and_exclusive_ones_exclusive(asked: Asked
                 assert len(bundles) == 1
 
 
-@examples(100)
+@examples(80)
 @given(requests())
 def test_rsm_keeps_memory_of_slots_and_cpu_of_nodes(asked: Asked) -> None:
     for plan in plans(asked, "rsm"):
@@ -197,7 +197,7 @@ def above(amount: float, limit: float) -> bool:
     return amount > limit * (1 + 1e-6) + 1e-6
 
 
-@examples(80)
+@examples(60)
 @given(requests())
 def test_hard_limits_of_nodes_and_slots(asked: Asked) -> None:
     """For placers that look at every dimension; round-robin is blind to demands in a plan, as published."""
@@ -219,7 +219,7 @@ def test_hard_limits_of_nodes_and_slots(asked: Asked) -> None:
                 assert not above(cpu_of_nodes.get(node.name, 0.0), node.capacity[CPU])
 
 
-@examples(200)
+@examples(120)
 @given(asked=requests())
 def test_mba_and_sam_support_the_planned_rate(asked: Asked) -> None:
     plan = answer(asked, "mba", "sam")
@@ -228,7 +228,7 @@ def test_mba_and_sam_support_the_planned_rate(asked: Asked) -> None:
     assert plan.prediction.slot_aware.rate >= asked.rate * (1 - 1e-6)
 
 
-@examples(100)
+@examples(80)
 @given(asked=requests())
 def test_shuffled_streams_support_the_shuffle_rate(asked: Asked) -> None:
     shuffled = Pipeline.of(
@@ -290,7 +290,7 @@ def test_machines_cover_the_slots(slots: int, sizes: list[int]) -> None:
         assert set(taken) <= set(sizes)
         assert slots <= sum(taken) < slots + max(sizes)
         assert taken == sorted(taken, reverse=True)
-    assert sum(exact) <= sum(cover)
+    # without machines of one slot the greedy rule may buy more than the covering one: 13 of [3, 14] as 5 x 3
     if 1 in sizes:
         assert sum(exact) == slots
 
