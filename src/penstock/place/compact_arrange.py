@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCALES = (1.0, 0.8, 0.5)
 """Bin sizes, as parts of the real one, for which blocks are formed: smaller blocks leave fewer gaps, larger
 ones keep more streams inside. None is best everywhere."""
-TRIES = 2
+TRIES, THOROUGH_TRIES = 2, 6
 """Bundles looked at per stream: a try costs the same in every pipeline, and what it can bring goes with its streams."""
 SEARCHED = 0.3
 """Streams per bin from which local search runs: below, the share of an operator in one bin is small, and so
@@ -84,7 +84,7 @@ def improve(
     used = np.concatenate([np.flatnonzero(full), np.flatnonzero(~full)[:spare]])
     levels = [np.arange(len(used)), *(np.unique(group[used], return_inverse=True)[1] for group in groups)]
     search = Search(talk, demand, room[used], held[used], levels)
-    search.run(1 + int(TRIES * streams))
+    search.run(1 + int(streams * (THOROUGH_TRIES if streams >= THOROUGH * full.sum() else TRIES)))
     held[used] = search.held
     return search.overlap()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NODES_TRIED = 2
 RACKS_TRIED = 3
-LARGE_NODE_WORTH = 0.03
+LARGE_NODE_WORTH = 0.02
 """How many streams, per squared size in nodes, make a pipeline want large nodes."""
 SCRAP = 0.2
 """Below this part of the largest node, what a node has left is not worth spreading to."""
