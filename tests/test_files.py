@@ -121,6 +121,11 @@ def test_a_path_that_cannot_be_one(tmp_path: Path) -> None:
 def test_written_files_are_whole(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     write_text(path, "first")
+    first = path.stat().st_ino
+    with path.open() as reader:  # who opened the file before still reads the whole old one
+        write_text(path, "second")
+        assert reader.read() == "first"
+        assert path.stat().st_ino != first
     write_text(path, "zweiter Ölstand")
     assert path.read_text("utf-8") == "zweiter Ölstand"
     assert list(tmp_path.iterdir()) == [path]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -13,9 +13,10 @@ from adapters import SLOT_MEMORY_MB, chain, cluster, model, sink, source
 from penstock import api
 from penstock.allocate.contract import slots_needed
 from penstock.allocate.registry import ALLOCATORS
+from penstock.cluster.catalogue import find_catalogue
 from penstock.cluster.file import parse_cluster
 from penstock.dataflow.pipeline import Operator, Pipeline
-from penstock.errors import BadInputError, Refusal, RefusedError
+from penstock.errors import BadInputError, Refusal, RefusedError, Shortage
 from penstock.models.library import ModelLibrary
 from penstock.models.model import MeasuredOn, Model, Point
 from penstock.place.registry import PLACERS
@@ -23,6 +24,8 @@ from penstock.planning.planner import Planner
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.place.contract import Placement, Request, Room
 
 # -------------------------------------------------------------------------------- published figures
 
@@ -32,6 +35,8 @@ def test_slots_of_linear(rate: float, lsa: int, mba: int, mba_with_ends: int) ->
     assert api.plan("linear", rate, allocator="lsa").document()["slots"]["allocated"] == lsa
     slots = api.plan("linear", rate, allocator="mba").document()["slots"]
     assert (slots["allocated"], slots["allocated_with_ends"]) == (mba, mba_with_ends)
+    # machines are asked for with room for source and sink
+    assert slots["placed"] >= mba_with_ends
 
 
 def test_capacity_of_twenty_slots() -> None:
@@ -99,6 +104,35 @@ def test_growth_by_one_slot(operators: int, allocated: int, placed: int, growth:
     plan = api.plan(pipeline, 100 * (1 - 1e-6), allocator="lsa", models=library)
     slots = plan.document()["slots"]
     assert (slots["allocated_with_ends"], slots["placed"], plan.growth) == (allocated, placed, growth)
+
+
+class Never:
+    """A placer that refuses everything and counts how often it was asked."""
+
+    name: ClassVar[str] = "never"
+    whole_cluster: ClassVar[bool] = False
+
+    def __init__(self, *, more_slots_may_help: bool) -> None:
+        self.more_slots_may_help = more_slots_may_help
+        self.slots: list[int] = []
+
+    def place(self, request: Request, room: Room) -> Placement | Refusal:
+        self.slots.append(len(room.cluster.slots))
+        shortage = Shortage(request.operators[0].name, "luck", 1, 0, "nowhere")
+        return Refusal(self.name, (shortage,), self.more_slots_may_help)
+
+
+def test_growth_ends() -> None:
+    # source, A and sink: three threads of 0.1 + 0.5 + 0.1 cpu ask for 1 slot; a slot more each time, up to one per
+    # thread on top: 1, 2, 3, 4
+    library = ModelLibrary.of([model("A", (1, 10, 0.5, 0.1))])
+    planner = Planner(chain(source(), Operator(name="A"), sink()), library, find_catalogue("azure-d"))
+    hopeful, hopeless = Never(more_slots_may_help=True), Never(more_slots_may_help=False)
+    assert isinstance(planner.plan(5, ALLOCATORS.create("lsa"), hopeful), Refusal)
+    # machines of 1, 2, 4 (for 3) and 4 slots
+    assert hopeful.slots == [1, 2, 4, 4]
+    assert isinstance(planner.plan(5, ALLOCATORS.create("lsa"), hopeless), Refusal)
+    assert hopeless.slots == [1]
 
 
 def test_the_price_is_that_of_the_machines() -> None:
