@@ -13,6 +13,7 @@ from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError, Refusal, Shortage
 from penstock.models.model import FixedDemand, Model
 from penstock.place.contract import OperatorRequest, Placement, Placer, Request, Room
+from penstock.planning.growth import grow
 from penstock.planning.plan import Plan, Prediction
 from penstock.predict.bounds import ModelledDemand, fewest_slots
 from penstock.predict.groupings import supported_rate_as_declared
@@ -56,19 +57,11 @@ class Planner:
         allocation = self.allocate(rate, allocator)
         if isinstance(refused := self._too_large(allocation), Refusal):
             return refused
-        refusal: Refusal | None = None
-        tried: Cluster | None = None
-        for slots, cluster in self._offers(allocation):
-            if cluster == tried:
-                continue
-            tried = cluster
-            answer = self._place(allocation, cluster, placer)
-            if isinstance(answer, Placement):
-                return self._finish(rate, allocation, cluster, slots, answer)
-            refusal = answer
-            if not refusal.more_slots_may_help:
-                break
-        return refusal or self._cluster_too_small(allocation)
+        slots, answer = self._place_with_growth(allocation, placer)
+        if isinstance(answer, Refusal):
+            return answer
+        cluster, placement = answer
+        return self._finish(rate, allocation, cluster, slots, placement)
 
     def allocate(self, rate: float, allocator: Allocator) -> Allocation:
         return allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb)
@@ -90,22 +83,35 @@ class Planner:
     def _demands(self) -> Demands:
         return demands_of(self.pipeline, self.library)
 
-    def _offers(self, allocation: Allocation) -> Iterator[tuple[int, Cluster]]:
-        """(slots asked for, cluster) in the order they are tried. A thread per slot is the most that can help.
+    def _place_with_growth(
+        self, allocation: Allocation, placer: Placer
+    ) -> tuple[int, tuple[Cluster, Placement] | Refusal]:
+        """Slots asked for, and where everything went. A slot per thread more than needed is the most that can help.
 
         A cluster that exists is tried where the allocation without sources and sinks fits, as the documents count.
         """
         needed = max(allocation.slots_with_ends, 1)
-        if isinstance(self.offer, Catalogue):
-            threads = sum(operator.threads for operator in allocation.operators)
-            for slots in range(needed, needed + threads + 1):
-                yield slots, rent(slots, self.offer, self.acquisition)
-        elif allocation.slots <= len(self.offer.slots):
-            yield needed, self.offer
+        if not isinstance(self.offer, Catalogue):
+            if allocation.slots > len(self.offer.slots):
+                return needed, self._cluster_too_small(allocation, self.offer)
+            return needed, self._place(allocation, self.offer, placer)
+        catalogue = self.offer
+        answers: dict[int, tuple[Cluster, Placement] | Refusal] = {}
 
-    def _place(self, allocation: Allocation, cluster: Cluster, placer: Placer) -> Placement | Refusal:
+        def attempt(slots: int) -> tuple[Cluster, Placement] | Refusal:
+            """Different numbers of slots can mean the same machines; those are tried once."""
+            cluster = rent(slots, catalogue, self.acquisition)
+            acquired = len(cluster.slots)
+            if acquired not in answers:
+                answers[acquired] = self._place(allocation, cluster, placer)
+            return answers[acquired]
+
+        return grow(needed, needed + sum(operator.threads for operator in allocation.operators), attempt)
+
+    def _place(self, allocation: Allocation, cluster: Cluster, placer: Placer) -> tuple[Cluster, Placement] | Refusal:
         request = self._request(allocation, cluster)
-        return placer.place(request, Room(cluster, slot_memory_shared=True))
+        answer = placer.place(request, Room(cluster, slot_memory_shared=True))
+        return answer if isinstance(answer, Refusal) else (cluster, answer)
 
     def _request(self, allocation: Allocation, cluster: Cluster) -> Request:
         demands = self._demands
@@ -145,8 +151,8 @@ class Planner:
         shortage = Shortage(self.pipeline.name, "threads", threads, MOST_THREADS, "the limit of one plan", "pipeline")
         return Refusal(allocation.allocator, (shortage,), more_slots_may_help=False)
 
-    def _cluster_too_small(self, allocation: Allocation) -> Refusal:
-        offered = len(self.offer.slots) if not isinstance(self.offer, Catalogue) else 0
+    def _cluster_too_small(self, allocation: Allocation, cluster: Cluster) -> Refusal:
+        offered = len(cluster.slots)
         shortage = Shortage(self.pipeline.name, "slots", allocation.slots, offered, "the whole cluster", "pipeline")
         return Refusal(allocation.allocator, (shortage,))
 
