@@ -45,7 +45,10 @@ class Compact:
             if room.slot_memory_shared
             else self._place_on_nodes(request, room, talk)
         )
-        return answer if isinstance(answer, Refusal) else Placement(request.pipeline, self.name, answer)
+        if isinstance(answer, Refusal):
+            return answer
+        bundles = _with_reasons(request, answer) if request.explain else answer
+        return Placement(request.pipeline, self.name, bundles)
 
     def _place_on_nodes(self, request: Request, room: Room, talk: Talk) -> tuple[PlacedBundle, ...] | Refusal:
         for nodes in node_choices(request, room, talk) if request.threads else ():
@@ -77,3 +80,27 @@ def _within(request: Request, room: Room, talk: Talk, nodes: NDArray[np.int64]) 
             for operator, count in enumerate(layout.deal(int(nodes[bin_]), held[bin_])):
                 missing[operator] += count
     return layout if layout.first_fit(missing, nodes) is None else None
+
+
+def _with_reasons(request: Request, bundles: tuple[PlacedBundle, ...]) -> tuple[PlacedBundle, ...]:
+    """Which operators a bundle talks to sit on its slot, on its node, or elsewhere."""
+    names = [operator.name for operator in request.operators]
+    partners: dict[str, set[str]] = {name: set() for name in names}
+    for sender, receiver in request.streams:
+        partners[names[sender]].add(names[receiver])
+        partners[names[receiver]].add(names[sender])
+    on_slot: dict[object, set[str]] = {}
+    for bundle in bundles:
+        on_slot.setdefault(bundle.slot, set()).add(bundle.operator)
+        on_slot.setdefault(bundle.slot.node, set()).add(bundle.operator)
+
+    def reason(bundle: PlacedBundle) -> str:
+        slot = [name for name in names if name in partners[bundle.operator] & on_slot[bundle.slot]]
+        node = [name for name in names if name in partners[bundle.operator] & on_slot[bundle.slot.node]]
+        if slot:
+            return f"shares the slot with {', '.join(slot)}, which it talks to"
+        if node:
+            return f"shares the node with {', '.join(node)}, which it talks to"
+        return "fits here; whom it talks to did not fit beside it" if partners[bundle.operator] else "fits here"
+
+    return tuple(bundle._replace(reason=reason(bundle)) for bundle in bundles)

@@ -67,6 +67,13 @@ class Nearest:
         self._rebuild()
         return self._heap[0][1] if self._heap else None
 
+    def reason(self, node: int) -> str:
+        """Why `node`, the answer just given."""
+        return (
+            f"nearest node with room, at distance {self._heap[0][0]:.3g}, "
+            f"of which {self._away.item(node):.3g} for being away from the reference node"
+        )
+
     def _look(self, node: int) -> None:
         """Take a node that has changed into the heap, if it can take a thread and is near enough."""
         state = self._board.touched[node]

@@ -53,15 +53,18 @@ class RStorm:
         threads = thread_order(order, [operator.threads for operator in request.operators])
         nodes: list[int] = []
         slots: list[int] = []
+        reasons: list[str] = []
         for operator in threads:
             kind = nearest[operator]
             first = not nodes and reference is not None and kind.fits.now(reference)
             node = reference if first else kind.node()
             if node is None:
                 return no_node(self.name, request, board, operator, [axis for axis, _ in kind.fits.least])
+            if request.explain:
+                reasons.append("the reference node takes the first thread" if first else kind.reason(node))
             nodes.append(node)
             slots.append(board.assign(node, kind.fits))
-        return Placement(request.pipeline, self.name, bundled(request, room, threads, nodes, slots))
+        return Placement(request.pipeline, self.name, bundled(request, room, threads, nodes, slots, reasons))
 
 
 def _demands(request: Request) -> dict[tuple[float, ...], None]:

@@ -52,4 +52,5 @@ class RandomFeasible:
                 operators.append(operator)
                 nodes.append(node)
                 slots.append(board.assign(node, fits))
-        return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots))
+        reasons = ["drawn at random from the nodes with room"] * len(nodes) if request.explain else []
+        return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots, reasons))

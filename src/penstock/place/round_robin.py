@@ -39,10 +39,13 @@ class RoundRobin:
         slot = np.arange(total) - np.repeat(np.cumsum(free) - free, free) + room.slots_taken[node]
         operators = np.repeat(np.arange(len(request.operators)), [o.threads for o in request.operators])
         turn = np.arange(len(operators)) % total
+        reasons = [
+            f"thread {n} of the pipeline: slot {n % total} of {total}" for n in range(len(turn) * request.explain)
+        ]
         return Placement(
             request.pipeline,
             self.name,
-            bundled(request, room, operators, node[turn], slot[turn]),
+            bundled(request, room, operators, node[turn], slot[turn], reasons),
         )
 
     def _deal_nodes(self, request: Request, room: Room) -> Placement | Refusal:
@@ -66,7 +69,8 @@ class RoundRobin:
                 nodes.append(node)
                 slots.append(board.assign(node, fits))
                 turn = node + 1
-        return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots))
+        reasons = ["the next node in turn with room"] * len(nodes) if request.explain else []
+        return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots, reasons))
 
 
 class _Ring:

@@ -1,4 +1,4 @@
-"""SAM, slot-aware mapping (Shukla and Simmhan, Algorithm 6): full bundles get slots of their own, the rest is packed."""
+"""SAM, slot-aware mapping (Shukla and Simmhan, Algorithm 6): full bundles get their own slots, the rest is packed."""
 
 from __future__ import annotations
 

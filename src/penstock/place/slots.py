@@ -12,6 +12,8 @@ from penstock.cluster.topology import Slot
 from penstock.place.contract import PlacedBundle
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
     from penstock.place.contract import Request, Room
@@ -83,12 +85,18 @@ class NodeSlots:
 
 
 def bundled(
-    request: Request, room: Room, operators: ArrayLike, nodes: ArrayLike, slots: ArrayLike
+    request: Request,
+    room: Room,
+    operators: ArrayLike,
+    nodes: ArrayLike,
+    slots: ArrayLike,
+    reasons: Sequence[str] = (),
 ) -> tuple[PlacedBundle, ...]:
     """Bundles from one decision per thread: runs of an operator's consecutive threads on one slot become one
     bundle.
 
-    The bundles stand in the order of their first threads, so an operator's threads keep their order.
+    The bundles stand in the order of their first threads, so an operator's threads keep their order. A bundle's
+    reason is that of its first thread, where reasons were asked for.
     """
     operator = np.array(operators, dtype=np.int64)
     if not len(operator):
@@ -101,12 +109,14 @@ def bundled(
     counts = np.diff(np.r_[starts, len(operator)])
     decided = np.argsort(by_operator[starts], kind="stable")
     starts, counts = starts[decided], counts[decided]
+    first_threads = by_operator[starts].tolist()
     names = [wanted.name for wanted in request.operators]
     known: dict[int, Slot] = {}
     bundles = []
-    for who, where, threads in zip(operator[starts].tolist(), place[starts].tolist(), counts.tolist(), strict=True):
+    rows = zip(operator[starts].tolist(), place[starts].tolist(), counts.tolist(), first_threads, strict=True)
+    for who, where, threads, thread in rows:
         slot = known.get(where)
         if slot is None:
             slot = known[where] = Slot(room.cluster.nodes[where // width].name, where % width)
-        bundles.append(PlacedBundle(names[who], threads, slot))
+        bundles.append(PlacedBundle(names[who], threads, slot, reasons[thread] if reasons else ""))
     return tuple(bundles)

@@ -1,0 +1,46 @@
+"""Growth: when a placer refuses, one slot is added and everything is tried again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.errors import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+SINGLE_STEPS = 16
+"""Slots added one by one before strides double."""
+
+
+def grow(first: int, most: int, attempt: Callable[[int], T | Refusal]) -> tuple[int, T | Refusal]:
+    """The fewest slots from `first` to `most` for which `attempt` does not refuse, and its answer.
+
+    One by one for the first steps. Large plans can lack hundreds: strides then double until one does, and bisection
+    finds the step that was enough, taking it that slots which do not suffice are fewer than those that do.
+    """
+    answer: T | Refusal = attempt(first)
+    slots = first
+    stride = 1
+    while isinstance(answer, Refusal) and answer.more_slots_may_help and slots < most:
+        refused = slots
+        if slots - first >= SINGLE_STEPS:
+            stride *= 2
+        slots = min(slots + stride, most)
+        answer = attempt(slots)
+        if not isinstance(answer, Refusal) and stride > 1:
+            return _bisect(refused, slots, answer, attempt)
+    return slots, answer
+
+
+def _bisect(refused: int, enough: int, answer: T, attempt: Callable[[int], T | Refusal]) -> tuple[int, T]:
+    while enough - refused > 1:
+        middle = (refused + enough) // 2
+        found = attempt(middle)
+        if isinstance(found, Refusal):
+            refused = middle
+        else:
+            enough, answer = middle, found
+    return enough, answer
