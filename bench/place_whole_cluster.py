@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.cluster.topology import Cluster, Node
-from penstock.place.compact import Compact
-from penstock.place.contract import OperatorRequest, Placement, Request, Room
-from penstock.place.r_storm import RStorm
-from penstock.place.random_feasible import RandomFeasible
-from penstock.place.round_robin import RoundRobin
+from penstock.placement.compact import Compact
+from penstock.placement.contract import OperatorRequest, Placement, Request, Room
+from penstock.placement.r_storm import RStorm
+from penstock.placement.random_feasible import RandomFeasible
+from penstock.placement.round_robin import RoundRobin
 from penstock.planning.cluster_file import read_whole_cluster
 from penstock.planning.whole_cluster import place_all
 from plain_r_storm import PlainRStorm
@@ -33,7 +33,7 @@ from plain_r_storm import PlainRStorm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.place.contract import Placer
+    from penstock.placement.contract import Placer
 
 Work = tuple[Cluster, list[tuple[Request, int]]]
 

@@ -1,6 +1,6 @@
 """R-Storm as the plain loop: for every thread, the distance of every node.
 
-The baseline for speed, and the reference that `penstock.place.r_storm` must equal thread by thread.
+The baseline for speed, and the reference that `penstock.placement.r_storm` must equal thread by thread.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from penstock.place.board import Board, Fits
-from penstock.place.contract import Placement
-from penstock.place.order import breadth_first, thread_order
-from penstock.place.r_storm import network_distance, reference_node
-from penstock.place.refusals import no_node
-from penstock.place.slots import bundled
+from penstock.placement.board import Board, Fits
+from penstock.placement.contract import Placement
+from penstock.placement.order import breadth_first, thread_order
+from penstock.placement.r_storm import network_distance, reference_node
+from penstock.placement.refusals import no_node
+from penstock.placement.slots import bundled
 
 if TYPE_CHECKING:
     from penstock.errors import Refusal
-    from penstock.place.contract import Request, Room
+    from penstock.placement.contract import Request, Room
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,16 @@ import pytest
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.models.library import ModelLibrary
-from penstock.models.model import FixedDemand, Model, Point
-from penstock.place.contract import OperatorRequest, Placement, Request, Room
+from penstock.modelling.library import ModelLibrary
+from penstock.modelling.model import FixedDemand, Model, Point
+from penstock.placement.contract import OperatorRequest, Placement, Request, Room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from _pytest.mark import ParameterSet
 
-    from penstock.allocate.contract import Bundle
+    from penstock.allocation.contract import Bundle
 
 SLOT_MEMORY_MB = 3584.0
 VECTORS = Path(__file__).parent / "vectors"
@@ -146,7 +146,7 @@ def numbered(placement: Placement) -> dict[str, list[str]]:
     table: dict[str, list[str]] = {}
     done: dict[str, int] = {}
     for operator, threads, where, _ in placement.bundles:
-        row = table.setdefault(f"{where.node}s{where.index}", [])
+        row = table.setdefault(f"{where.node}s{where.number}", [])
         for _ in range(threads):
             done[operator] = done.get(operator, 0) + 1
             row.append(f"{operator}#{done[operator]}")

@@ -14,8 +14,8 @@ from penstock.cluster.resources import CPU, MEMORY
 from penstock.cluster.topology import Cluster, Node
 from penstock.dataflow.pipeline import KEYED, Grouping, Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
-from penstock.models.library import ModelLibrary
-from penstock.models.model import Model, Point
+from penstock.modelling.library import ModelLibrary
+from penstock.modelling.model import Model, Point
 from penstock.planning.planner import Planner
 
 if TYPE_CHECKING:

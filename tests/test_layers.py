@@ -25,14 +25,14 @@ LAYERS = (
     "clock",
     "dataflow",
     "cluster",
-    "models",
-    "allocate",
-    "place",
-    "predict",
+    "modelling",
+    "allocation",
+    "placement",
+    "prediction",
     "planning",
-    "share",
+    "sharing",
     "report",
-    "simulate",
+    "simulation",
     "spark",
     "control",
     "service",
@@ -86,9 +86,9 @@ def wrong_imports(layer: str, names: set[str]) -> set[str]:
 
 
 def test_the_rule_can_fail() -> None:
-    tree = ast.parse("def f():\n    from penstock.place.sam import Sam\n    import penstock.models.model")
-    assert wrong_imports("cluster", set(imported(tree))) == {"place", "models"}
-    assert wrong_imports("place", set(imported(tree))) == set()
+    tree = ast.parse("def f():\n    from penstock.placement.sam import Sam\n    import penstock.modelling.model")
+    assert wrong_imports("cluster", set(imported(tree))) == {"placement", "modelling"}
+    assert wrong_imports("placement", set(imported(tree))) == set()
 
 
 def test_every_part_has_a_place_in_the_order() -> None:

@@ -10,9 +10,9 @@ import pytest
 from adapters import model
 from penstock import api
 from penstock.errors import BadInputError
-from penstock.models.file import models_document, parse_models, read_csv_models, read_models
-from penstock.models.library import ModelLibrary, reference_library
-from penstock.models.model import MeasuredOn, Model, Point
+from penstock.modelling.file import models_document, parse_models, read_csv_models, read_models
+from penstock.modelling.library import ModelLibrary, reference_library
+from penstock.modelling.model import MeasuredOn, Model, Point
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ import pytest
 from penstock import api
 from penstock.cluster.file import parse_cluster
 from penstock.errors import BadInputError
-from penstock.models.library import reference_library
-from penstock.models.model import Model, Point
+from penstock.modelling.library import reference_library
+from penstock.modelling.model import Model, Point
 from penstock.pictures.canvas import check_ending
 from penstock.pictures.layout import Box, arrange
 from penstock.pictures.models import draw_models

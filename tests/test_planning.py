@@ -11,21 +11,21 @@ import pytest
 import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, model, sink, source
 from penstock import api
-from penstock.allocate.contract import slots_needed
-from penstock.allocate.registry import ALLOCATORS
+from penstock.allocation.contract import slots_needed
+from penstock.allocation.registry import ALLOCATORS
 from penstock.cluster.catalogue import find_catalogue
 from penstock.cluster.file import parse_cluster
 from penstock.dataflow.pipeline import Operator, Pipeline
 from penstock.errors import BadInputError, Refusal, RefusedError, Shortage
-from penstock.models.library import ModelLibrary
-from penstock.models.model import MeasuredOn, Model, Point
-from penstock.place.registry import PLACERS
+from penstock.modelling.library import ModelLibrary
+from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.placement.registry import PLACERS
 from penstock.planning.planner import Planner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.place.contract import Placement, Request, Room
+    from penstock.placement.contract import Placement, Request, Room
 
 # -------------------------------------------------------------------------------- published figures
 

@@ -14,12 +14,12 @@ from adapters import by_slot, chain, close, cluster, model, sink, source
 from penstock.cluster.topology import Slot
 from penstock.dataflow.pipeline import Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
-from penstock.models.model import FixedDemand, Model, Point
-from penstock.predict.bounds import ModelledDemand, fewest_slots
-from penstock.predict.groupings import supported_rate_as_declared
-from penstock.predict.latency import LatencyAssumptions, erlang_c, latency_ms, sojourn_seconds
-from penstock.predict.rate import Routing, highest_peak, lowest_peak, supported_rate
-from penstock.predict.usage import Usage, node_usage, slot_usage
+from penstock.modelling.model import FixedDemand, Model, Point
+from penstock.prediction.bounds import ModelledDemand, fewest_slots
+from penstock.prediction.groupings import supported_rate_as_declared
+from penstock.prediction.latency import LatencyAssumptions, erlang_c, latency_ms, sojourn_seconds
+from penstock.prediction.rate import Routing, highest_peak, lowest_peak, supported_rate
+from penstock.prediction.usage import Usage, node_usage, slot_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

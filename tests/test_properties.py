@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 
-from penstock.allocate.registry import ALLOCATORS
+from penstock.allocation.registry import ALLOCATORS
 from penstock.cluster.catalogue import Acquisition, acquire
 from penstock.cluster.file import parse_cluster
 from penstock.cluster.resources import CPU, MEMORY
@@ -25,8 +25,8 @@ from penstock.dataflow.pipeline import Grouping, Pipeline
 from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError, Refusal
 from penstock.files import parse_json, parse_yaml
-from penstock.models.file import parse_models
-from penstock.place.registry import PLACERS
+from penstock.modelling.file import parse_models
+from penstock.placement.registry import PLACERS
 from penstock.planning.cluster_file import parse_whole_cluster
 from penstock.planning.file import read_plan, write_plan
 from penstock.planning.plan import Plan
@@ -35,9 +35,9 @@ from strategies import Asked, models, pipelines, requests
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.allocate.contract import Bundle
+    from penstock.allocation.contract import Bundle
     from penstock.cluster.topology import Slot
-    from penstock.models.model import Model
+    from penstock.modelling.model import Model
 
 # Requests for hundreds of threads are thrown away while they are drawn, which hypothesis would call filtering too
 # much; and drawing a whole pipeline with its models is what it would call slow.
@@ -110,7 +110,7 @@ def test_every_thread_once_on_slots_that_exist_or_a_refusal(asked: Asked) -> Non
         threads: Counter[str] = Counter()
         for operator, count, slot, _ in found.placement.bundles:
             assert count >= 1
-            assert 0 <= slot.index < found.cluster.node(slot.node).slots
+            assert 0 <= slot.number < found.cluster.node(slot.node).slots
             threads[operator] += count
         assert threads == {operator.name: operator.threads for operator in found.allocation.operators}
         assert set(threads) == set(asked.pipeline.operators)

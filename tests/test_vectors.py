@@ -22,23 +22,23 @@ from adapters import (
     request,
     room,
 )
-from penstock.allocate.contract import Bundle
-from penstock.allocate.pipeline import allocate_pipeline
-from penstock.allocate.registry import ALLOCATORS
+from penstock.allocation.contract import Bundle
+from penstock.allocation.pipeline import allocate_pipeline
+from penstock.allocation.registry import ALLOCATORS
 from penstock.cluster.catalogue import Acquisition, acquire
 from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError, Refusal
-from penstock.place.contract import Placement
-from penstock.place.registry import PLACERS
+from penstock.placement.contract import Placement
+from penstock.placement.registry import PLACERS
 from penstock.planning.capacity import capacity
 from penstock.planning.planner import Planner
-from penstock.predict.rate import Routing, supported_rate
-from penstock.predict.usage import slot_usage
+from penstock.prediction.rate import Routing, supported_rate
+from penstock.prediction.usage import slot_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.allocate.contract import Allocation
+    from penstock.allocation.contract import Allocation
 
 
 @pytest.mark.parametrize(("given", "expected"), cases("acquire"))
@@ -123,7 +123,7 @@ def test_predict_usage(given: Given, expected: dict[str, list[float]]) -> None:
     routing = Routing(given.get("routing", "slot-aware"))
     threads = by_slot(given["mapping"])
     usage = slot_usage(gains(pipeline(given)), demands(given), {}, threads, given["omega"], routing)
-    found = {f"{slot.node}s{slot.index}": [100 * used.cpu, 100 * used.memory] for slot, used in usage.items()}
+    found = {f"{slot.node}s{slot.number}": [100 * used.cpu, 100 * used.memory] for slot, used in usage.items()}
     assert found == {name: close(amounts) for name, amounts in expected.items()}
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from penstock.dataflow.builder import pipeline
     from penstock.dataflow.pipeline import Grouping, Operator, Pipeline, Stream
     from penstock.errors import BadInputError, PenstockError, Refusal, RefusedError
-    from penstock.models.library import ModelLibrary
-    from penstock.models.model import Model, Point
+    from penstock.modelling.library import ModelLibrary
+    from penstock.modelling.model import Model, Point
     from penstock.planning.plan import Plan
 
 __version__ = "0.1.0"
@@ -43,8 +43,8 @@ _HOMES = {
     "penstock.dataflow.builder": ("pipeline",),
     "penstock.dataflow.pipeline": ("Grouping", "Operator", "Pipeline", "Stream"),
     "penstock.errors": ("BadInputError", "PenstockError", "Refusal", "RefusedError"),
-    "penstock.models.library": ("ModelLibrary",),
-    "penstock.models.model": ("Model", "Point"),
+    "penstock.modelling.library": ("ModelLibrary",),
+    "penstock.modelling.model": ("Model", "Point"),
     "penstock.planning.plan": ("Plan",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

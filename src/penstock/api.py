@@ -13,16 +13,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.allocate.registry import ALLOCATORS, DEFAULT_ALLOCATOR
+from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue, find_catalogue, with_prices
 from penstock.cluster.file import read_cluster
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.file import read_pipeline
 from penstock.dataflow.pipeline import Pipeline
 from penstock.errors import BadInputError, Refusal, RefusedError, nearest
-from penstock.models.file import read_models
-from penstock.models.library import ModelLibrary, reference_library
-from penstock.place.registry import DEFAULT_PLACER, DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS
+from penstock.modelling.file import read_models
+from penstock.modelling.library import ModelLibrary, reference_library
+from penstock.placement.registry import DEFAULT_PLACER, DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS
 from penstock.planning import capacity as capacity_search
 from penstock.planning import compare as comparison
 from penstock.planning import diff as plan_diff
@@ -30,8 +30,8 @@ from penstock.planning.cluster_file import WholeCluster, read_whole_cluster
 from penstock.planning.file import SavedPlan, read_plan
 from penstock.planning.planner import Planner
 from penstock.planning.whole_cluster import ClusterPlacement, place_all
-from penstock.predict.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions
-from penstock.predict.rate import Routing
+from penstock.prediction.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions
+from penstock.prediction.rate import Routing
 from penstock.starter import write_starter
 from penstock.workloads.builtin import builtin_cluster_path, builtin_pipeline, known_clusters, known_pipelines
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.cluster.topology import Cluster
-    from penstock.models.model import Model
+    from penstock.modelling.model import Model
     from penstock.planning.plan import Plan
 
 PipelineLike = Pipeline | PipelineBuilder | str | Path
@@ -224,6 +224,6 @@ def init(folder: str | Path) -> list[Path]:
 
 def import_models(csv_file: str | Path) -> list[Model]:
     """Models from a CSV table of measurements."""
-    from penstock.models.file import read_csv_models  # noqa: PLC0415 - a rare verb
+    from penstock.modelling.file import read_csv_models  # noqa: PLC0415 - a rare verb
 
     return read_csv_models(Path(csv_file))

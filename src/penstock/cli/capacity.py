@@ -22,9 +22,9 @@ def capacity(
 ) -> None:
     """The highest rate PIPELINE reaches on a cluster."""
     from penstock import api
-    from penstock.allocate.registry import ALLOCATORS
+    from penstock.allocation.registry import ALLOCATORS
     from penstock.cluster.file import read_cluster
-    from penstock.place.registry import PLACERS
+    from penstock.placement.registry import PLACERS
     from penstock.planning.capacity import as_number
 
     allocators = [allocator] if allocator else ALLOCATORS.names()

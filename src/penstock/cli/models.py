@@ -24,7 +24,7 @@ def list_models(context: typer.Context, models: ModelsOption = None, json: JsonO
     if context.invoked_subcommand is not None:
         return
     from penstock import api
-    from penstock.models.file import models_document
+    from penstock.modelling.file import models_document
 
     library = api.models(models)
     if json:
@@ -57,7 +57,7 @@ def show(
 ) -> None:
     """Every measured point of one model, and how each figure is known."""
     from penstock import api
-    from penstock.models.file import models_document
+    from penstock.modelling.file import models_document
 
     model = api.models(models).get(name, "models show")
     if json:
@@ -111,7 +111,7 @@ def import_csv(
     """Turn a table of measurements into a model file."""
     from penstock import api
     from penstock.files import write_text
-    from penstock.models.file import models_document
+    from penstock.modelling.file import models_document
 
     found = api.import_models(csv)
     write_text(to_file, json_text.dumps(models_document(found), indent=1) + "\n")

@@ -46,7 +46,7 @@ def place(
         if full:
             document["placement"] = {
                 pipeline: [
-                    {"node": slot.node, "slot": slot.index, "threads": threads}
+                    {"node": slot.node, "slot": slot.number, "threads": threads}
                     for slot, threads in placement.by_slot().items()
                 ]
                 for pipeline, placement in answer.placements.items()

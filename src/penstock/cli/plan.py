@@ -141,7 +141,7 @@ def _print_plan(made: Plan, screen: Console) -> None:
                 )
                 for slot, threads in sorted(
                     made.placement.by_slot().items(),
-                    key=lambda item: (made.cluster.position(item[0].node), item[0].index),
+                    key=lambda item: (made.cluster.position(item[0].node), item[0].number),
                 )
             ),
             output.MOST_ROWS,
@@ -178,7 +178,7 @@ def _reasons(made: Plan) -> dict[str, object]:
                 "operator": b.operator,
                 "threads": b.threads,
                 "node": b.slot.node,
-                "slot": b.slot.index,
+                "slot": b.slot.number,
                 "reason": b.reason,
             }
             for b in made.placement.bundles

@@ -24,13 +24,13 @@ class Distance(IntEnum):
 
 
 class Slot(NamedTuple):
-    """Slot `index` (from 0) of the node named `node`."""
+    """Slot `number` (from 0) of the node named `node`."""
 
     node: str
-    index: int  # type: ignore[assignment] # hides tuple.index, which nobody asks of a slot
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.node}/{self.index}"
+        return f"{self.node}/{self.number}"
 
 
 @dataclass(frozen=True, slots=True)

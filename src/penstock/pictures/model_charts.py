@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from penstock.models.model import Model
+    from penstock.modelling.model import Model
 
 MOST_COLUMNS = 4
 CHART_WIDTH, CHART_HEIGHT = 3.5, 3.6

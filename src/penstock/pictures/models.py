@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.models.model import Model
+    from penstock.modelling.model import Model
 
 
 def draw_models(models: Sequence[Model], path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.pictures.canvas import ALARM, FAINT_INK, INK, number
 from penstock.pictures.layout import Arrangement, Box, Detail, arrange
 from penstock.pictures.sheet import Sheet, first_fitting, fitted, text_width
-from penstock.predict.rate import Routing
-from penstock.predict.usage import Usage
+from penstock.prediction.rate import Routing
+from penstock.prediction.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -275,7 +275,7 @@ def _draw_slot(sheet: Sheet, content: Content, arrangement: Arrangement, cell: B
         bars = Box(cell.x + 0.10 * cell.width, cell.y, 0.74 * cell.width, cell.height)
         middle = cell.y + 0.64 * cell.height
         sheet.text(
-            cell.x + 0.06 * cell.width, middle, str(slot.index), detail.cell_text, colour=FAINT_INK, align="right"
+            cell.x + 0.06 * cell.width, middle, str(slot.number), detail.cell_text, colour=FAINT_INK, align="right"
         )
     if detail.cell_text >= SMALLEST_TEXT:
         _draw_threads(sheet, detail, cell, bars.x, parts, load)

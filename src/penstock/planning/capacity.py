@@ -13,9 +13,9 @@ from penstock.planning.plan import Plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.allocate.contract import Allocator
+    from penstock.allocation.contract import Allocator
     from penstock.cluster.topology import Cluster
-    from penstock.place.contract import Placer
+    from penstock.placement.contract import Placer
     from penstock.planning.planner import Planner
 
 DEFAULT_STEP = 10.0

@@ -12,7 +12,7 @@ from penstock.cluster.resources import CPU, MEMORY
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.errors import BadInputError
 from penstock.files import Amount, Count, Name, Positive, Spec, check, read_document
-from penstock.place.contract import OperatorRequest, Request
+from penstock.placement.contract import OperatorRequest, Request
 
 if TYPE_CHECKING:
     from pathlib import Path

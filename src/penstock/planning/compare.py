@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.allocate.registry import ALLOCATORS
+from penstock.allocation.registry import ALLOCATORS
 from penstock.errors import Refusal
-from penstock.place.registry import PLACERS
+from penstock.placement.registry import PLACERS
 from penstock.planning.plan import Plan, finite
 
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ class PlanDiff:
                 for operator in self.operators
             },
             "slots": [
-                {"node": change.slot.node, "slot": change.slot.index, "threads": dict(change.change)}
+                {"node": change.slot.node, "slot": change.slot.number, "threads": dict(change.change)}
                 for change in self.slots
             ],
             "nodes_added": list(self.nodes_added),

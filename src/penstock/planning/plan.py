@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.file import pipeline_document
-from penstock.predict.usage import Usage, node_usage
+from penstock.prediction.usage import Usage, node_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.allocate.contract import Allocation
+    from penstock.allocation.contract import Allocation
     from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.pipeline import Pipeline
-    from penstock.place.contract import Placement
-    from penstock.predict.rate import Routing, SupportedRate
+    from penstock.placement.contract import Placement
+    from penstock.prediction.rate import Routing, SupportedRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Plan:
                 for node in self.cluster.nodes
             ],
             "placement": [
-                {"node": slot.node, "slot": slot.index, "threads": threads}
+                {"node": slot.node, "slot": slot.number, "threads": threads}
                 for slot, threads in sorted(self.placement.by_slot().items(), key=self._slot_order)
             ],
             "prediction": {
@@ -123,7 +123,7 @@ class Plan:
                     "declared": prediction.declared.bottleneck,
                 },
                 "slots": [
-                    {"node": slot.node, "slot": slot.index, "cpu": used.cpu, "memory": used.memory}
+                    {"node": slot.node, "slot": slot.number, "cpu": used.cpu, "memory": used.memory}
                     for slot, used in sorted(prediction.slots.items(), key=self._slot_order)
                 ],
                 "nodes": [
@@ -140,7 +140,7 @@ class Plan:
         }
 
     def _slot_order(self, item: tuple[Slot, object]) -> tuple[int, int]:
-        return self.cluster.position(item[0].node), item[0].index
+        return self.cluster.position(item[0].node), item[0].number
 
 
 def finite(value: float) -> float | None:

@@ -6,30 +6,30 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from penstock.allocate.pipeline import allocate_pipeline, demands_of
+from penstock.allocation.pipeline import allocate_pipeline, demands_of
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError, Refusal, Shortage
-from penstock.models.model import FixedDemand, Model
-from penstock.place.contract import OperatorRequest, Placement, Placer, Request, Room
+from penstock.modelling.model import FixedDemand, Model
+from penstock.placement.contract import OperatorRequest, Placement, Placer, Request, Room
 from penstock.planning.growth import grow
 from penstock.planning.plan import Plan, Prediction
-from penstock.predict.bounds import ModelledDemand, fewest_slots
-from penstock.predict.groupings import supported_rate_as_declared
-from penstock.predict.latency import LatencyAssumptions, latency_ms
-from penstock.predict.network import mean_cost, stream_costs
-from penstock.predict.rate import Demands, Routing, highest_peak, lowest_peak, supported_rate
-from penstock.predict.usage import Usage, slot_usage
+from penstock.prediction.bounds import ModelledDemand, fewest_slots
+from penstock.prediction.groupings import supported_rate_as_declared
+from penstock.prediction.latency import LatencyAssumptions, latency_ms
+from penstock.prediction.network import mean_cost, stream_costs
+from penstock.prediction.rate import Demands, Routing, highest_peak, lowest_peak, supported_rate
+from penstock.prediction.usage import Usage, slot_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from penstock.allocate.contract import Allocation, Allocator
+    from penstock.allocation.contract import Allocation, Allocator
     from penstock.cluster.topology import Cluster
     from penstock.dataflow.pipeline import Pipeline
     from penstock.dataflow.rates import Gain
-    from penstock.models.library import ModelLibrary
+    from penstock.modelling.library import ModelLibrary
 
 MOST_THREADS = 10_000_000
 

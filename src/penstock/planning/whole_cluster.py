@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.errors import BadInputError, Refusal
-from penstock.place.contract import Room
-from penstock.place.slots import TOLERANCE
-from penstock.predict.network import mean_cost, stream_costs
+from penstock.placement.contract import Room
+from penstock.placement.slots import TOLERANCE
+from penstock.prediction.network import mean_cost, stream_costs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.cluster.topology import Cluster, Slot
-    from penstock.place.contract import Placement, Placer, Request
+    from penstock.placement.contract import Placement, Placer, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ClusterPlacement:
     refused: Mapping[str, Refusal]
     usage: Usage
     network_cost: float
-    """Mean over all streams of all placed pipelines (`penstock.predict.network`)."""
+    """Mean over all streams of all placed pipelines (`penstock.prediction.network`)."""
     network_costs: Mapping[str, float]
     """Mean over the streams of each placed pipeline."""
 
@@ -91,7 +91,7 @@ def usage(cluster: Cluster, requests: Sequence[Request], placements: Mapping[str
         for slot, amount in memory.items():
             position = cluster.position(slot.node)
             limit = min(float(room.slot_memory[position]), request.slot_memory or np.inf)
-            over = amount > limit * (1 + TOLERANCE) or slot.index >= room.slots[position]
+            over = amount > limit * (1 + TOLERANCE) or slot.number >= room.slots[position]
             if over or holder.setdefault(slot, request.pipeline) != request.pipeline:
                 bad_slots.add(slot)
     over = np.maximum(-room.free, 0.0)

@@ -1,0 +1,93 @@
+"""What an allocation policy is asked and what it answers: how many threads and slots each operator gets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from penstock.modelling.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Threads of one operator that go to one slot together, with what they need there (1.0 = the slot)."""
+
+    threads: int
+    cpu: float
+    memory: float
+    exclusive: bool = False
+    """The slot takes nothing else, not even a bundle that needs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAllocation:
+    """Threads of one operator and the bundles they come in, in the order they are placed."""
+
+    name: str
+    rate: float
+    bundles: tuple[tuple[int, Bundle], ...]
+    """(how many, which): equal bundles are counted, not listed."""
+    reason: str
+    is_end: bool = False
+    """A source or sink with a fixed demand: published slot counts leave these out."""
+
+    @property
+    def threads(self) -> int:
+        return sum(count * bundle.threads for count, bundle in self.bundles)
+
+    @property
+    def cpu(self) -> float:
+        return sum(count * bundle.cpu for count, bundle in self.bundles)
+
+    @property
+    def memory(self) -> float:
+        return sum(count * bundle.memory for count, bundle in self.bundles)
+
+    @property
+    def exclusive_bundles(self) -> int:
+        return sum(count for count, bundle in self.bundles if bundle.exclusive)
+
+
+def slots_needed(cpu: float, memory: float) -> int:
+    """`max(ceil(cpu), ceil(memory))`, forgiving what rounding adds to a whole number."""
+    return max(math.ceil(cpu - 1e-9), math.ceil(memory - 1e-9))
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The answer for a whole pipeline, operators in topological order."""
+
+    allocator: str
+    operators: tuple[OperatorAllocation, ...]
+
+    def operator(self, name: str) -> OperatorAllocation:
+        return next(operator for operator in self.operators if operator.name == name)
+
+    @property
+    def slots(self) -> int:
+        """Slots without sources and sinks of fixed demand, as the documents count."""
+        inner = [operator for operator in self.operators if not operator.is_end]
+        return slots_needed(sum(o.cpu for o in inner), sum(o.memory for o in inner))
+
+    @property
+    def slots_with_ends(self) -> int:
+        return slots_needed(sum(o.cpu for o in self.operators), sum(o.memory for o in self.operators))
+
+
+def idle_operator(name: str, rate: float) -> OperatorAllocation:
+    """One thread that needs nothing: an operator that receives nothing must still exist to be run."""
+    return OperatorAllocation(name, rate, ((1, Bundle(1, 0.0, 0.0)),), "receives nothing: one idle thread")
+
+
+class Allocator(Protocol):
+    """Decides the threads of ONE operator with a model; the planner calls it once per operator.
+
+    `rate` is the operator's input rate, at least 0 and finite. The answer's threads must be enough for it by the
+    policy's own rule. Pure: same input, same answer.
+    """
+
+    name: ClassVar[str]
+
+    def allocate(self, operator: str, rate: float, model: Model) -> OperatorAllocation: ...

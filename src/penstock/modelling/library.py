@@ -1,0 +1,53 @@
+"""Models by name: the built-in reference tasks, and what users measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadInputError, nearest
+from penstock.files import parse_json
+from penstock.modelling.file import parse_models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from penstock.modelling.model import Model
+
+
+@dataclass(frozen=True)
+class ModelLibrary:
+    """Models by name, in order."""
+
+    models: Mapping[str, Model]
+
+    @classmethod
+    def of(cls, models: Iterable[Model]) -> ModelLibrary:
+        table: dict[str, Model] = {}
+        for model in models:
+            if model.name in table:
+                raise BadInputError(f"model '{model.name}' is given twice")
+            table[model.name] = model
+        return cls(MappingProxyType(table))
+
+    def get(self, name: str, wanted_by: str) -> Model:
+        if name not in self.models:
+            raise BadInputError(f"{wanted_by}: no model named '{name}'; {nearest(name, self.models)}")
+        return self.models[name]
+
+    def updated_with(self, other: ModelLibrary) -> ModelLibrary:
+        """Both; of two models with one name the other's."""
+        return ModelLibrary(MappingProxyType({**self.models, **other.models}))
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self.models.values())
+
+
+@cache
+def reference_library() -> ModelLibrary:
+    """The five reference tasks of Shukla and Simmhan, every figure with how it is known."""
+    text = (resources.files("penstock.modelling") / "data" / "reference-tasks.json").read_text("utf-8")
+    return ModelLibrary.of(parse_models(parse_json(text, "reference tasks"), "reference tasks"))

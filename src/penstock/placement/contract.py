@@ -1,0 +1,138 @@
+"""What a placement policy is asked and what it answers: which slot each thread gets.
+
+A placer gets a `Request` (one pipeline) and a `Room` (what is left of the cluster) and returns a `Placement`
+or a `Refusal`. It never changes the room: the caller commits an answer with `Room.take`, all of it or
+nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from penstock.cluster.resources import MEMORY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.allocation.contract import Bundle
+    from penstock.cluster.topology import Cluster, Slot
+    from penstock.errors import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRequest:
+    """Threads to place. `demand` is that of one thread, in the order of the room's dimensions."""
+
+    name: str
+    threads: int
+    demand: tuple[float, ...]
+    bundles: tuple[tuple[int, Bundle], ...] = ()
+    """Counted bundles of a model-based allocation, in slots; empty where only demands were declared."""
+    single_thread: tuple[float, float] | None = None
+    """cpu and memory (in slots) of one thread alone at its peak, where a model knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One pipeline to place. Operators in declared order; streams as pairs of positions in `operators`."""
+
+    pipeline: str
+    operators: tuple[OperatorRequest, ...]
+    streams: tuple[tuple[int, int], ...]
+    sources: tuple[int, ...]
+    slot_memory: float | None = None
+    """The most memory (MB) one slot may take of this pipeline; None: its share of the node
+    (`Room.slot_memory`)."""
+    explain: bool = False
+    """Ask for a reason with every placed bundle."""
+
+    @property
+    def threads(self) -> int:
+        return sum(operator.threads for operator in self.operators)
+
+
+class PlacedBundle(NamedTuple):
+    """`threads` further threads of `operator` on one slot."""
+
+    operator: str
+    threads: int
+    slot: Slot
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Every thread of one pipeline on a slot.
+
+    Bundles stand in the order they were decided: the first bundle of an operator holds its threads 1..n, the
+    next the following ones.
+    """
+
+    pipeline: str
+    placer: str
+    bundles: tuple[PlacedBundle, ...]
+
+    def by_slot(self) -> dict[Slot, dict[str, int]]:
+        """Threads of each operator on each used slot, both in order of first use."""
+        table: dict[Slot, dict[str, int]] = {}
+        for operator, threads, slot, _ in self.bundles:
+            row = table.setdefault(slot, {})
+            row[operator] = row.get(operator, 0) + threads
+        return table
+
+
+class Room:
+    """What is left of a cluster: free resources per node, and which slots are taken.
+
+    A slot belongs to one pipeline at a time. Slots of a node are handed out in order of their index.
+    """
+
+    def __init__(self, cluster: Cluster, *, slot_memory_shared: bool) -> None:
+        """`slot_memory_shared`: a slot may use at most its equal share of the node's memory (a slot is a
+        quantum of the node, as in a plan); otherwise it may use all of it (a slot is a process, as in
+        `place`)."""
+        names = [dimension.name for dimension in cluster.dimensions]
+        self.cluster = cluster
+        self.dimensions = cluster.dimensions
+        self.capacity = np.array([[node.capacity[name] for name in names] for node in cluster.nodes], dtype=float)
+        self.capacity = self.capacity.reshape(len(cluster.nodes), len(names))
+        self.free = self.capacity.copy()
+        self.slots = np.array([node.slots for node in cluster.nodes], dtype=np.int64)
+        self.slots_taken = np.zeros_like(self.slots)
+        rack_of = {rack: position for position, rack in enumerate(dict.fromkeys(n.rack for n in cluster.nodes))}
+        self.rack = np.array([rack_of[node.rack] for node in cluster.nodes], dtype=np.int64)
+        self.memory_axis = names.index(MEMORY) if MEMORY in names else None
+        memory = (
+            self.capacity[:, self.memory_axis] if self.memory_axis is not None else np.full(len(cluster.nodes), np.inf)
+        )
+        self.slot_memory_shared = slot_memory_shared
+        self.slot_memory = memory / np.maximum(self.slots, 1) if slot_memory_shared else memory
+        """The most memory (MB) one slot of each node may take."""
+
+    def take(self, placement: Placement, demands: Mapping[str, tuple[float, ...]]) -> None:
+        """Commit a placement: subtract `demands` (of one thread, by operator) and mark its slots as taken."""
+        position = self.cluster.position
+        nodes = np.array([position(bundle.slot.node) for bundle in placement.bundles], dtype=np.int64)
+        if not len(nodes):
+            return
+        used = np.array([bundle.slot.number + 1 for bundle in placement.bundles], dtype=np.int64)
+        amounts = np.array([demands[bundle.operator] for bundle in placement.bundles], dtype=float)
+        amounts *= np.array([[bundle.threads] for bundle in placement.bundles], dtype=float)
+        np.subtract.at(self.free, nodes, amounts)
+        np.maximum.at(self.slots_taken, nodes, used)
+
+
+class Placer(Protocol):
+    """One way of choosing slots. Deterministic; ties break by declared order.
+
+    `whole_cluster` says whether it can also place many pipelines with declared demands on one cluster
+    (`place`); otherwise it needs the bundles of a model-based allocation.
+    """
+
+    name: ClassVar[str]
+    whole_cluster: ClassVar[bool]
+
+    def place(self, request: Request, room: Room) -> Placement | Refusal: ...

@@ -1,0 +1,26 @@
+"""The placers there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.registry import Registry
+
+if TYPE_CHECKING:
+    from penstock.placement.contract import Placer
+
+PLACERS: Registry[Placer] = Registry(
+    kind="placer",
+    group="penstock.placers",
+    built_in={
+        "round-robin": "penstock.placement.round_robin:RoundRobin",
+        "rsm": "penstock.placement.rsm:Rsm",
+        "sam": "penstock.placement.sam:Sam",
+        "r-storm": "penstock.placement.r_storm:RStorm",
+        "compact": "penstock.placement.compact:Compact",
+        "random": "penstock.placement.random_feasible:RandomFeasible",
+    },
+)
+
+DEFAULT_PLACER = "sam"
+DEFAULT_WHOLE_CLUSTER_PLACER = "compact"

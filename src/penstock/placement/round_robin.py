@@ -1,0 +1,103 @@
+"""Storm's default: threads dealt out in turn (DSM, Algorithm 4 of the model-driven document)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from penstock.errors import Refusal, Shortage
+from penstock.placement.board import Board, Fits
+from penstock.placement.contract import Placement
+from penstock.placement.refusals import SLOTS, no_node
+from penstock.placement.slots import bundled
+
+if TYPE_CHECKING:
+    from penstock.placement.contract import Request, Room
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobin:
+    """In a plan, the published rule: thread n (from 0, operators in declared order) goes to slot n mod |S|,
+    blind to resources. On a whole cluster threads are dealt to nodes instead, passing over those whose hard
+    dimensions or slots have no room."""
+
+    name: ClassVar[str] = "round-robin"
+    whole_cluster: ClassVar[bool] = True
+
+    def place(self, request: Request, room: Room) -> Placement | Refusal:
+        return self._deal_slots(request, room) if room.slot_memory_shared else self._deal_nodes(request, room)
+
+    def _deal_slots(self, request: Request, room: Room) -> Placement | Refusal:
+        free = room.slots - room.slots_taken
+        total = int(free.sum())
+        if not total:
+            first = next((operator.name for operator in request.operators), request.pipeline)
+            return Refusal(self.name, (Shortage(first, SLOTS, 1, 0, "the cluster"),))
+        node = np.repeat(np.arange(len(free)), free)
+        slot = np.arange(total) - np.repeat(np.cumsum(free) - free, free) + room.slots_taken[node]
+        operators = np.repeat(np.arange(len(request.operators)), [o.threads for o in request.operators])
+        turn = np.arange(len(operators)) % total
+        reasons = [
+            f"thread {n} of the pipeline: slot {n % total} of {total}" for n in range(len(turn) * request.explain)
+        ]
+        return Placement(
+            request.pipeline,
+            self.name,
+            bundled(request, room, operators, node[turn], slot[turn], reasons),
+        )
+
+    def _deal_nodes(self, request: Request, room: Room) -> Placement | Refusal:
+        hard = [axis for axis, dimension in enumerate(room.dimensions) if dimension.hard]
+        board = Board(request, room)
+        operators: list[int] = []
+        nodes: list[int] = []
+        slots: list[int] = []
+        turn = 0
+        for operator, wanted in enumerate(request.operators):
+            fits = Fits(board, wanted.demand, hard)
+            ring = _Ring(len(room.free))
+            for _ in range(wanted.threads):
+                node = ring.at(turn)
+                while node is not None and not fits.now(node):
+                    ring.drop(node)
+                    node = ring.at(turn)
+                if node is None:
+                    return no_node(self.name, request, board, operator, hard)
+                operators.append(operator)
+                nodes.append(node)
+                slots.append(board.assign(node, fits))
+                turn = node + 1
+        reasons = ["the next node in turn with room"] * len(nodes) if request.explain else []
+        return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots, reasons))
+
+
+class _Ring:
+    """Nodes in a circle, from which those without room are dropped: the next one left is found in almost
+    constant time by following, and shortening, the links over dropped ones."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._left = size
+        self._next = list(range(size + 1))
+
+    def at(self, position: int) -> int | None:
+        """The first node left at or after `position`, around the circle."""
+        if not self._left:
+            return None
+        node = self._find(position if position < self._size else 0)
+        return node if node < self._size else self._find(0)
+
+    def drop(self, node: int) -> None:
+        self._next[node] = node + 1
+        self._left -= 1
+
+    def _find(self, node: int) -> int:
+        links = self._next
+        root = node
+        while links[root] != root:
+            root = links[root]
+        while links[node] != root:
+            links[node], node = root, links[node]
+        return root

@@ -1,0 +1,144 @@
+"""SAM, slot-aware mapping (Shukla and Simmhan, Algorithm 6): full bundles get their own slots, the rest is packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from penstock.errors import Refusal, Shortage
+from penstock.placement.contract import PlacedBundle, Placement, Request, Room
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.allocation.contract import Bundle
+    from penstock.cluster.topology import Slot
+    from penstock.placement.contract import OperatorRequest
+
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Sam:
+    """Sweeps the operators, one bundle each, until all are placed.
+
+    An exclusive bundle takes the next EMPTY slot: on the node placed on last, then on the following nodes, cyclic.
+    Any other bundle takes the best-fitting slot: the one with the smallest cpu + memory left that covers both.
+    O(bundles) for exclusive bundles, O(slots) for each of the others.
+    """
+
+    name: ClassVar[str] = "sam"
+    whole_cluster: ClassVar[bool] = False
+
+    def place(self, request: Request, room: Room) -> Placement | Refusal:
+        slots = _Slots(room)
+        placed: list[PlacedBundle] = []
+        for operator, bundle in _sweeps(request):
+            found = slots.next_empty() if bundle.exclusive else slots.best_fit(bundle)
+            if found is None:
+                return slots.refusal(operator, bundle)
+            reason = slots.reason(found, bundle) if request.explain else ""
+            slots.take(found, bundle)
+            placed.append(PlacedBundle(operator, bundle.threads, room.cluster.slots[found], reason))
+        return Placement(request.pipeline, self.name, tuple(placed))
+
+
+def _sweeps(request: Request) -> Iterator[tuple[str, Bundle]]:
+    """One bundle of every operator in turn, until none is left."""
+    queues = [(operator.name, _one_by_one(operator)) for operator in request.operators]
+    while queues:
+        waiting = []
+        for name, bundles in queues:
+            if (bundle := next(bundles, None)) is not None:
+                yield name, bundle
+                waiting.append((name, bundles))
+        queues = waiting
+
+
+def _one_by_one(operator: OperatorRequest) -> Iterator[Bundle]:
+    for count, bundle in operator.bundles:
+        yield from repeat(bundle, count)
+
+
+class _Slots:
+    """What is left of every slot, and where the next empty one is."""
+
+    def __init__(self, room: Room) -> None:
+        count = len(room.cluster.slots)
+        self._room = room
+        self._cpu = np.ones(count)
+        self._memory = np.ones(count)
+        self._left = np.full(count, 2.0)
+        self._empty = np.ones(count, dtype=bool)
+        self._node_of = np.repeat(np.arange(len(room.slots)), room.slots)
+        self._first_slot = np.concatenate(([0], np.cumsum(room.slots)))
+        self._next_empty_from = list(range(count + 1))
+        self._last_node = 0
+
+    def next_empty(self) -> int | None:
+        start = int(self._first_slot[self._last_node])
+        for begin in (start, 0):
+            found = self._find(begin)
+            if found < len(self._empty):
+                return found
+        return None
+
+    def _find(self, slot: int) -> int:
+        """The first empty slot at or after `slot`: a union-find, since slots only ever fill up."""
+        parents = self._next_empty_from
+        root = slot
+        while parents[root] != root:
+            root = parents[root]
+        while parents[slot] != root:
+            parents[slot], slot = root, parents[slot]
+        return root
+
+    def best_fit(self, bundle: Bundle) -> int | None:
+        covers = (self._cpu >= bundle.cpu - _SLACK) & (self._memory >= bundle.memory - _SLACK)
+        left = np.where(covers, self._left, np.inf)
+        best = int(np.argmin(left)) if left.size else 0
+        return best if left.size and covers[best] else None
+
+    def take(self, slot: int, bundle: Bundle) -> None:
+        self._last_node = int(self._node_of[slot])
+        if self._empty[slot]:
+            self._empty[slot] = False
+            self._next_empty_from[slot] = slot + 1
+        if bundle.exclusive:
+            self._cpu[slot] = self._memory[slot] = -1.0
+        else:
+            self._cpu[slot] -= bundle.cpu
+            self._memory[slot] -= bundle.memory
+        self._left[slot] = self._cpu[slot] + self._memory[slot]
+
+    def reason(self, slot: int, bundle: Bundle) -> str:
+        if bundle.exclusive:
+            return "a full bundle: the next empty slot, for itself"
+        return (
+            f"best fit for cpu {bundle.cpu:.3g}, memory {bundle.memory:.3g}: "
+            f"the slot had cpu {self._cpu[slot]:.3g}, memory {self._memory[slot]:.3g} left"
+        )
+
+    def refusal(self, operator: str, bundle: Bundle) -> Refusal:
+        if bundle.exclusive:
+            shortage = Shortage(operator, "empty slot", 1, 0, f"the cluster of {len(self._empty)} slots")
+            return Refusal(Sam.name, (shortage,))
+        if (self._cpu < -_SLACK).all():
+            shortage = Shortage(operator, "slot that no full bundle has for itself", 1, 0, "the cluster")
+            return Refusal(Sam.name, (shortage,))
+        missing = np.maximum(bundle.cpu - self._cpu, bundle.memory - self._memory)
+        closest = int(np.argmin(missing))
+        slot: Slot = self._room.cluster.slots[closest]
+        of_cpu = bundle.cpu - self._cpu[closest] >= bundle.memory - self._memory[closest]
+        needed, offered = (bundle.cpu, self._cpu) if of_cpu else (bundle.memory, self._memory)
+        shortage = Shortage(
+            operator,
+            f"{'cpu' if of_cpu else 'memory'} of one slot",
+            needed,
+            max(0.0, float(offered[closest])),
+            f"slot {slot}",
+        )
+        return Refusal(Sam.name, (shortage,), more_slots_may_help=max(bundle.cpu, bundle.memory) <= 1 + _SLACK)
