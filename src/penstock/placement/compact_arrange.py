@@ -28,7 +28,7 @@ SEARCHED = 0.3
 is what could be gained."""
 MOST_BINS = 2000
 """Beyond this many, the search's table of bins by bins would be too large."""
-THOROUGH = 1.5
+THOROUGH = 2.5
 """Streams per bin from which every scale is tried."""
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.placement.compact_graph import Talk
 
-WORTHWHILE = 2e-3
+WORTHWHILE = 1e-2
 """The least gain, in streams, that is worth a move."""
 TARGETS = 3
 """Bins in which a bundle looks for room: those it talks to most."""
