@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.dataflow.logic import Logic
 from penstock import api
 from penstock.dataflow.file import parse_pipeline, pipeline_document
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
@@ -82,8 +83,8 @@ def test_decorators() -> None:
     clicks.sink("out", reads="merge")
     built = clicks.build()
     assert parse("still callable") == "STILL CALLABLE"
-    assert built.operators["parse"].function is parse
-    assert built.operators["merge"].function is anything
+    assert built.operators["parse"].logic == Logic(parse)
+    assert built.operators["merge"].logic == Logic(anything)
     assert [(s.sender, s.receiver, s.selectivity, s.grouping) for s in built.streams] == [
         ("events", "parse", 0.5, Grouping.SHUFFLE),
         ("events", "merge", 1.0, Grouping.SLOT_AWARE),

@@ -6,6 +6,24 @@ import time
 from dataclasses import dataclass, field
 
 
+def now() -> float:
+    """Seconds since the epoch: what tuples are stamped with, comparable between processes of one machine."""
+    return time.time()
+
+
+def pause(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def cpu_seconds() -> float:
+    """CPU this process has used, all threads."""
+    return time.process_time()
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
 @dataclass(frozen=True, slots=True)
 class Stopwatch:
     """Seconds since it was made."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
+from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.errors import BadInputError
 from penstock.files import describe
@@ -68,10 +69,11 @@ class PipelineBuilder:
         return self
 
     def operator(self, *, reads: str | list[str], name: str | None = None, **fields: Any) -> Callable[[F], F]:
-        """Decorator: the function is the operator's code, its name the operator's name unless said."""
+        """Decorator: the function (or `logic`) is the operator's code, its name the operator's name unless said."""
 
         def add(function: F) -> F:
-            self._add_reader(name or function.__name__, Kind.OPERATOR, reads, {**fields, "function": function})
+            code = function if isinstance(function, Logic) else Logic(function)
+            self._add_reader(name or function.__name__, Kind.OPERATOR, reads, {**fields, "logic": code})
             return function
 
         return add

@@ -29,7 +29,7 @@ class PipelineFile(Spec):
         for name, given in operators.items():
             fields = {} if given is None else given
             if isinstance(fields, dict):
-                for key in ("name", "function"):
+                for key in ("name", "logic"):
                     if key in fields:
                         raise ValueError(f"operators.{name}: unknown key '{key}'; an operator is named by its key")
                 fields = {"name": name, **fields}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +84,9 @@ class Load:
         if late.any() and held == 0:
             raise BadInputError("load: it ends with a rate of 0 before that tuple is due")
         when = self._when(np.minimum(wanted, self._counts[-1]))
-        return when + np.where(late, (wanted - self._counts[-1]) / held, 0.0) if held else when
+        if held:
+            when += np.where(late, (wanted - self._counts[-1]) / held, 0.0)
+        return when
 
     def _when(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """The inverse of the running count; a spell without tuples has no say in it."""
@@ -98,8 +101,8 @@ class Load:
 
 
 def parse_load(text: str) -> Load:
-    """`100` (constant), `steps:60x100,60x200` (seconds x tuples/s, the last is held), `on-off:100,5,2` (tuples/s, seconds
-    on, seconds off)."""
+    """`100` (constant), `steps:60x100,60x200` (seconds x tuples/s, the last is held), or `on-off:100,5,2` (tuples/s,
+    seconds on, seconds off)."""
     kind, colon, rest = text.partition(":")
     try:
         if not colon:
@@ -126,9 +129,9 @@ def load_of_trace(rows: Sequence[tuple[float, float]]) -> Load:
     times = [time for time, _ in rows]
     if len(rows) < 2:
         raise BadInputError("trace: expected at least two rows of time and tuples/s")
-    for before, after in zip(times, times[1:], strict=False):
+    for before, after in pairwise(times):
         if not after > before:
             raise BadInputError(f"trace: times must rise, found {after:g} after {before:g}")
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(times)]
     gaps.append(sum(gaps) / len(gaps))
     return Load(tuple((gap, rate) for gap, (_, rate) in zip(gaps, rows, strict=True)))

@@ -5,22 +5,24 @@
         return {"word": row["word"], "length": len(row["word"])}     # map; None filters; a list is a flat-map
 
     @logic(per="pandas", schema="celsius double")
-    def convert(frame):                          # a batch as a DataFrame; keep the index, so that rows keep their identity
+    def convert(frame):                          # a batch as a DataFrame; its index says which tuple a row is
         return frame.assign(celsius=(frame.fahrenheit - 32) / 1.8)[["celsius"]]
 
-`open` makes something every thread needs once (a connection), passed as the second argument; `close` ends it. The schema is
-what comes out, in Spark's words; without one, what comes in comes out.
+`open` makes something every thread needs once (a connection), passed as the second argument; `close` ends it. The
+schema is what comes out, in Spark's words; without one, what comes in comes out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from penstock.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Per(StrEnum):

@@ -5,7 +5,6 @@ Values only: what is computed from a pipeline (rates, orders) lives in its own m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -64,8 +63,10 @@ class Operator(Spec):
     cpu: Amount | None = None
     memory_mb: Amount | None = None
     resources: dict[Name, Amount] = Field(default_factory=dict)
-    function: Annotated[Callable[..., Any] | None, Field(exclude=True, repr=False)] = None
-    """The user's code, where the pipeline was built in Python; a file cannot carry any."""
+    run: Name | None = None
+    """Where the code is, as module:attribute; looked up only when the pipeline is run."""
+    logic: Annotated[Any, Field(exclude=True, repr=False)] = None
+    """The code itself (`Logic`), where the pipeline was built in Python; a file cannot carry any."""
 
     @model_validator(mode="after")
     def _either_model_or_declared(self) -> Self:

@@ -43,6 +43,8 @@ class MeasuredOn(Spec):
     slot_memory_mb: Positive | None = None
     spark: str | None = None
     date: str | None = None
+    batch_overhead_ms: Amount | None = None
+    """What the engine needed for a batch, whatever was in it."""
 
 
 @dataclass(frozen=True)

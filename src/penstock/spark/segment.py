@@ -1,7 +1,7 @@
 """Operators fused into one function: they run one after the other on a batch, each with its own threads.
 
 A segment is built once per Python worker and kept: its threads, and what the code opened, live across batches. A tuple
-never disappears: it leaves to a sink, is filtered by code that returned None, or becomes a dead letter with the error.
+never disappears: it leaves at a sink, is filtered by code that returned nothing for it, or becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -12,28 +12,33 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.tuples import Tuple
+from penstock.clock import Stopwatch
+from penstock.dataflow.logic import Per
+from penstock.spark.calls import DeadLetter, call_batch, call_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from penstock.dataflow.logic import Logic
+    from penstock.spark.calls import Outcomes
+    from penstock.spark.tuples import Tuple
 
 CHUNKS_PER_THREAD = 8
-"""Small enough that slow tuples do not hold up a whole batch, large enough that handing over costs little."""
+"""Small enough that a slow tuple does not hold up many others, large enough that handing over costs little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operator of a segment; `reads` are positions of earlier steps, -1 is what enters the segment."""
+    """One operator. `reads` are (position of an earlier step, number of the stream); position -1 is what enters.
+
+    Stream number 0: the only way between the two, so that paths need not tell it apart.
+    """
 
     operator: str
     logic: Logic | None
     """None: a sink; what arrives leaves the segment."""
     threads: int
-    reads: tuple[int, ...]
-    stream: int
-    """A number for what this step sends on, so that paths of different operators differ."""
+    reads: tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True)
@@ -47,43 +52,101 @@ class StepCount:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    operator: str
-    tuple: Tuple
-    error: str
-
-
 @dataclass(slots=True)
 class Result:
-    """What left a segment for one batch."""
+    """What became of one batch."""
 
     delivered: dict[str, list[Tuple]] = field(default_factory=dict)
     dead: list[DeadLetter] = field(default_factory=list)
-    filtered: list[int] = field(default_factory=list)
-    """Ids of tuples that code dropped by returning nothing for them."""
+    filtered: list[Tuple] = field(default_factory=list)
     counts: dict[str, StepCount] = field(default_factory=dict)
 
 
-class Worker:
-    """The threads of one step, and what its code opened in each of them."""
+class Segment:
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self._crews = [_Crew(step.logic, step.threads) if step.logic is not None else None for step in steps]
+
+    def process(self, entering: list[Tuple]) -> Result:
+        result = Result()
+        sent: list[list[Tuple]] = []
+        for step, crew in zip(self._steps, self._crews, strict=True):
+            watch = Stopwatch()
+            received = _received(step, entering, sent)
+            count = result.counts[step.operator] = StepCount(received=len(received))
+            if crew is None or step.logic is None:
+                result.delivered[step.operator] = received
+                leaving: list[Tuple] = []
+                count.sent = len(received)
+            else:
+                leaving = _sort_out(received, crew.run(step.operator, received), result, count)
+            count.seconds = watch.seconds()
+            sent.append(leaving)
+        return result
+
+    def close(self) -> None:
+        for crew in self._crews:
+            if crew is not None:
+                crew.close()
+
+
+def _received(step: Step, entering: list[Tuple], sent: list[list[Tuple]]) -> list[Tuple]:
+    inputs = [
+        [item.along(stream) for item in source] if stream else source
+        for source, stream in (
+            (entering if position < 0 else sent[position], stream) for position, stream in step.reads
+        )
+    ]
+    return inputs[0] if len(inputs) == 1 else list(chain.from_iterable(inputs))
+
+
+def _sort_out(received: list[Tuple], outcomes: list[Outcomes], result: Result, count: StepCount) -> list[Tuple]:
+    leaving: list[Tuple] = []
+    for item, outcome in zip(received, outcomes, strict=True):
+        for one in outcome if type(outcome) is list else (outcome,):
+            if one is None:
+                result.filtered.append(item)
+                count.filtered += 1
+            elif isinstance(one, DeadLetter):
+                result.dead.append(one)
+                count.dead += 1
+            else:
+                leaving.append(one)
+    count.sent = len(leaving)
+    return leaving
+
+
+class _Crew:
+    """The threads of one operator, and what its code opened in each of them."""
 
     def __init__(self, logic: Logic, threads: int) -> None:
         self._logic = logic
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._local = threading.local()
         self._opened: list[Any] = []
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._threads = threads
 
-    def map(self, call: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    def run(self, operator: str, items: list[Tuple]) -> list[Outcomes]:
+        """An outcome (or several) for every item, in order."""
+        logic = self._logic
+        per_row = logic.per is Per.ROW
+
+        def work(chunk: Sequence[Tuple]) -> list[Outcomes]:
+            arguments = self._arguments()
+            if per_row:
+                return [call_row(operator, logic, item, arguments) for item in chunk]
+            return call_batch(operator, logic, chunk, arguments)
+
+        if not items:
+            return []
         if self._pool is None:
-            return [call(item) for item in items]
-        size = max(1, len(items) // (self._threads * CHUNKS_PER_THREAD))
+            return work(items)
+        size = -(-len(items) // (self._threads * (CHUNKS_PER_THREAD if per_row else 1)))
         chunks = [items[start : start + size] for start in range(0, len(items), size)]
-        return list(chain.from_iterable(self._pool.map(lambda chunk: [call(item) for item in chunk], chunks)))
+        return list(chain.from_iterable(self._pool.map(work, chunks)))
 
-    def arguments(self) -> tuple[Any, ...]:
-        """What the code gets behind its tuples: what `open` made for this thread, if there is an `open`."""
+    def _arguments(self) -> tuple[Any, ...]:
+        """What the code gets behind its tuple: what `open` made for this thread, if there is an `open`."""
         if self._logic.open is None:
             return ()
         if not hasattr(self._local, "handle"):

@@ -1,0 +1,50 @@
+"""What fused execution will sustain: every slot runs the whole pipeline on its share of each batch.
+
+A batch of n tuples over S slots takes `o + n/S * sum over operators of gain_i * b_i(t_i)` seconds: o is what the engine
+needs for any batch, b_i the seconds a slot with t_i threads is busy with one tuple of operator i. A model was measured with
+batches of about one second of work, o included, so `b_i = (1 - o) / I_i(t_i)`. The rate is n over that time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.modelling.model import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.dataflow.rates import Gain
+    from penstock.prediction.rate import Demands
+
+
+def fused_rate(
+    gains: Mapping[str, Gain],
+    demands: Demands,
+    threads: Mapping[str, int],
+    slots: int,
+    batch_tuples: int,
+    overhead_seconds: float,
+) -> float:
+    """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them."""
+    busy = sum(
+        gain.factor * (1 - overhead_seconds) / demand.rate(threads[name])
+        for name, gain in gains.items()
+        if isinstance(demand := demands[name], Model)
+    )
+    return batch_tuples / (overhead_seconds + batch_tuples / slots * busy)
+
+
+def fused_threads(gains: Mapping[str, Gain], demands: Demands, rate: float, slots: int) -> dict[str, int]:
+    """Threads of every operator in each slot: the fewest measured that do the slot's share, else those of the peak."""
+    threads = {}
+    for name, gain in gains.items():
+        demand = demands[name]
+        share = gain.at(rate) / slots
+        if not isinstance(demand, Model):
+            threads[name] = 1
+        elif share < demand.peak_rate:
+            threads[name] = demand.threads_for(share)
+        else:
+            threads[name] = demand.peak_threads
+    return threads

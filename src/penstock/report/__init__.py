@@ -1,0 +1,1 @@
+"""What a run did, in the words every executor shares."""

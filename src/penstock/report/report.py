@@ -1,0 +1,192 @@
+"""Observations of a run, batch by batch, and the report made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+STABLE_SLOPE = 0.03
+"""Seconds of latency a second may add: up to this a run counts as stable. A pipeline asked for x % more than it does
+falls behind by about x/100 seconds every second, so this is the overload that goes unnoticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorObservation:
+    """Tuples an operator received, sent, filtered, and could not process, and the seconds it was at work."""
+
+    received: int
+    sent: int
+    filtered: int
+    dead: int
+    busy_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlotObservation:
+    """What one slot used for one batch: seconds of CPU and of wall clock, and its memory at the end of it."""
+
+    slot: int
+    cpu_seconds: float
+    wall_seconds: float
+    memory_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchObservation:
+    """One batch that was committed."""
+
+    finished: float
+    """Seconds since the epoch."""
+    tuples: int
+    """Source tuples it took in."""
+    backlog: int
+    """Source tuples that were due but not yet taken in."""
+    latencies: NDArray[np.float64]
+    """Seconds from when the source tuple was due until its descendant reached a sink."""
+    operators: Mapping[str, OperatorObservation]
+    slots: Sequence[SlotObservation]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Every source tuple that was taken in, looked for among what came out."""
+
+    emitted: int
+    lost: int
+    duplicated: int
+    dead: int
+    filtered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run did past its warm-up. Rates in tuples/s of the source, latencies in seconds."""
+
+    offered_rate: float
+    sustained_rate: float
+    latency_slope: float
+    seconds: float
+    latency_ms: Mapping[str, float]
+    backlog: int
+    operators: Mapping[str, OperatorObservation]
+    slots: Mapping[int, tuple[float, float]]
+    """cpu (1.0 = one core) and memory in MB, by slot."""
+    audit: Audit
+    batches: int = 0
+    engine_cpu: float = 0.0
+    """CPU (1.0 = one core) of the engine itself, beside what the slots' own code used."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def stable(self) -> bool:
+        return self.latency_slope <= STABLE_SLOPE
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "offered_rate": self.offered_rate,
+            "sustained_rate": self.sustained_rate,
+            "stable": self.stable,
+            "latency_slope": self.latency_slope,
+            "seconds": self.seconds,
+            "latency_ms": dict(self.latency_ms),
+            "backlog": self.backlog,
+            "operators": {
+                name: {
+                    "received": seen.received,
+                    "sent": seen.sent,
+                    "filtered": seen.filtered,
+                    "dead": seen.dead,
+                    "busy_seconds": seen.busy_seconds,
+                }
+                for name, seen in self.operators.items()
+            },
+            "slots": [
+                {"node": "local", "slot": slot, "cpu": cpu, "memory_mb": memory}
+                for slot, (cpu, memory) in self.slots.items()
+            ],
+            "batches": self.batches,
+            "engine_cpu": self.engine_cpu,
+            "emitted": self.audit.emitted,
+            "lost": self.audit.lost,
+            "duplicated": self.audit.duplicated,
+            "dead": self.audit.dead,
+            "filtered": self.audit.filtered,
+            "notes": list(self.notes),
+        }
+
+
+def slope(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:
+    """Least squares: `sum (t - mean t)(v - mean v) / sum (t - mean t)^2`; 0 for fewer than two points in time."""
+    if len(times) < 2 or np.ptp(times) == 0:
+        return 0.0
+    centred = times - times.mean()
+    return float((centred * (values - values.mean())).sum() / (centred**2).sum())
+
+
+def summarise(
+    batches: Sequence[BatchObservation], offered_rate: float, warm_up: float, audit: Audit, engine_cpu: float = 0.0
+) -> Report:
+    """The report of the batches that finished more than `warm_up` seconds after the first.
+
+    The sustained rate is what those batches took in over the time from the end of the last batch before them (warm) to
+    the end of the last of them: whole batches over whole periods, so that where a batch ends does not matter.
+    """
+    first = batches[0].finished if batches else 0.0
+    position = next((n for n, batch in enumerate(batches) if n and batch.finished - first >= warm_up), 1)
+    warm = batches[position:]
+    if not warm:
+        return Report(
+            offered_rate, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, ("too short: no batch after the warm-up",)
+        )
+    begin = batches[position - 1].finished
+    seconds = warm[-1].finished - begin
+    latencies = np.concatenate([batch.latencies for batch in warm])
+    times = np.array([batch.finished for batch in warm if len(batch.latencies)])
+    means = np.array([batch.latencies.mean() for batch in warm if len(batch.latencies)])
+    return Report(
+        offered_rate=offered_rate,
+        sustained_rate=sum(batch.tuples for batch in warm) / seconds if seconds > 0 else 0.0,
+        latency_slope=slope(times, means),
+        seconds=seconds,
+        latency_ms={
+            name: 1000 * float(np.quantile(latencies, part))
+            for name, part in (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
+            if len(latencies)
+        },
+        backlog=warm[-1].backlog,
+        operators=_operators(warm),
+        slots=_slots(warm, seconds),
+        audit=audit,
+        batches=len(warm),
+        engine_cpu=engine_cpu,
+    )
+
+
+def _operators(batches: Sequence[BatchObservation]) -> dict[str, OperatorObservation]:
+    names = dict.fromkeys(name for batch in batches for name in batch.operators)
+    return {
+        name: OperatorObservation(
+            *(
+                sum(getattr(batch.operators[name], what) for batch in batches if name in batch.operators)
+                for what in ("received", "sent", "filtered", "dead", "busy_seconds")
+            )
+        )
+        for name in names
+    }
+
+
+def _slots(batches: Sequence[BatchObservation], seconds: float) -> dict[int, tuple[float, float]]:
+    cpu: dict[int, float] = {}
+    memory: dict[int, float] = {}
+    for batch in batches:
+        for seen in batch.slots:
+            cpu[seen.slot] = cpu.get(seen.slot, 0.0) + seen.cpu_seconds
+            memory[seen.slot] = max(memory.get(seen.slot, 0.0), seen.memory_mb)
+    return {slot: (cpu[slot] / seconds if seconds else 0.0, memory[slot]) for slot in sorted(cpu)}

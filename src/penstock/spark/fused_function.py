@@ -1,0 +1,102 @@
+"""What runs inside Spark's Python workers: a segment over Arrow batches, and what it tells about itself."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pyarrow as pa
+
+from penstock.clock import Stopwatch, cpu_seconds, now
+from penstock.spark.segment import Segment, Step
+from penstock.spark.tuples import Tuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.spark.segment import Result
+
+OUTPUT_SCHEMA = "kind string, operator string, id bigint, due double, path bigint, done double, text string"
+"""One row per delivered, dead or filtered tuple; one per operator with its counts; one per slot with what it used."""
+
+_COLUMNS = ("kind", "operator", "id", "due", "path", "done", "text")
+
+_segments: dict[str, Segment] = {}
+"""Segments of this worker process by run: workers are reused, and so are threads and connections."""
+
+
+def _segment(run: str, steps: tuple[Step, ...]) -> Segment:
+    if run not in _segments:
+        for segment in _segments.values():
+            segment.close()
+        _segments.clear()
+        _segments[run] = Segment(steps)
+        atexit.register(_segments[run].close)
+    return _segments[run]
+
+
+@dataclass(frozen=True)
+class FusedFunction:
+    """For `DataFrame.mapInArrow`. `environment` is set in the worker before any code runs there."""
+
+    run: str
+    steps: tuple[Step, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        os.environ.update(self.environment)
+        watch, cpu = Stopwatch(), cpu_seconds()
+        entering = [
+            Tuple(id_, due, 0, {"value": value})
+            for batch in batches
+            for id_, due, value in zip(
+                batch["id"].to_pylist(), batch["due"].to_pylist(), batch["value"].to_pylist(), strict=True
+            )
+        ]
+        result = _segment(self.run, self.steps).process(entering)
+        rows = _rows(result)
+        used = {
+            "slot": _partition(),
+            "cpu_seconds": cpu_seconds() - cpu,
+            "wall_seconds": watch.seconds(),
+            "memory_mb": psutil.Process().memory_info().rss / 2**20,
+        }
+        rows.append(("slot", "", len(entering), 0.0, 0, 0.0, json.dumps(used)))
+        columns = list(zip(*rows, strict=True))
+        yield pa.record_batch([pa.array(column) for column in columns], names=list(_COLUMNS))
+
+
+def _partition() -> int:
+    from pyspark import TaskContext  # noqa: PLC0415 - only known inside a task
+
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
+
+
+Row = tuple[str, str, int, float, int, float, str]
+
+
+def _rows(result: Result) -> list[Row]:
+    done = now()
+    rows: list[Row] = []
+    for sink, delivered in result.delivered.items():
+        rows += [("delivered", sink, item.id, item.due, item.path, done, "") for item in delivered]
+    rows += [
+        ("dead", letter.operator, letter.tuple.id, letter.tuple.due, letter.tuple.path, done, letter.error)
+        for letter in result.dead
+    ]
+    rows += [("filtered", "", item.id, item.due, item.path, done, "") for item in result.filtered]
+    for operator, count in result.counts.items():
+        text: dict[str, Any] = {
+            "received": count.received,
+            "sent": count.sent,
+            "filtered": count.filtered,
+            "dead": count.dead,
+            "busy_seconds": count.seconds,
+        }
+        rows.append(("count", operator, 0, 0.0, 0, 0.0, json.dumps(text)))
+    return rows

@@ -1,0 +1,95 @@
+"""What came out of a run, batch by batch: counted, timed, and written down so that ids can be audited.
+
+A batch is written to a file named by its number: one that Spark runs again takes the place of its first attempt.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.clock import now
+from penstock.files import atomic_path
+from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+_AUDITED = ("kind", "operator", "id", "path")
+
+
+class Ledger:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._batches: dict[int, BatchObservation] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def batches(self) -> list[BatchObservation]:
+        return [self._batches[number] for number in sorted(self._batches)]
+
+    def write(self, frame: DataFrame, number: int) -> None:
+        """For `foreachBatch`."""
+        table = frame.toArrow()
+        kinds = table["kind"]
+        tuples = table.filter(pc.is_in(kinds, pa.array(["delivered", "dead", "filtered"])))
+        audited = tuples.select(_AUDITED)
+        with (
+            atomic_path(self._folder / f"{number:09d}.arrow") as temporary,
+            pa.OSFile(str(temporary), "wb") as file,
+            pa.ipc.new_file(file, audited.schema) as writer,
+        ):
+            writer.write_table(audited)
+        delivered = table.filter(pc.equal(kinds, "delivered"))
+        slots = table.filter(pc.equal(kinds, "slot"))
+        counts = table.filter(pc.equal(kinds, "count"))
+        self._batches[number] = BatchObservation(
+            finished=now(),
+            tuples=sum(slots["id"].to_pylist()),
+            backlog=0,
+            latencies=np.asarray(delivered["done"]) - np.asarray(delivered["due"]),
+            operators=_operators(counts["operator"].to_pylist(), counts["text"].to_pylist()),
+            slots=tuple(SlotObservation(**json.loads(text)) for text in slots["text"].to_pylist()),
+        )
+
+    def note_backlog(self, number: int, backlog: int) -> None:
+        if number in self._batches:
+            self._batches[number] = replace(self._batches[number], backlog=backlog)
+
+    def audit(self) -> Audit:
+        """Every id up to the highest seen must have been delivered, filtered or become a dead letter; no sink may have
+        seen one id on one path twice."""
+        tables = [
+            pa.ipc.open_file(pa.memory_map(str(file))).read_all() for file in sorted(self._folder.glob("*.arrow"))
+        ]
+        if not tables:
+            return Audit(0, 0, 0, 0, 0)
+        table = pa.concat_tables(tables)
+        emitted = (pc.max(table["id"]).as_py() or 0) + 1 if table.num_rows else 0
+        accounted = pc.count_distinct(table["id"]).as_py()
+        delivered = table.filter(pc.equal(table["kind"], "delivered"))
+        distinct = delivered.group_by(["operator", "id", "path"]).aggregate([]).num_rows
+        kinds = {kind: pc.sum(pc.equal(table["kind"], kind)).as_py() or 0 for kind in ("dead", "filtered")}
+        return Audit(
+            emitted=emitted,
+            lost=emitted - accounted,
+            duplicated=delivered.num_rows - distinct,
+            dead=kinds["dead"],
+            filtered=kinds["filtered"],
+        )
+
+
+def _operators(names: list[str], texts: list[str]) -> dict[str, OperatorObservation]:
+    summed: dict[str, dict[str, float]] = {}
+    for name, text in zip(names, texts, strict=True):
+        row = summed.setdefault(name, {})
+        for key, value in json.loads(text).items():
+            row[key] = row.get(key, 0) + value
+    return {name: OperatorObservation(**row) for name, row in summed.items()}  # type: ignore[arg-type] # counts are whole
