@@ -1,0 +1,77 @@
+"""Loads over time: how many tuples are due when."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.dataflow.load import Load, load_of_trace, parse_load
+from penstock.errors import BadInputError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "due"),
+    [
+        ("100", 1.0, 100),
+        ("100", 0.999, 99),
+        ("7.5", 2.0, 15),
+        ("steps:2x10,3x0,2x5", 2.0, 20),
+        ("steps:2x10,3x0,2x5", 4.9, 20),
+        ("steps:2x10,3x0,2x5", 6.0, 25),
+        # past the end the last rate is held: 20 + 10 + 3 * 5
+        ("steps:2x10,3x0,2x5", 10.0, 45),
+        # 0.5 s of 100/s in every 0.8 s: two rounds and 0.1 s are 50 + 50 + 10
+        ("on-off:100,0.5,0.3", 1.7, 110),
+    ],
+)
+def test_due(text: str, seconds: float, due: int) -> None:
+    assert parse_load(text).due(seconds) == due
+
+
+LOADS = st.builds(
+    Load,
+    st.lists(
+        st.tuples(st.floats(0.01, 5), st.sampled_from([0.0, 0.5, 3.0, 10.0, 333.3, 1000.0])), min_size=1, max_size=5
+    )
+    .filter(lambda spells: spells[-1][1] > 0)
+    .map(tuple),
+    st.booleans(),
+)
+
+
+@given(LOADS, st.floats(0.1, 20))
+def test_a_tuple_is_due_exactly_when_it_is_counted(load: Load, seconds: float) -> None:
+    count = min(load.due(seconds), 500)
+    when = load.due_seconds(0, count)
+    assert (np.diff(when) >= -1e-9).all()
+    for number, moment in enumerate(when.tolist()):
+        assert load.due(moment + 1e-6) >= number + 1
+        assert load.due(moment - 1e-6) <= number
+    assert (load.due_seconds(count // 2, count) == when[count // 2 :]).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("-1", "at least 0"),
+        ("0", "above 0"),
+        ("nan", "at least 0"),
+        ("steps:", "SECONDSxRATE"),
+        ("steps:0x5", "seconds above 0"),
+        ("waves:3", "expected a rate"),
+        ("on-off:3,4", "load 'on-off:3,4'"),
+    ],
+)
+def test_bad_loads(text: str, complaint: str) -> None:
+    with pytest.raises(BadInputError, match=complaint):
+        parse_load(text)
+
+
+def test_a_trace_becomes_spells() -> None:
+    assert load_of_trace([(0, 10), (2, 20), (6, 5)]).spells == ((2, 10), (4, 20), (3, 5))
+    with pytest.raises(BadInputError, match="times must rise"):
+        load_of_trace([(0, 1), (0, 2)])
+    with pytest.raises(BadInputError, match="at least 0"):
+        load_of_trace([(0, 1), (1, -2)])
