@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from penstock.cluster.catalogue import Catalogue
     from penstock.cluster.topology import Cluster, Node, Slot
     from penstock.dataflow.builder import pipeline
+    from penstock.dataflow.logic import logic
     from penstock.dataflow.pipeline import Grouping, Operator, Pipeline, Stream
     from penstock.errors import BadInputError, PenstockError, Refusal, RefusedError
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.model import Model, Point
     from penstock.planning.plan import Plan
+    from penstock.running import profile, run
 
 __version__ = "0.1.0"
 
@@ -46,6 +48,8 @@ _HOMES = {
     "penstock.modelling.library": ("ModelLibrary",),
     "penstock.modelling.model": ("Model", "Point"),
     "penstock.planning.plan": ("Plan",),
+    "penstock.dataflow.logic": ("logic",),
+    "penstock.running": ("profile", "run"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -72,10 +76,13 @@ __all__ = [
     "find_pipeline",
     "import_models",
     "init",
+    "logic",
     "models",
     "pipeline",
     "place",
     "plan",
+    "profile",
+    "run",
 ]
 
 

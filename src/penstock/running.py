@@ -8,6 +8,7 @@ import platform
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from penstock.errors import BadInputError, nearest
 from penstock.files import write_text
 from penstock.modelling.file import models_document, read_models
 from penstock.modelling.model import MeasuredOn, Model
-from penstock.prediction.fused import fused_rate, fused_threads
+from penstock.prediction.fused import fused_batch, fused_rate, fused_threads
 from penstock.workloads.operators import reference_logic, services
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ DEFAULT_BUDGET_SECONDS = 60.0
 ASSUMED_OVERHEAD_SECONDS = 0.15
 """What the engine needs for a batch where no model says."""
 BATCH_SECONDS = 1.0
-"""Batches of a run hold about so much of the offered load."""
+"""Batches of a run hold at most so much work."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ def run(
     demands = demands_of(found, api.models(models))
     pipeline_gains = gains(found)
     threads = fused_threads(pipeline_gains, demands, load.mean_rate, slots)
-    most_rows = max(slots, round(load.mean_rate * BATCH_SECONDS))
     overhead = _overhead([demand for demand in demands.values() if isinstance(demand, Model)])
+    most_rows = fused_batch(pipeline_gains, demands, threads, slots, BATCH_SECONDS)
     predicted = fused_rate(pipeline_gains, demands, threads, slots, most_rows, overhead)
     needed = {operator.model or name for name, operator in found.operators.items()}
     with services(needed, given=os.environ, progress=building) as environment, _session(slots) as session:
@@ -181,15 +182,18 @@ def profile(
             spent = Stopwatch()
             known = list(done[name].points) if name in done else []
             bench = SparkBench(session, name, code, environment)
-            for point in profile_points(
-                bench, settings, DEFAULT_SLOT_MEMORY_MB, known, lambda spent=spent: spent.seconds() > budget_seconds
-            ):
+            over = partial(_over, spent, budget_seconds)
+            for point in profile_points(bench, settings, DEFAULT_SLOT_MEMORY_MB, known, over):
                 known = sorted([*known, point], key=lambda one: one.threads)
                 done[name] = Model(name, tuple(known), _measured_on(session.version, overhead))
                 write_text(path, json.dumps(models_document(done.values()), indent=1) + "\n")
                 if watch is not None:
                     watch(name, point)
     return [done[name] for name in named if name in done]
+
+
+def _over(watch: Stopwatch, seconds: float) -> bool:
+    return watch.seconds() > seconds
 
 
 def _measured_on(spark: str, overhead_seconds: float) -> MeasuredOn:

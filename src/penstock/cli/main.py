@@ -19,11 +19,13 @@ from penstock.cli.init import init
 from penstock.cli.models import models_app
 from penstock.cli.place import place
 from penstock.cli.plan import plan
+from penstock.cli.profile import profile
+from penstock.cli.run import run as run_pipeline
 from penstock.errors import BadInputError, RefusedError
 
 app = typer.Typer(
     name="penstock",
-    help="Plan and place streaming pipelines: from a pipeline and a rate to threads, slots, machines and price.",
+    help="Plan, place, profile and run streaming pipelines: threads, slots, machines and price for a rate, on Spark.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -34,6 +36,8 @@ app.command()(capacity)
 app.command()(place)
 app.command()(diff)
 app.command()(init)
+app.command()(profile)
+app.command("run")(run_pipeline)
 app.add_typer(models_app, name="models")
 
 

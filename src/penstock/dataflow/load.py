@@ -78,7 +78,9 @@ class Load:
         wanted = np.arange(first + 1, last + 1, dtype=float)
         if self.repeats:
             rounds = np.floor((wanted - 1e-9) / self._counts[-1])
-            return rounds * self._edges[-1] + self._when(wanted - rounds * self._counts[-1])
+            within = self._when(wanted - rounds * self._counts[-1])
+            within += rounds * self._edges[-1]
+            return within
         held = self.spells[-1][1]
         late = wanted > self._counts[-1]
         if late.any() and held == 0:

@@ -1,8 +1,8 @@
 """What fused execution will sustain: every slot runs the whole pipeline on its share of each batch.
 
 A batch of n tuples over S slots takes `o + n/S * sum over operators of gain_i * b_i(t_i)` seconds: o is what the engine
-needs for any batch, b_i the seconds a slot with t_i threads is busy with one tuple of operator i. A model was measured with
-batches of about one second of work, o included, so `b_i = (1 - o) / I_i(t_i)`. The rate is n over that time.
+needs for any batch, b_i the seconds a slot with t_i threads is busy with one tuple of operator i. A model was measured
+with batches of about one second of work, o included, so `b_i = (1 - o) / I_i(t_i)`. The rate is n over that time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,23 @@ if TYPE_CHECKING:
     from penstock.prediction.rate import Demands
 
 
+def busy_seconds(gains: Mapping[str, Gain], demands: Demands, threads: Mapping[str, int]) -> float:
+    """Seconds a slot needs for all that one tuple of the source causes, engine included: `sum gain_i / I_i(t_i)`."""
+    return sum(
+        gain.factor / demand.rate(threads[name])
+        for name, gain in gains.items()
+        if isinstance(demand := demands[name], Model)
+    )
+
+
+def fused_batch(
+    gains: Mapping[str, Gain], demands: Demands, threads: Mapping[str, int], slots: int, seconds: float
+) -> int:
+    """Tuples that keep all slots busy for `seconds`."""
+    busy = busy_seconds(gains, demands, threads)
+    return max(slots, round(slots * seconds / busy)) if busy > 0 else 100_000
+
+
 def fused_rate(
     gains: Mapping[str, Gain],
     demands: Demands,
@@ -27,11 +44,7 @@ def fused_rate(
     overhead_seconds: float,
 ) -> float:
     """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them."""
-    busy = sum(
-        gain.factor * (1 - overhead_seconds) / demand.rate(threads[name])
-        for name, gain in gains.items()
-        if isinstance(demand := demands[name], Model)
-    )
+    busy = (1 - overhead_seconds) * busy_seconds(gains, demands, threads)
     return batch_tuples / (overhead_seconds + batch_tuples / slots * busy)
 
 

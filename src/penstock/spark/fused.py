@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.dataflow.load import Load
     from penstock.dataflow.logic import Logic
@@ -106,12 +106,18 @@ def run_fused(
             .trigger(processingTime=f"{run.interval_ms} milliseconds")
             .start()
         )
+
+        def tell(batch: BatchObservation) -> None:
+            _resize(run, folder, batch)
+            if watch is not None:
+                watch(batch)
+
         try:
             _wait_until_ready(query)
             java = java_process(session)
             used, ran = tree_usage(java).cpu_seconds, Stopwatch()
             load_source.begin(folder)
-            _watch(query, ledger, seconds, lambda batch: (_resize(run, folder, batch), watch(batch) if watch else None))
+            _watch(query, ledger, seconds, tell)
             load_source.hold(folder)
             _drain(query)
             used, elapsed = tree_usage(java).cpu_seconds - used, ran.seconds()
@@ -141,7 +147,7 @@ _LARGEST_STEP = 20.0
 """The first batches tell little: no batch is more than so many times the one before."""
 
 
-def _watch(query: StreamingQuery, ledger: Ledger, seconds: float, watch: Callable[[BatchObservation], object]) -> None:
+def _watch(query: StreamingQuery, ledger: Ledger, seconds: float, watch: Callable[[BatchObservation], None]) -> None:
     since: Stopwatch | None = None
     seen = 0
     while since is None or since.seconds() < seconds:

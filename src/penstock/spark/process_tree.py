@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -21,7 +21,7 @@ class TreeUsage:
 
 def java_process(session: SparkSession) -> psutil.Process:
     """The Java process of a session on this machine."""
-    gateway = session.sparkContext._gateway
+    gateway: Any = session.sparkContext._gateway
     return psutil.Process(gateway.proc.pid)
 
 

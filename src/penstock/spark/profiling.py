@@ -1,13 +1,13 @@
 """From trials to a model: which numbers of threads to try, and which rates.
 
 Threads double while the peak rate rises, then the gaps beside the best count are halved. The peak rate of a thread
-count is bracketed by a saturated trial (what a slot does when there is always more to do) and found by bisection on whether
-a rate is stable. Everything stops when the budget is spent; what was found so far is a model already.
+count is bracketed by a saturated trial (what a slot does when there is always more to do) and found by bisection on
+whether a rate is stable. Everything stops when the budget is spent; what was found so far is a model already.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.modelling.model import Point
@@ -27,6 +27,10 @@ class ProfileSettings:
     worthwhile: float = 0.05
     most_threads: int = 64
     repeats: int = 1
+
+
+WIDEST_BRACKET = 0.3
+"""A slot is taken to keep up with at least so much less than it does when saturated."""
 
 
 def thread_counts(peaks: dict[int, float], settings: ProfileSettings) -> int | None:
@@ -56,21 +60,17 @@ def peak_of(bench: Bench, threads: int, settings: ProfileSettings, spent: Callab
     A saturated slot does not wait for tuples to arrive, so what it does is an upper bound on what it keeps up with.
     """
     saturated = bench.saturate(threads, settings.trial_seconds)
-    low, high = 0.0, saturated.rate
-    best = saturated
+    low, high = (1 - WIDEST_BRACKET) * saturated.rate, saturated.rate
+    best: Trial | None = None
     candidate = (1 - settings.precision) * saturated.rate
-    while candidate > 0 and not spent():
+    while high - low > settings.precision * high and not spent():
         trial = bench.try_rate(threads, candidate, settings.trial_seconds)
         if trial.stable:
             low, best = candidate, trial
         else:
             high = candidate
-        if low and high - low <= settings.precision * high:
-            break
-        candidate = (low + high) / 2 if low else 0.8 * high
-        if candidate < 0.3 * saturated.rate:
-            break
-    return best
+        candidate = (low + high) / 2
+    return best or replace(saturated, rate=low)
 
 
 def profile(

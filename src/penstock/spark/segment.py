@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.dataflow.logic import Logic
-    from penstock.spark.calls import Outcomes
+    from penstock.spark.calls import Outcome, Outcomes
     from penstock.spark.tuples import Tuple
 
 CHUNKS_PER_THREAD = 8
@@ -103,7 +103,8 @@ def _received(step: Step, entering: list[Tuple], sent: list[list[Tuple]]) -> lis
 def _sort_out(received: list[Tuple], outcomes: list[Outcomes], result: Result, count: StepCount) -> list[Tuple]:
     leaving: list[Tuple] = []
     for item, outcome in zip(received, outcomes, strict=True):
-        for one in outcome if type(outcome) is list else (outcome,):
+        several: Sequence[Outcome] = outcome if isinstance(outcome, list) else (outcome,)
+        for one in several:
             if one is None:
                 result.filtered.append(item)
                 count.filtered += 1
