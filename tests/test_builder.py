@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.dataflow.logic import Logic
 from penstock import api
 from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.errors import BadInputError
 from penstock.workloads.builtin import builtin_pipeline, known_pipelines

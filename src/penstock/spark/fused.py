@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -173,10 +174,14 @@ def _drain(query: StreamingQuery) -> None:
 
 def _check(query: StreamingQuery) -> None:
     if not query.isActive:
-        error = query.exception()
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] if error else ["the query ended"]
-        told = next((line for line in lines if "StoppedError" in line), lines[0])
-        raise RunFailedError(f"Spark stopped the query: {told}")
+        raise RunFailedError(f"Spark stopped the query: {_reason(str(query.exception()))}")
+
+
+def _reason(text: str) -> str:
+    """The line of a Spark error that says what happened: the last exception named before the query's description."""
+    lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    return named[-1] if named else lines[0] if lines else "it did not say why"
 
 
 def _note_backlogs(query: StreamingQuery, ledger: Ledger) -> None:

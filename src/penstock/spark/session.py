@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+ATTEMPTS = 4
+"""How often a task is tried: a worker that dies must not end the run."""
+
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -41,6 +44,8 @@ def start_session(slots: int, log: Path, name: str = "penstock") -> SparkSession
     """
     os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # What this process can import, its workers can import too: the user's own modules above all.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
@@ -48,7 +53,7 @@ def start_session(slots: int, log: Path, name: str = "penstock") -> SparkSession
     except ImportError as error:
         raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    builder = SparkSession.builder.master(f"local[{slots}]").appName(name)
+    builder = SparkSession.builder.master(f"local[{slots},{ATTEMPTS}]").appName(name)
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
     with _jvm_messages_in(log):
