@@ -13,12 +13,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.allocation.pipeline import demands_of
 from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue, find_catalogue, with_prices
 from penstock.cluster.file import read_cluster
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.file import read_pipeline
 from penstock.dataflow.pipeline import Pipeline
+from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError, Refusal, RefusedError, nearest
 from penstock.modelling.file import read_models
 from penstock.modelling.library import ModelLibrary, reference_library
@@ -119,9 +121,16 @@ def _planner(
     offer: Cluster | Catalogue = found
     if cluster is not None:
         offer = with_prices(read_cluster(Path(cluster)) if isinstance(cluster, str | Path) else cluster, found)
+    plannable, library = find_pipeline(pipeline), models(models_given)
+    try:
+        gains(plannable)
+        demands_of(plannable, library)
+    except BadInputError as error:
+        where = f"{pipeline}: " if isinstance(pipeline, str | Path) and Path(pipeline).exists() else ""
+        raise BadInputError(f"{where}{error}") from error
     return Planner(
-        pipeline=find_pipeline(pipeline),
-        library=models(models_given),
+        pipeline=plannable,
+        library=library,
         offer=offer,
         acquisition=_one_of(Acquisition, acquisition, "acquisition"),
         routing=_one_of(Routing, routing, "routing"),
