@@ -29,6 +29,7 @@ class PlainRStorm:
 
     name: ClassVar[str] = "r-storm"
     whole_cluster: ClassVar[bool] = True
+    keeps_resources: ClassVar[bool] = True
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
         reference = reference_node(room)

@@ -13,12 +13,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.allocation.pipeline import demands_of
 from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue, find_catalogue, with_prices
 from penstock.cluster.file import read_cluster
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.file import read_pipeline
 from penstock.dataflow.pipeline import Pipeline
+from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError, Refusal, RefusedError, nearest
 from penstock.modelling.file import read_models
 from penstock.modelling.library import ModelLibrary, reference_library
@@ -74,8 +76,8 @@ def _pipeline_from_code(name: str, module: str, attribute: str) -> Pipeline:
         sys.path.insert(0, here)
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError) as error:
-        raise BadInputError(f"pipeline '{name}': {error}") from error
+    except Exception as error:  # the user's module may raise anything while it is imported
+        raise BadInputError(f"pipeline '{name}': {type(error).__name__}: {error}") from error
     if isinstance(found, PipelineBuilder):
         return found.build()
     if isinstance(found, Pipeline):
@@ -119,9 +121,16 @@ def _planner(
     offer: Cluster | Catalogue = found
     if cluster is not None:
         offer = with_prices(read_cluster(Path(cluster)) if isinstance(cluster, str | Path) else cluster, found)
+    plannable, library = find_pipeline(pipeline), models(models_given)
+    try:
+        gains(plannable)
+        demands_of(plannable, library)
+    except BadInputError as error:
+        where = f"{pipeline}: " if isinstance(pipeline, str | Path) and Path(pipeline).exists() else ""
+        raise BadInputError(f"{where}{error}") from error
     return Planner(
-        pipeline=find_pipeline(pipeline),
-        library=models(models_given),
+        pipeline=plannable,
+        library=library,
         offer=offer,
         acquisition=_one_of(Acquisition, acquisition, "acquisition"),
         routing=_one_of(Routing, routing, "routing"),
@@ -164,10 +173,12 @@ def compare(
     acquisition: Acquisition | str = Acquisition.COVER,
     routing: Routing | str = Routing.SLOT_AWARE,
     batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
+    allocator: str | None = None,
+    placer: str | None = None,
 ) -> Iterable[comparison.Compared]:
-    """A plan (or a refusal) from every allocator with every placer, one by one."""
+    """A plan (or a refusal) from every allocator with every placer, or only from those named, one by one."""
     planner = _planner(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms)
-    return comparison.compare(planner, rate)
+    return comparison.compare(planner, rate, comparison.pairs(allocator, placer))
 
 
 def capacity(
@@ -175,19 +186,17 @@ def capacity(
     cluster: Cluster | str | Path,
     *,
     step: float = capacity_search.DEFAULT_STEP,
-    pairs: Iterable[tuple[str, str]] | None = None,
+    allocator: str | None = None,
+    placer: str | None = None,
     models: ModelsLike = None,
 ) -> dict[str, capacity_search.Capacity]:
-    """The highest rate the cluster sustains, by "allocator+placer"; all pairs unless some are named."""
+    """The highest rate the cluster sustains, by "allocator+placer": every pair, or those with the policies named."""
     planner = _planner(pipeline, models, cluster, None, Acquisition.COVER, Routing.SLOT_AWARE, 0.0)
     if isinstance(planner.offer, Catalogue):
         raise BadInputError("capacity: expected a cluster, not a catalogue")
-    asked = list(pairs) if pairs is not None else comparison.pairs()
     return {
-        f"{allocator}+{placer}": capacity_search.capacity(
-            planner, planner.offer, ALLOCATORS.create(allocator), PLACERS.create(placer), step
-        )
-        for allocator, placer in asked
+        f"{a}+{p}": capacity_search.capacity(planner, planner.offer, ALLOCATORS.create(a), PLACERS.create(p), step)
+        for a, p in comparison.pairs(allocator, placer)
     }
 
 
@@ -211,10 +220,15 @@ def place(cluster: WholeCluster | str | Path, *, placer: str = DEFAULT_WHOLE_CLU
     return place_all(whole.cluster, whole.requests, policy)
 
 
-def diff(before: SavedPlan | str | Path, after: SavedPlan | str | Path) -> plan_diff.PlanDiff:
-    """What changes and what moves from one plan file to another."""
-    saved = [given if isinstance(given, SavedPlan) else read_plan(Path(given)) for given in (before, after)]
-    return plan_diff.diff(saved[0], saved[1])
+def diff(before: Plan | SavedPlan | str | Path, after: Plan | SavedPlan | str | Path) -> plan_diff.PlanDiff:
+    """What changes and what moves from one plan, or plan file, to another."""
+    return plan_diff.diff(_saved(before), _saved(after))
+
+
+def _saved(plan: Plan | SavedPlan | str | Path) -> SavedPlan:
+    if isinstance(plan, SavedPlan):
+        return plan
+    return read_plan(Path(plan)) if isinstance(plan, str | Path) else SavedPlan.model_validate(plan.document())
 
 
 def init(folder: str | Path) -> list[Path]:

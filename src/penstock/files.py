@@ -31,7 +31,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 """A finite number above 0."""
 
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
 """A whole number of at least 1."""
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s/\x00-\x1f][^/\x00-\x1f]*$")]
@@ -74,7 +74,7 @@ def read_text(path: Path) -> str:
     if len(raw) > LARGEST_FILE:
         raise BadInputError(f"{path}: larger than the limit of {LARGEST_FILE // 2**20} MB")
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path}: expected UTF-8 text, found byte {raw[error.start]:#x}") from error
 
@@ -173,9 +173,22 @@ def describe(error: ValidationError) -> str:
     return text.replace("\n", " ")
 
 
+def check_writable(path: Path) -> None:
+    """Complain before any work is done about a path that cannot be written later."""
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{path}: cannot be written: not a regular file")
+    if not path.parent.is_dir():
+        raise BadInputError(f"{path}: cannot be written: folder '{path.parent}' is not there")
+
+
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` (same ending) that takes its place only if the block succeeds."""
+    """A temporary path beside `path` (same ending) that takes its place only if the block succeeds.
+
+    A link stays one, and what it points to is replaced; devices and pipes are left alone.
+    """
+    check_writable(path)
+    path = path.resolve()
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
     except OSError as error:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from penstock.errors import BadInputError, nearest
 from penstock.files import describe
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 P = TypeVar("P")
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""An option of a policy: a finite number of at least 0."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,10 @@ class Registry(Generic[P]):
         if name not in self._addresses:
             raise BadInputError(f"unknown {self.kind} '{name}'; {nearest(name, self.names())}")
         module, _, attribute = self._addresses[name].partition(":")
-        policy_class = getattr(import_module(module), attribute)
+        try:
+            policy_class = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise BadInputError(f"{self.kind} '{name}' cannot be loaded from {module}: {error}") from error
         return self._with_options(policy_class, name, options)
 
     def _with_options(self, policy_class: Any, name: str, options: str) -> P:

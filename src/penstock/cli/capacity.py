@@ -22,20 +22,16 @@ def capacity(
 ) -> None:
     """The highest rate PIPELINE reaches on a cluster."""
     from penstock import api
-    from penstock.allocation.registry import ALLOCATORS
     from penstock.cluster.file import read_cluster
-    from penstock.placement.registry import PLACERS
     from penstock.planning.capacity import as_number
+    from penstock.planning.compare import pairs
 
-    allocators = [allocator] if allocator else ALLOCATORS.names()
-    placers = [placer] if placer else PLACERS.names()
     machines = read_cluster(cluster)
     found = api.find_pipeline(pipeline)
     library = api.models(models)
-    asked = [(a, p) for a in allocators for p in placers]
     results = {}
-    for pair in output.progress(asked, "searching"):
-        results.update(api.capacity(found, machines, step=step, pairs=[pair], models=library))
+    for a, p in output.progress(pairs(allocator, placer), "searching"):
+        results.update(api.capacity(found, machines, step=step, allocator=a, placer=p, models=library))
     if json:
         output.print_json(
             {

@@ -61,10 +61,14 @@ def main() -> None:
     sys.exit(run())
 
 
-def run(arguments: list[str] | None = None) -> int:
+def run(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one return for every way to fail
     """Run one command; every failure is one line on standard error and an exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - stands in until the process ends
     try:
-        code = app(args=arguments, prog_name="penstock", standalone_mode=False)
+        code = app(args=words or ["--help"], prog_name="penstock", standalone_mode=False)
+        sys.stdout.flush()
     except BadInputError as error:
         return _fail(f"error: {error}", 2)
     except RefusedError as error:
@@ -72,10 +76,15 @@ def run(arguments: list[str] | None = None) -> int:
     except TyperException as error:
         return _fail(f"error: {error.format_message()}".replace("\n", " "), error.exit_code)
     except (Abort, KeyboardInterrupt):
-        return _fail("interrupted; nothing was written", 130)
+        return _fail("interrupted", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _fail(f"error: cannot write the output: {error.strerror or error}", 2)
+    if code == 130:
+        return _fail("interrupted", 130)
     return code if isinstance(code, int) else 0
 
 

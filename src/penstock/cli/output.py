@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+WIDEST_TABLE = 140
 MOST_ROWS = 40
 """Rows of a table for people; programs get all of them with --json."""
 
@@ -24,10 +24,17 @@ def print_json(document: Any) -> None:
 
 
 def console() -> Console:
-    """Standard output; wide enough for a table where it is not a terminal."""
+    """Standard output, at least as wide as the widest table; what users named is printed as it is, never as markup."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 140, highlight=False, soft_wrap=False)
+    class PatientConsole(Console):
+        def on_broken_pipe(self) -> None:
+            """A reader that has seen enough (`| head`) is not an error."""
+            raise BrokenPipeError
+
+    found = PatientConsole(highlight=False, soft_wrap=False, markup=False, emoji=False)
+    found.width = max(found.width, WIDEST_TABLE)
+    return found
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], most: int | None = None) -> Table:

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, RefusedError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 def plan(
     pipeline: PipelineArgument,
     rate: Annotated[float, typer.Option("--rate", help="Tuples per second every source emits.")],
-    allocator: Annotated[str, typer.Option("--allocator", help="lsa or mba.")] = "mba",
+    allocator: Annotated[str | None, typer.Option("--allocator", help="lsa or mba (default).")] = None,
     placer: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--placer",
-            help="round-robin, rsm, sam, r-storm, compact or random; options as rsm:demand=single-thread.",
+            help="round-robin, rsm, sam (default), r-storm, compact or random; options as rsm:demand=single-thread.",
         ),
-    ] = "sam",
+    ] = None,
     models: ModelsOption = None,
     cluster: Annotated[Path | None, typer.Option("--cluster", help="Place on the machines of this file.")] = None,
     catalogue: Annotated[
@@ -58,6 +58,8 @@ def plan(
 ) -> None:
     """What it takes to run PIPELINE at a rate."""
     from penstock import api
+    from penstock.allocation.registry import DEFAULT_ALLOCATOR
+    from penstock.placement.registry import DEFAULT_PLACER
 
     if compare:
         if plot or to_file or explain:
@@ -73,26 +75,40 @@ def plan(
             acquisition=acquisition,
             routing=routing,
             batch_interval_ms=batch_interval_ms,
+            allocator=allocator,
+            placer=placer,
         )
         _print_comparison(list(rows), api.find_pipeline(pipeline).name, rate, as_json=json)
         return
+    from penstock.files import check_writable
+
     if plot is not None:
         from penstock.pictures.canvas import check_ending
 
         check_ending(plot)
-    made = api.plan(
-        pipeline,
-        rate,
-        allocator=allocator,
-        placer=placer,
-        models=models,
-        cluster=cluster,
-        catalogue=catalogue,
-        acquisition=acquisition,
-        routing=routing,
-        batch_interval_ms=batch_interval_ms,
-        explain=explain,
-    )
+        check_writable(plot)
+    if to_file is not None:
+        check_writable(to_file)
+        if plot is not None and plot.resolve() == to_file.resolve():
+            raise BadInputError(f"--output and --plot both name {plot}")
+    policies = {"allocator": allocator or DEFAULT_ALLOCATOR, "placer": placer or DEFAULT_PLACER}
+    try:
+        made = api.plan(
+            pipeline,
+            rate,
+            **policies,
+            models=models,
+            cluster=cluster,
+            catalogue=catalogue,
+            acquisition=acquisition,
+            routing=routing,
+            batch_interval_ms=batch_interval_ms,
+            explain=explain,
+        )
+    except RefusedError as refused:
+        if json:
+            output.print_json({"pipeline": pipeline, "rate": rate, **policies, "refused": str(refused)})
+        raise
     if to_file is not None:
         from penstock.planning.file import write_plan
 
@@ -114,8 +130,8 @@ def plan(
 
 def _print_plan(made: Plan, screen: Console) -> None:
     screen.print(
-        f"[bold]{made.pipeline.name}[/] at {output.figure(made.rate)} tuples/s, "
-        f"allocator [bold]{made.allocation.allocator}[/], placer [bold]{made.placement.placer}[/]\n"
+        f"{made.pipeline.name} at {output.figure(made.rate)} tuples/s, "
+        f"allocator {made.allocation.allocator}, placer {made.placement.placer}\n"
     )
     screen.print(
         output.table(
@@ -152,9 +168,14 @@ def _print_plan(made: Plan, screen: Console) -> None:
     prediction = made.prediction
     latency = ", ".join(f"{name} {output.figure(value)} ms" for name, value in prediction.latency_ms.items())
     grown = f", {made.growth} added for the placer" if made.growth > 0 else ""
+    bound = (
+        f"at most {100 * made.gap:.0f} % above optimal"
+        if made.gap is not None
+        else "this one has fewer, and will not do the rate within its slots"
+    )
     screen.print(
         f"slots      {made.allocation.slots} for the operators, {made.allocation.slots_with_ends} with source and sink"
-        f"{grown}; no plan needs fewer than {made.fewest_slots} (at most {100 * made.gap:.0f} % above optimal)"
+        f"{grown}; no plan needs fewer than {made.fewest_slots} ({bound})"
     )
     screen.print(f"machines   {machines}; {output.money(made.cluster.price)} {made.currency} per hour")
     for name, supported in (("shuffle", prediction.shuffle), ("slot-aware", prediction.slot_aware)):
@@ -167,7 +188,7 @@ def _print_plan(made: Plan, screen: Console) -> None:
         f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)"
     )
     for warning in made.warnings:
-        screen.print(f"[yellow]warning[/]    {warning}")
+        screen.print(f"warning    {warning}")
 
 
 def _reasons(made: Plan) -> dict[str, object]:

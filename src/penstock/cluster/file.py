@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Dimension
 from penstock.cluster.topology import Cluster, Node
@@ -38,8 +38,10 @@ class NodesEntry(Spec):
 
 
 class DimensionEntry(Spec):
-    hard: bool = True
-    weight: Amount = 0.0
+    """What is not said stays as it is without the entry."""
+
+    hard: StrictBool | None = None
+    weight: Amount | None = None
 
 
 class ClusterFile(Spec):
@@ -71,7 +73,12 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
     for name, given in declared.items():
         if name not in dimensions:
             raise BadInputError(f"{where}: dimensions.{name}: no node offers '{name}'")
-        dimensions[name] = Dimension(name, given.hard, given.weight)
+        default = dimensions[name]
+        dimensions[name] = Dimension(
+            name,
+            default.hard if given.hard is None else given.hard,
+            default.weight if given.weight is None else given.weight,
+        )
     nodes: list[Node] = []
     taken: set[str] = set()
     for position, entry in enumerate(entries):

@@ -87,6 +87,8 @@ def gains(pipeline: Pipeline) -> Mapping[str, Gain]:
 
 
 def checked_rate(rate: float, what: str = "rate") -> float:
+    if not isinstance(rate, int | float):
+        raise BadInputError(f"{what}: expected a number of tuples/s, found {rate!r}")
     if not math.isfinite(rate) or rate <= 0:
         raise BadInputError(f"{what}: expected a finite number of tuples/s above 0, found {rate:g}")
     return float(rate)

@@ -80,6 +80,10 @@ def read_csv_models(path: Path) -> list[Model]:
     for name in _COLUMNS[:5]:
         if name not in header and f"{name}_percent" not in header:
             raise BadInputError(f"{path}: header: column '{name}' is missing")
+    for share in ("cpu", "memory"):
+        spreads = {f"{share}_spread", f"{share}_spread_percent"} & set(header)
+        if spreads and (share in header) != (f"{share}_spread" in spreads):
+            raise BadInputError(f"{path}: header: '{share}' and its spread must both be in percent or neither")
     reader.fieldnames = header
     points: dict[str, list[Point]] = {}
     try:

@@ -33,7 +33,7 @@ class ModelLibrary:
             table[model.name] = model
         return cls(MappingProxyType(table))
 
-    def get(self, name: str, wanted_by: str) -> Model:
+    def get(self, name: str, wanted_by: str = "models") -> Model:
         if name not in self.models:
             raise BadInputError(f"{wanted_by}: no model named '{name}'; {nearest(name, self.models)}")
         return self.models[name]

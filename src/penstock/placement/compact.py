@@ -37,6 +37,7 @@ class Compact:
 
     name: ClassVar[str] = "compact"
     whole_cluster: ClassVar[bool] = True
+    keeps_resources: ClassVar[bool] = True
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
         talk = Talk(request, len(room.dimensions))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.cluster.resources import CPU, MEMORY
 from penstock.placement.compact_arrange import arrange, improve
 from penstock.placement.compact_slots import largest_first
 from penstock.placement.refusals import no_slot
@@ -28,6 +29,7 @@ def place_on_slots(by: str, request: Request, room: Room, talk: Talk) -> tuple[P
     index = np.arange(len(node)) - np.repeat(np.cumsum(free_slots) - free_slots, free_slots)
     index += room.slots_taken[node]
     offer = _offer(request, room, free_slots)[node]
+    _deal_whole(request, room, node, offer)
     groups = [node, room.rack[node]]
     held, missing = arrange(talk, talk.threads, talk.demand, offer, groups, spare=0)
     if _first_fit(talk, missing, offer, held) is not None:
@@ -49,6 +51,19 @@ def _offer(request: Request, room: Room, free_slots: NDArray[np.int64]) -> NDArr
     if room.memory_axis is not None:
         share[:, room.memory_axis] = np.minimum(share[:, room.memory_axis], slot_limit(request, room))
     return share
+
+
+def _deal_whole(request: Request, room: Room, node: NDArray[np.int64], offer: NDArray[np.float64]) -> None:
+    """Of resources beyond cpu and memory a slot gets no equal share, which might be half a GPU: the first slots of a
+    node get what one thread asks for at most, as long as there is some."""
+    for axis, dimension in enumerate(room.dimensions):
+        unit = max((operator.demand[axis] for operator in request.operators), default=0.0)
+        if dimension.name in (CPU, MEMORY) or unit <= 0:
+            continue
+        for position in np.unique(node):
+            slots = np.flatnonzero(node == position)
+            units = int(room.free[position, axis] / unit + TOLERANCE)
+            offer[slots, axis] = unit * (units // len(slots) + (np.arange(len(slots)) < units % len(slots)))
 
 
 def _first_fit(talk: Talk, missing: Sequence[int], offer: NDArray[np.float64], held: NDArray[np.float64]) -> int | None:

@@ -134,5 +134,7 @@ class Placer(Protocol):
 
     name: ClassVar[str]
     whole_cluster: ClassVar[bool]
+    keeps_resources: ClassVar[bool]
+    """Whether in a plan it keeps dimensions beyond cpu and memory."""
 
     def place(self, request: Request, room: Room) -> Placement | Refusal: ...

@@ -24,6 +24,7 @@ from penstock.placement.nearest import Nearest
 from penstock.placement.order import breadth_first, thread_order
 from penstock.placement.refusals import no_node
 from penstock.placement.slots import bundled
+from penstock.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,10 +39,11 @@ class RStorm:
     an exact fit."""
 
     strict: bool = False
-    network_weight: float = 1.0
+    network_weight: Weight = 1.0
 
     name: ClassVar[str] = "r-storm"
     whole_cluster: ClassVar[bool] = True
+    keeps_resources: ClassVar[bool] = True
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
         reference = reference_node(room)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 from zlib import crc32
 
 import numpy as np
+from pydantic import Field
 
 from penstock.placement.board import Board, Fits
 from penstock.placement.contract import Placement
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 class RandomFeasible:
     """Each thread goes to a node drawn evenly from those with room in every dimension, soft ones too."""
 
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
 
     name: ClassVar[str] = "random"
     whole_cluster: ClassVar[bool] = True
+    keeps_resources: ClassVar[bool] = True
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
         draw = np.random.default_rng([self.seed, crc32(request.pipeline.encode())])

@@ -25,6 +25,7 @@ class RoundRobin:
 
     name: ClassVar[str] = "round-robin"
     whole_cluster: ClassVar[bool] = True
+    keeps_resources: ClassVar[bool] = False
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
         return self._deal_slots(request, room) if room.slot_memory_shared else self._deal_nodes(request, room)

@@ -11,6 +11,7 @@ import numpy as np
 from penstock.cluster.topology import Slot
 from penstock.errors import Refusal, Shortage
 from penstock.placement.contract import OperatorRequest, PlacedBundle, Placement, Request, Room
+from penstock.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,11 +40,12 @@ class Rsm:
 
     name: ClassVar[str] = "rsm"
     whole_cluster: ClassVar[bool] = False
+    keeps_resources: ClassVar[bool] = False
 
     demand: ThreadDemand = ThreadDemand.AVERAGE
-    cpu_weight: float = 1.0
-    memory_weight: float = 1.0
-    network_weight: float = 1.0
+    cpu_weight: Weight = 1.0
+    memory_weight: Weight = 1.0
+    network_weight: Weight = 1.0
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
         demands = np.array([self._demand_of_thread(operator) for operator in request.operators])

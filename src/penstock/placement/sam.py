@@ -32,6 +32,7 @@ class Sam:
 
     name: ClassVar[str] = "sam"
     whole_cluster: ClassVar[bool] = False
+    keeps_resources: ClassVar[bool] = False
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
         slots = _Slots(room)

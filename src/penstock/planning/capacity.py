@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.rates import checked_rate
-from penstock.errors import BadInputError
-from penstock.planning.plan import Plan
+from penstock.errors import BadInputError, Refusal
+from penstock.planning.growth import grow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from penstock.planning.planner import Planner
 
 DEFAULT_STEP = 10.0
-MOST_STEPS = 100_000_000
+MOST_STEPS = 100_000
+MOST_TUPLES = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,10 @@ class Capacity:
 def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: Placer, step: float) -> Capacity:
     """The highest multiple of `step` whose plan fits the cluster.
 
-    Slots needed need not grow with the rate from one step to the next, so after a first step that does not fit is
-    found by doubling, every step up to where even twice the slots would not do is looked at from above.
+    Slots needed do not always grow from one step to the next: a partial bundle can need less than a smaller one. But no
+    operator's need falls by more than one bundle's, so a rate that needs all operators' bundles more than there is
+    has none beyond it that fits; from there every step is looked at from above. What of that can also be placed is
+    found by steps down, in strides where many are needed (`grow`).
     """
     checked_rate(step, "step")
     if not planner.grows_with_rate:
@@ -52,21 +55,35 @@ def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: P
     def needed(multiple: int) -> int:
         return planner.allocate(multiple * step, allocator).slots
 
-    allocated = _highest(lambda multiple: needed(multiple) <= slots, lambda multiple: needed(multiple) > 2 * slots)
-    for multiple in range(allocated, 0, -1):
-        if needed(multiple) <= slots:
-            plan = planner.plan(multiple * step, allocator, placer)
-            if isinstance(plan, Plan):
-                return Capacity(allocated * step, multiple * step, plan.prediction.slot_aware.rate)
-    return Capacity(allocated * step, 0.0, 0.0)
+    allocated = _highest(
+        lambda multiple: needed(multiple) <= slots,
+        lambda multiple: needed(multiple) > slots + planner.largest_bundles,
+        step,
+    )
+    if not allocated:
+        return Capacity(0.0, 0.0, 0.0)
+    fewer, answer = grow(0, allocated - 1, lambda fewer: planner.plan((allocated - fewer) * step, allocator, placer))
+    if isinstance(answer, Refusal):
+        return Capacity(allocated * step, 0.0, 0.0)
+    return Capacity(allocated * step, (allocated - fewer) * step, answer.prediction.slot_aware.rate)
 
 
-def _highest(fits: Callable[[int], bool], hopeless: Callable[[int], bool]) -> int:
-    """The largest whole number that fits, looking no further than the first power of two that is hopeless."""
-    limit = 1
-    while not hopeless(limit) and limit < MOST_STEPS:
-        limit *= 2
-    return next((multiple for multiple in range(limit, 0, -1) if fits(multiple)), 0)
+def _highest(fits: Callable[[int], bool], hopeless: Callable[[int], bool], step: float) -> int:
+    """The largest whole number that fits, where nothing beyond a hopeless one does."""
+    reached, limit = 0, 1
+    while not hopeless(limit):
+        if limit * step > MOST_TUPLES:
+            raise BadInputError(f"capacity: any rate fits, {MOST_TUPLES:g} tuples/s too; a model must need something")
+        reached, limit = limit, limit * 2
+    while limit - reached > 1:
+        middle = (reached + limit) // 2
+        reached, limit = (reached, middle) if hopeless(middle) else (middle, limit)
+    for looked_at, multiple in enumerate(range(limit, 0, -1)):
+        if fits(multiple):
+            return multiple
+        if looked_at > MOST_STEPS:
+            raise BadInputError(f"step: {step:g} is too fine: {MOST_STEPS} steps were looked at; take a larger one")
+    return 0
 
 
 def as_number(rate: float) -> float:

@@ -11,7 +11,7 @@ from penstock.placement.registry import PLACERS
 from penstock.planning.plan import Plan, finite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from penstock.planning.planner import Planner
 
@@ -45,11 +45,14 @@ class Compared:
         }
 
 
-def pairs() -> list[tuple[str, str]]:
-    return [(allocator, placer) for allocator in ALLOCATORS.names() for placer in PLACERS.names()]
+def pairs(allocator: str | None = None, placer: str | None = None) -> list[tuple[str, str]]:
+    """Every allocator with every placer, or only with those named."""
+    allocators = [allocator] if allocator else ALLOCATORS.names()
+    placers = [placer] if placer else PLACERS.names()
+    return [(a, p) for a in allocators for p in placers]
 
 
-def compare(planner: Planner, rate: float) -> Iterator[Compared]:
-    for allocator, placer in pairs():
+def compare(planner: Planner, rate: float, asked: Iterable[tuple[str, str]]) -> Iterator[Compared]:
+    for allocator, placer in asked:
         answer = planner.plan(rate, ALLOCATORS.create(allocator), PLACERS.create(placer))
         yield Compared(allocator, placer, answer)

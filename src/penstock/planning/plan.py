@@ -67,9 +67,13 @@ class Plan:
         return len(self.prediction.slots)
 
     @property
-    def gap(self) -> float:
-        """How far the plan can be from the fewest slots possible: 0.25 means at most a quarter more."""
-        return self.slots_asked / self.fewest_slots - 1
+    def gap(self) -> float | None:
+        """How far the plan can be from the fewest slots possible: 0.25 means at most a quarter more.
+
+        None where it has fewer than that: its slots will be overloaded, or it will not do the rate.
+        """
+        slots = max(self.slots_asked, self.slots_used)
+        return slots / self.fewest_slots - 1 if slots >= self.fewest_slots else None
 
     def document(self) -> dict[str, Any]:
         """The plain contents of a plan file, and of `penstock plan --json`."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.rates import Gain
     from penstock.modelling.library import ModelLibrary
 
-MOST_THREADS = 10_000_000
+MOST_THREADS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Planner:
     def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
         """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""
         checked_rate(rate)
+        self._check_resources(placer)
         allocation = self.allocate(rate, allocator)
         if isinstance(refused := self._too_large(allocation), Refusal):
             return refused
@@ -62,6 +63,14 @@ class Planner:
             return answer
         cluster, placement = answer
         return self._finish(rate, allocation, cluster, slots, placement)
+
+    def _check_resources(self, placer: Placer) -> None:
+        for name, operator in self.pipeline.operators.items():
+            if operator.resources and not placer.keeps_resources:
+                raise BadInputError(
+                    f"operator '{name}' demands {', '.join(operator.resources)}, and placer '{placer.name}' knows only "
+                    "cpu and memory; take r-storm, compact or random"
+                )
 
     def allocate(self, rate: float, allocator: Allocator) -> Allocation:
         return allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb)
@@ -78,6 +87,12 @@ class Planner:
         """Whether any operator needs more at a higher rate."""
         pipeline_gains = gains(self.pipeline)
         return any(isinstance(d, Model) and pipeline_gains[name].factor > 0 for name, d in self._demands.items())
+
+    @cached_property
+    def largest_bundles(self) -> float:
+        """Slots that one bundle of every operator with a model needs at most, one more for rounding."""
+        models = [demand for demand in self._demands.values() if isinstance(demand, Model)]
+        return 1 + sum(max(1.0, *(max(point.cpu, point.memory) for point in model.points)) for model in models)
 
     @cached_property
     def _demands(self) -> Demands:
@@ -228,10 +243,21 @@ class Planner:
                 f"operator '{declared.bottleneck}' is the bottleneck"
             )
         yield from _overload(prediction)
+        yield from self._slow_nodes()
         without_model = [name for name, d in self._demands.items() if d is None]
         if without_model:
             yield f"no model for {', '.join(without_model)}: assumed to keep up at any rate"
         yield from self._misfits()
+
+    def _slow_nodes(self) -> Iterator[str]:
+        """A slot of a plan is a whole core; a cluster file may say that a node has fewer."""
+        if not isinstance(self.offer, Catalogue):
+            slow = [node for node in self.offer.nodes if node.capacity[CPU] < CPU_POINTS_PER_SLOT * node.slots - 1e-6]
+            if slow:
+                yield (
+                    f"{len(slow)} nodes have less CPU than a core for every slot (node {slow[0].name}: "
+                    f"{slow[0].capacity[CPU]:g} points for {slow[0].slots} slots), which the rate above does not count"
+                )
 
     def _misfits(self) -> Iterator[str]:
         offered = self.slot_memory_mb
