@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import penstock
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic, OnError
 from penstock.spark.fused import FusedRun, RunFailedError, run_fused
-from penstock.spark.process_tree import java_process
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 
@@ -74,19 +75,28 @@ def test_an_overload_shows_as_backlog_in_bounded_batches(session: Any) -> None:
     assert (report.audit.lost, report.audit.duplicated) == (0, 0)
 
 
-def test_a_killed_worker_loses_and_doubles_nothing(session: Any) -> None:
-    run = FusedRun(CHAIN, {"a": Logic(slow)}, {"a": 4}, Load.constant(300), slots=2, most_rows=300)
-    killed: list[int] = []
+def dies_once(row: dict[str, Any]) -> dict[str, Any]:
+    flag = Path(os.environ["PENSTOCK_TEST_FLAG"])
+    if row["value"] == 150 and not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return row
 
-    def kill_one(batch: Any) -> None:
-        if batch.tuples and not killed:
-            workers = [p for p in java_process(session).children(recursive=True) if p.children() == []]
-            killed.append(workers[0].pid)
-            psutil.Process(workers[0].pid).kill()
 
-    report = run_fused(session, run, seconds=6, warm_up=1, watch=kill_one)
-    assert killed
-    assert report.audit.emitted > 500
+def test_a_killed_worker_loses_and_doubles_nothing(session: Any, tmp_path: Path) -> None:
+    flag = tmp_path / "died"
+    run = FusedRun(
+        CHAIN,
+        {"a": Logic(dies_once)},
+        {"a": 2},
+        Load.constant(300),
+        slots=2,
+        most_rows=300,
+        environment={"PENSTOCK_TEST_FLAG": str(flag)},
+    )
+    report = run_fused(session, run, seconds=5, warm_up=1)
+    assert flag.exists()
+    assert report.audit.emitted > 300
     assert (report.audit.lost, report.audit.duplicated) == (0, 0)
 
 
