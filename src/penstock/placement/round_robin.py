@@ -10,6 +10,7 @@ import numpy as np
 from penstock.errors import Refusal, Shortage
 from penstock.placement.board import Board, Fits
 from penstock.placement.contract import Placement
+from penstock.placement.next_free import NextFree
 from penstock.placement.refusals import SLOTS, no_node
 from penstock.placement.slots import bundled
 
@@ -58,12 +59,12 @@ class RoundRobin:
         turn = 0
         for operator, wanted in enumerate(request.operators):
             fits = Fits(board, wanted.demand, hard)
-            ring = _Ring(len(room.free))
+            ring = NextFree(len(room.free))
             for _ in range(wanted.threads):
-                node = ring.at(turn)
+                node = ring.at_or_after(turn)
                 while node is not None and not fits.now(node):
-                    ring.drop(node)
-                    node = ring.at(turn)
+                    ring.take(node)
+                    node = ring.at_or_after(turn)
                 if node is None:
                     return no_node(self.name, request, board, operator, hard)
                 operators.append(operator)
@@ -72,33 +73,3 @@ class RoundRobin:
                 turn = node + 1
         reasons = ["the next node in turn with room"] * len(nodes) if request.explain else []
         return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots, reasons))
-
-
-class _Ring:
-    """Nodes in a circle, from which those without room are dropped: the next one left is found in almost
-    constant time by following, and shortening, the links over dropped ones."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._left = size
-        self._next = list(range(size + 1))
-
-    def at(self, position: int) -> int | None:
-        """The first node left at or after `position`, around the circle."""
-        if not self._left:
-            return None
-        node = self._find(position if position < self._size else 0)
-        return node if node < self._size else self._find(0)
-
-    def drop(self, node: int) -> None:
-        self._next[node] = node + 1
-        self._left -= 1
-
-    def _find(self, node: int) -> int:
-        links = self._next
-        root = node
-        while links[root] != root:
-            root = links[root]
-        while links[node] != root:
-            links[node], node = root, links[node]
-        return root

@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.errors import Refusal, Shortage
 from penstock.placement.contract import PlacedBundle, Placement, Request, Room
+from penstock.placement.next_free import NextFree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,26 +77,11 @@ class _Slots:
         self._empty = np.ones(count, dtype=bool)
         self._node_of = np.repeat(np.arange(len(room.slots)), room.slots)
         self._first_slot = np.concatenate(([0], np.cumsum(room.slots)))
-        self._next_empty_from = list(range(count + 1))
+        self._empties = NextFree(count)
         self._last_node = 0
 
     def next_empty(self) -> int | None:
-        start = int(self._first_slot[self._last_node])
-        for begin in (start, 0):
-            found = self._find(begin)
-            if found < len(self._empty):
-                return found
-        return None
-
-    def _find(self, slot: int) -> int:
-        """The first empty slot at or after `slot`: a union-find, since slots only ever fill up."""
-        parents = self._next_empty_from
-        root = slot
-        while parents[root] != root:
-            root = parents[root]
-        while parents[slot] != root:
-            parents[slot], slot = root, parents[slot]
-        return root
+        return self._empties.at_or_after(int(self._first_slot[self._last_node]))
 
     def best_fit(self, bundle: Bundle) -> int | None:
         covers = (self._cpu >= bundle.cpu - _SLACK) & (self._memory >= bundle.memory - _SLACK)
@@ -107,7 +93,7 @@ class _Slots:
         self._last_node = int(self._node_of[slot])
         if self._empty[slot]:
             self._empty[slot] = False
-            self._next_empty_from[slot] = slot + 1
+            self._empties.take(slot)
         if bundle.exclusive:
             self._cpu[slot] = self._memory[slot] = -1.0
         else:
