@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.cluster.topology import Slot
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+EMBEDDED_NODE = "local"
+"""The node of embedded runs: this machine."""
 
 STABLE_SLOPE = 0.03
 """Seconds of latency a second may add: up to this a run counts as stable. A pipeline asked for x % more than it does
@@ -76,7 +81,7 @@ class Report:
     latency_ms: Mapping[str, float]
     backlog: int
     operators: Mapping[str, OperatorObservation]
-    slots: Mapping[int, tuple[float, float]]
+    slots: Mapping[Slot, tuple[float, float]]
     """cpu (1.0 = one core) and memory in MB, by slot."""
     audit: Audit
     batches: int = 0
@@ -111,7 +116,7 @@ class Report:
                 for name, seen in self.operators.items()
             },
             "slots": [
-                {"node": "local", "slot": slot, "cpu": cpu, "memory_mb": memory}
+                {"node": slot.node, "slot": slot.number, "cpu": cpu, "memory_mb": memory}
                 for slot, (cpu, memory) in self.slots.items()
             ],
             "batches": self.batches,
@@ -185,11 +190,11 @@ def _operators(batches: Sequence[BatchObservation]) -> dict[str, OperatorObserva
     }
 
 
-def _slots(batches: Sequence[BatchObservation], seconds: float) -> dict[int, tuple[float, float]]:
+def _slots(batches: Sequence[BatchObservation], seconds: float) -> dict[Slot, tuple[float, float]]:
     cpu: dict[int, float] = {}
     memory: dict[int, float] = {}
     for batch in batches:
         for seen in batch.slots:
             cpu[seen.slot] = cpu.get(seen.slot, 0.0) + seen.cpu_seconds
             memory[seen.slot] = max(memory.get(seen.slot, 0.0), seen.memory_mb)
-    return {slot: (cpu[slot] / seconds if seconds else 0.0, memory[slot]) for slot in sorted(cpu)}
+    return {Slot(EMBEDDED_NODE, n): (cpu[n] / seconds if seconds else 0.0, memory[n]) for n in sorted(cpu)}

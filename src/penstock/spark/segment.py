@@ -36,9 +36,11 @@ class Step:
 
     operator: str
     logic: Logic | None
-    """None: a sink; what arrives leaves the segment."""
+    """None: a source, or a sink; what arrives leaves the segment as it is."""
     threads: int
     reads: tuple[tuple[int, int], ...]
+    leaves: bool = False
+    """Streams carry what it sends out of the segment."""
 
 
 @dataclass(slots=True)
@@ -57,6 +59,8 @@ class Result:
     """What became of one batch."""
 
     delivered: dict[str, list[Tuple]] = field(default_factory=dict)
+    sent: dict[str, list[Tuple]] = field(default_factory=dict)
+    """What leaves the segment, by operator."""
     dead: list[DeadLetter] = field(default_factory=list)
     filtered: list[Tuple] = field(default_factory=list)
     counts: dict[str, StepCount] = field(default_factory=dict)
@@ -74,14 +78,17 @@ class Segment:
             watch = Stopwatch()
             received = _received(step, entering, sent)
             count = result.counts[step.operator] = StepCount(received=len(received))
-            if crew is None or step.logic is None:
-                result.delivered[step.operator] = received
-                leaving: list[Tuple] = []
+            if crew is None:
+                leaving = received if step.leaves else []
                 count.sent = len(received)
+                if not step.leaves:
+                    result.delivered[step.operator] = received
             else:
                 leaving = _sort_out(received, crew.run(step.operator, received), result, count)
             count.seconds = watch.seconds()
             sent.append(leaving)
+            if step.leaves:
+                result.sent[step.operator] = leaving
         return result
 
     def close(self) -> None:

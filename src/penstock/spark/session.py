@@ -13,7 +13,7 @@ from penstock.errors import BadInputError
 from penstock.spark.java import find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -32,8 +32,6 @@ _SETTINGS = {
     # Stopping a query inside foreachBatch can unwind a deep stack.
     "spark.driver.extraJavaOptions": "-Xss8m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
 }
 
 
@@ -42,24 +40,35 @@ def start_session(slots: int, log: Path, name: str = "penstock") -> SparkSession
 
     What the Java process writes to standard error goes to `log`.
     """
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = configured_session(
+        f"local[{slots},{ATTEMPTS}]",
+        log,
+        name,
+        {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"},
+    )
+    _warm_up(session, slots)
+    return session
+
+
+def configured_session(master: str, log: Path, name: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session with the settings all of ours share, and these."""
     os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # What this process can import, its workers can import too: the user's own modules above all.
     os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark loads only when it is used
     except ImportError as error:
         raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    builder = SparkSession.builder.master(f"local[{slots},{ATTEMPTS}]").appName(name)
-    for key, value in _SETTINGS.items():
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**_SETTINGS, **settings}.items():
         builder = builder.config(key, value)
     with _jvm_messages_in(log):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    _warm_up(session, slots)
     return session
 
 

@@ -67,7 +67,7 @@ class SparkBench:
 
     def _run(self, threads: int, rate: float, seconds: float, *, resize: bool) -> Trial:
         report = self.report(threads, rate, seconds, resize=resize)
-        cpu, memory = report.slots.get(0, (0.0, 0.0))
+        cpu, memory = next(iter(report.slots.values()), (0.0, 0.0))
         return Trial(threads, report.sustained_rate, report.stable, cpu + report.engine_cpu, memory)
 
     def report(self, threads: int, rate: float, seconds: float, *, resize: bool) -> Report:

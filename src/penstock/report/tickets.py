@@ -1,0 +1,121 @@
+"""The report of a run whose operators worked side by side, from what they said ticket by ticket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.report.report import OperatorObservation, Report, slope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.cluster.topology import Slot
+    from penstock.report.report import Audit
+
+
+@dataclass(frozen=True, slots=True)
+class TicketObservation:
+    """One ticket that was worked off on a slot."""
+
+    finished: float
+    slot: Slot
+    process: int
+    """The slot's process; another number means that the slot was started anew."""
+    slot_cpu_seconds: float
+    """CPU the slot's processes have used since they started."""
+    slot_memory_mb: float
+    operators: Mapping[str, OperatorObservation]
+    latencies: NDArray[np.float64]
+    """Of tuples that reached a sink with this ticket."""
+
+
+def summarise_tickets(
+    tickets: Sequence[TicketObservation],
+    begun: float,
+    held: float,
+    warm_up: float,
+    offered_rate: float,
+    audit: Audit,
+    backlog: int,
+    notes: tuple[str, ...] = (),
+) -> Report:
+    """What happened between the warm-up and the moment sources were held.
+
+    The sustained rate is what sinks received in that time, over what one source tuple brings to them in the end:
+    `delivered / seconds / (delivered in all / emitted in all)`. From the end of one ticket to that of another, so that
+    where a ticket ends does not matter.
+    """
+    deliveries = [one for one in tickets if len(one.latencies)]
+    in_all = sum(len(one.latencies) for one in deliveries)
+    warm = [one for one in deliveries if begun + warm_up <= one.finished <= held]
+    counted = warm[1:]
+    seconds = warm[-1].finished - warm[0].finished if counted else 0.0
+    if not in_all or seconds <= 0:
+        return Report(
+            offered_rate,
+            0.0,
+            0.0,
+            0.0,
+            {},
+            backlog,
+            operators_of(tickets),
+            slots_of(tickets),
+            audit,
+            len(tickets),
+            notes=(*notes, "too short: sinks received too little after the warm-up"),
+        )
+    gain = in_all / audit.emitted if audit.emitted else 1.0
+    latencies = np.concatenate([one.latencies for one in counted])
+    within = [one for one in tickets if begun + warm_up <= one.finished <= held]
+    return Report(
+        offered_rate=offered_rate,
+        sustained_rate=sum(len(one.latencies) for one in counted) / seconds / gain,
+        latency_slope=slope(
+            np.array([one.finished for one in counted]), np.array([one.latencies.mean() for one in counted])
+        ),
+        seconds=seconds,
+        latency_ms={
+            name: 1000 * float(np.quantile(latencies, part)) for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+        },
+        backlog=backlog,
+        operators=operators_of(within),
+        slots=slots_of(within),
+        audit=audit,
+        batches=len(within),
+        notes=notes,
+    )
+
+
+def operators_of(tickets: Sequence[TicketObservation]) -> dict[str, OperatorObservation]:
+    summed: dict[str, list[float]] = {}
+    for one in tickets:
+        for name, seen in one.operators.items():
+            row = summed.setdefault(name, [0.0] * 5)
+            for position, value in enumerate((seen.received, seen.sent, seen.filtered, seen.dead, seen.busy_seconds)):
+                row[position] += value
+    return {
+        name: OperatorObservation(int(row[0]), int(row[1]), int(row[2]), int(row[3]), row[4])
+        for name, row in summed.items()
+    }
+
+
+def slots_of(tickets: Sequence[TicketObservation]) -> dict[Slot, tuple[float, float]]:
+    """CPU (1.0 = one core) between the first and the last ticket of every process, and the most memory seen."""
+    by_slot: dict[Slot, list[TicketObservation]] = {}
+    for one in tickets:
+        by_slot.setdefault(one.slot, []).append(one)
+    found = {}
+    for slot in sorted(by_slot):
+        seen = sorted(by_slot[slot], key=lambda one: one.finished)
+        seconds = seen[-1].finished - seen[0].finished
+        used = 0.0
+        for process in {one.process for one in seen}:
+            readings = [one.slot_cpu_seconds for one in seen if one.process == process]
+            used += max(readings) - min(readings)
+        found[slot] = (used / seconds if seconds > 0 else 0.0, max(one.slot_memory_mb for one in seen))
+    return found

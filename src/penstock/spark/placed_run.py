@@ -1,0 +1,316 @@
+"""A placed run: bundles on their slots, watched. What dies is named and moved; what is asked (drain, resume) is done.
+
+Whoever wants something of a run leaves word in its folder: `requests/drain`, `requests/resume`, `requests/stop`. The
+run answers in `status.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.clock import Stopwatch, now, pause
+from penstock.cluster.topology import Slot
+from penstock.errors import PenstockError
+from penstock.files import write_text
+from penstock.report.report import OperatorObservation
+from penstock.report.tickets import TicketObservation, summarise_tickets
+from penstock.spark.bundle_queries import BundleQueries, Slots
+from penstock.spark.calls import StoppedError
+from penstock.spark.daemons import resource_name
+from penstock.spark.dispatcher import Dispatcher
+from penstock.spark.master_page import ALIVE, fetch_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from penstock.dataflow.load import Load
+    from penstock.report.report import Report
+    from penstock.spark.bundles import Bundle
+    from penstock.spark.dispatcher import Finished
+
+POLL_SECONDS = 0.02
+LOOK_SECONDS = 1.0
+"""Between looks at the health of queries and nodes."""
+STUCK_SECONDS = 3.0
+"""A bundle that has had a ticket for so long without working anything off is looked at."""
+PATIENCE_SECONDS = 60.0
+"""How long a bundle may wait for a slot that nobody says is dead, and a run for its slots to start."""
+MOST_RESTARTS = 20
+RESTART_PAUSE = 1.0
+MOST_LATENCIES = 2000
+"""Latencies kept of one ticket: more of them would not change a percentile."""
+
+
+class RunFailedError(PenstockError):
+    """The run cannot go on; the message says why and what is left."""
+
+
+@dataclass(frozen=True)
+class PlacedSetup:
+    """What a placed run needs besides its bundles."""
+
+    folder: Path
+    load: Load
+    environment: Mapping[str, str]
+    most_rows: Callable[[Bundle], int]
+    ticket_seconds: float = 1.0
+    interval_ms: int = 100
+    executor_memory_mb: int = 512
+    master_web: str | None = None
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    """Slots of every node that may be used when another dies."""
+
+
+@dataclass(frozen=True)
+class BundlePlace:
+    """Where a bundle was to run, and what Spark and the operating system say about where it ran."""
+
+    bundle: str
+    operators: tuple[str, ...]
+    planned: Slot
+    resources: Mapping[str, Sequence[str]]
+    executor: str | None
+    worker: str | None
+    java: int | None
+
+    @property
+    def obeyed(self) -> bool:
+        """Spark says that the task held a unit of the planned node's resource."""
+        return resource_name(self.planned.node) in self.resources
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "operators": list(self.operators),
+            "node": self.planned.node,
+            "slot": self.planned.number,
+            "resources": dict(self.resources),
+            "executor": self.executor,
+            "worker": self.worker,
+            "process": self.java,
+            "obeyed": self.obeyed,
+        }
+
+
+class PlacedRun:
+    def __init__(
+        self,
+        session: SparkSession,
+        setup: PlacedSetup,
+        bundles: Sequence[Bundle],
+        emitted: Mapping[str, int] | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._session = session
+        self.setup = setup
+        self.notes: list[str] = []
+        self._tell = tell or (lambda _: None)
+        self.tickets: list[TicketObservation] = []
+        self.places: dict[str, BundlePlace] = {}
+        self._restarts: dict[str, int] = {}
+        self._restart_after: dict[str, float] = {}
+        self._looked = Stopwatch()
+        self._begun: float | None = None
+        self._slots = Slots(setup.executor_memory_mb)
+        self._take(bundles, emitted)
+
+    def _take(self, bundles: Sequence[Bundle], emitted: Mapping[str, int] | None) -> None:
+        setup = self.setup
+        setup.folder.mkdir(parents=True, exist_ok=True)
+        self.dispatcher = Dispatcher(setup.folder, bundles, setup.most_rows, setup.ticket_seconds, emitted)
+        self.queries = BundleQueries(
+            self._session, setup.folder, bundles, setup.environment, self._slots, setup.interval_ms
+        )
+
+    # The life of a run.
+
+    def start(self) -> None:
+        """Start every query and wait until every bundle has worked something off in its slot."""
+        self.dispatcher.wake()
+        self.queries.start()
+        waited = Stopwatch()
+        while self.dispatcher.asleep:
+            self.step()
+            pause(POLL_SECONDS)
+            if waited.seconds() > PATIENCE_SECONDS and not self._restarts:
+                missing = self._names_of(self.dispatcher.asleep)
+                raise RunFailedError(
+                    f"no slot for {missing} within {PATIENCE_SECONDS:g} s; does the cluster have these nodes, and free "
+                    "slots on them? penstock cluster status"
+                )
+
+    def begin(self) -> None:
+        self.dispatcher.begin()
+        self._begun = self._begun or now()
+
+    def watch(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        since = Stopwatch()
+        while since.seconds() < seconds and not until():
+            self.step()
+            pause(POLL_SECONDS)
+
+    def drain(self) -> float:
+        """Hold the sources and wait until nothing is in flight; the seconds that took."""
+        since = Stopwatch()
+        self.dispatcher.hold()
+        while not self.dispatcher.idle:
+            self.step()
+            pause(POLL_SECONDS)
+        self.dispatcher.tidy()
+        return since.seconds()
+
+    def stop(self) -> None:
+        self.queries.stop()
+        self.dispatcher.tidy()
+
+    def replace(self, bundles: Sequence[Bundle]) -> float:
+        """After a drain: go on with other bundles on other slots; seconds until the first tuple was worked off there."""
+        since = Stopwatch()
+        emitted = self.dispatcher.emitted
+        self.queries.stop()
+        needed = {bundle.slot for bundle in bundles}
+        gone = {place.executor for place in self.places.values() if place.executor and place.planned not in needed}
+        self.queries.release(sorted(gone))
+        self.places.clear()
+        self._take(bundles, emitted)
+        self.start()
+        self.begin()
+        reached = sum(emitted.values())
+        while sum(self.dispatcher.emitted.values()) <= reached:
+            self.step()
+            pause(POLL_SECONDS)
+        return since.seconds()
+
+    def report(self, held: float, warm_up: float, backlog: int) -> Report:
+        return summarise_tickets(
+            self.tickets,
+            self._begun or held,
+            held,
+            warm_up,
+            self.setup.load.mean_rate,
+            self.dispatcher.audit(),
+            backlog,
+            tuple(self.notes),
+        )
+
+    # One turn.
+
+    def step(self) -> None:
+        for finished in self.dispatcher.step():
+            self._note(finished)
+        if self._looked.seconds() > LOOK_SECONDS:
+            self._looked = Stopwatch()
+            self._look()
+
+    def _note(self, finished: Finished) -> None:
+        manifest, bundle = finished.manifest, self.queries.bundles[finished.bundle.name]
+        where = manifest.where
+        self.places[bundle.name] = BundlePlace(
+            bundle.name,
+            bundle.operators,
+            bundle.slot,
+            where.get("resources", {}),
+            where.get("executor-id"),
+            where.get("worker-url"),
+            where.get("java"),
+        )
+        latencies = np.empty(0)
+        if finished.outcome is not None:
+            delivered = finished.outcome.filter(np.asarray(finished.outcome["kind"]) == "delivered")
+            latencies = delivered["latency"].to_numpy()
+        self.tickets.append(
+            TicketObservation(
+                finished=manifest.finished,
+                slot=bundle.slot,
+                process=where.get("java") or 0,
+                slot_cpu_seconds=manifest.used["slot_cpu_seconds"],
+                slot_memory_mb=manifest.used["slot_memory_mb"],
+                operators={name: OperatorObservation(**count) for name, count in manifest.counts.items()},  # type: ignore[arg-type] # counts are whole
+                latencies=latencies,
+            )
+        )
+
+    # Health.
+
+    def _look(self) -> None:
+        for name, reason in self.queries.failures().items():
+            self._restart(name, reason)
+        stuck = [name for name in self.queries.bundles if self._is_stuck(name)]
+        if stuck:
+            self._rescue(stuck)
+
+    def _restart(self, name: str, reason: str) -> None:
+        first = reason_of(reason)
+        if StoppedError.__name__ in reason:
+            raise RunFailedError(f"the pipeline was stopped by its own code: {first}")
+        if now() < self._restart_after.get(name, 0.0):
+            return
+        count = self._restarts[name] = self._restarts.get(name, 0) + 1
+        if count > MOST_RESTARTS:
+            raise RunFailedError(f"bundle '{name}' failed {count} times, the last time with: {first}; nothing is lost")
+        self._restart_after[name] = now() + RESTART_PAUSE * min(count, 5)
+        self._say(f"bundle '{name}' failed ({first}); started anew")
+        self.queries.stop_one(name)
+        self.queries.start_one(name)
+
+    def _is_stuck(self, name: str) -> bool:
+        pending, seen = self.dispatcher.waiting(name)
+        return pending > 0 and now() - (seen or self._began_waiting(name)) > STUCK_SECONDS
+
+    def _began_waiting(self, name: str) -> float:
+        return self._restart_after.setdefault(f"first ticket of {name}", now())
+
+    def _rescue(self, stuck: list[str]) -> None:
+        """Move what sits on a node the Master calls dead; leave alone what is only slow or waits for its slot."""
+        page = fetch_page(self.setup.master_web) if self.setup.master_web else None
+        if page is None:
+            return
+        for name in stuck:
+            slot = self.queries.bundles[name].slot
+            seen = page.worker(slot.node)
+            if seen is not None and seen.state == ALIVE:
+                continue
+            alive = {
+                node: count
+                for node, count in self.setup.nodes.items()
+                if (found := page.worker(node)) is not None and found.state == ALIVE
+            }
+            refuge = self._refuge(alive)
+            if refuge is None:
+                raise RunFailedError(f"node '{slot.node}' died and no other node is left; nothing is lost")
+            self._say(f"node '{slot.node}' died: {self._names_of([name])} moved from {slot} to {refuge}")
+            self.queries.move(name, refuge)
+
+    def _refuge(self, alive: Mapping[str, int]) -> Slot | None:
+        """A slot that hosts nothing, else the one that hosts the fewest bundles."""
+        hosting = self.queries.hosting
+        candidates = [Slot(node, number) for node, count in alive.items() for number in range(count)]
+        return min(candidates, key=lambda slot: len(hosting.get(slot, ())), default=None)
+
+    def _names_of(self, bundles: Sequence[str]) -> str:
+        return ", ".join(
+            f"'{'+'.join(self.queries.bundles[name].operators)}' on {self.queries.bundles[name].slot}"
+            for name in bundles
+        )
+
+    def _say(self, text: str) -> None:
+        self.notes.append(text)
+        self._tell(text)
+
+
+def reason_of(text: str) -> str:
+    """The line of a Spark error that says what happened: the last exception named before the query's description."""
+    lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    return named[-1] if named else lines[0] if lines else "it did not say why"
+
+
+def write_status(folder: Path, document: Mapping[str, Any]) -> None:
+    write_text(folder / "status.json", json.dumps(document) + "\n")
