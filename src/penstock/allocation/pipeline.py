@@ -9,7 +9,7 @@ from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError
-from penstock.modelling.model import SINK_DEMAND, SOURCE_DEMAND, FixedDemand, Model
+from penstock.modelling.model import AGGREGATE_DEMAND, SINK_DEMAND, SOURCE_DEMAND, FixedDemand, Model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +35,8 @@ def _demand_of(operator: Operator, library: ModelLibrary) -> Model | FixedDemand
         return None
     if operator.model is None and operator.kind in _END_DEMANDS:
         return library.models.get(operator.name, _END_DEMANDS[operator.kind])
+    if operator.model is None and operator.aggregate is not None:
+        return library.models.get(operator.name, AGGREGATE_DEMAND)
     return library.get(operator.model or operator.name, f"operator '{operator.name}'")
 
 
@@ -59,8 +61,11 @@ def allocate_pipeline(
             allocated.append(allocator.allocate(name, operator_rate, demand))
         elif isinstance(demand, FixedDemand):
             bundle = Bundle(1, demand.cpu, demand.memory)
-            reason = f"a {pipeline.operators[name].kind} without a model: one thread of fixed demand"
-            allocated.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=True))
+            operator = pipeline.operators[name]
+            what = "an aggregate" if operator.aggregate is not None else f"a {operator.kind}"
+            reason = f"{what} without a model: one thread of fixed demand"
+            is_end = operator.kind is not Kind.OPERATOR
+            allocated.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=is_end))
         else:
             allocated.append(_declared(pipeline.operators[name], operator_rate, slot_memory_mb))
     return Allocation(allocator.name, tuple(allocated))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from penstock.dataflow.aggregate import Aggregate
 from penstock.errors import BadInputError, nearest
 from penstock.files import Amount, Count, Name, Spec
 
@@ -65,6 +66,8 @@ class Operator(Spec):
     resources: dict[Name, Amount] = Field(default_factory=dict)
     run: Name | None = None
     """Where the code is, as module:attribute; looked up only when the pipeline is run."""
+    aggregate: Aggregate | None = None
+    """Keyed aggregation instead of code."""
     logic: Annotated[Any, Field(exclude=True, repr=False)] = None
     """The code itself (`Logic`), where the pipeline was built in Python; a file cannot carry any."""
 
@@ -74,6 +77,10 @@ class Operator(Spec):
             raise ValueError(
                 f"operator '{self.name}' names model '{self.model}' and also declares threads or demands; keep one"
             )
+        if self.aggregate is not None and (self.run is not None or self.logic is not None):
+            raise ValueError(f"operator '{self.name}' has an aggregate and code; keep one")
+        if self.aggregate is not None and self.kind is not Kind.OPERATOR:
+            raise ValueError(f"operator '{self.name}' is a {self.kind}; only operators aggregate")
         if self.is_declared and (self.threads is None or self.cpu is None or self.memory_mb is None):
             raise ValueError(f"operator '{self.name}' declares its demand: expected all of threads, cpu and memory_mb")
         return self

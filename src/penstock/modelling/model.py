@@ -141,3 +141,5 @@ class FixedDemand:
 
 SOURCE_DEMAND = FixedDemand(cpu=0.10, memory=0.15)
 SINK_DEMAND = FixedDemand(cpu=0.10, memory=0.20)
+AGGREGATE_DEMAND = FixedDemand(cpu=0.20, memory=0.20)
+"""Of an aggregation without a model: a guess, until it is profiled."""

@@ -30,6 +30,8 @@ class TicketObservation:
     """CPU the slot's processes have used since they started."""
     slot_memory_mb: float
     operators: Mapping[str, OperatorObservation]
+    ended: int
+    """Tuples that came to the end of their way with this ticket: at a sink, or in an aggregation."""
     latencies: NDArray[np.float64]
     """Of tuples that reached a sink with this ticket."""
 
@@ -46,15 +48,15 @@ def summarise_tickets(
 ) -> Report:
     """What happened between the warm-up and the moment sources were held.
 
-    The sustained rate is what sinks received in that time, over what one source tuple brings to them in the end:
-    `delivered / seconds / (delivered in all / emitted in all)`. From the end of one ticket to that of another, so that
+    The sustained rate is how many tuples came to their end in that time, over how many a source tuple becomes in the
+    end: `ended / seconds / (ended in all / emitted in all)`. From the end of one ticket to that of another, so that
     where a ticket ends does not matter.
     """
-    deliveries = [one for one in tickets if len(one.latencies)]
-    in_all = sum(len(one.latencies) for one in deliveries)
-    warm = [one for one in deliveries if begun + warm_up <= one.finished <= held]
-    counted = warm[1:]
-    seconds = warm[-1].finished - warm[0].finished if counted else 0.0
+    in_all = sum(one.ended for one in tickets)
+    within = [one for one in tickets if begun + warm_up <= one.finished <= held]
+    ends = [one for one in within if one.ended]
+    counted = ends[1:]
+    seconds = ends[-1].finished - ends[0].finished if counted else 0.0
     if not in_all or seconds <= 0:
         return Report(
             offered_rate,
@@ -67,20 +69,22 @@ def summarise_tickets(
             slots_of(tickets),
             audit,
             len(tickets),
-            notes=(*notes, "too short: sinks received too little after the warm-up"),
+            notes=(*notes, "too short: too few tuples came to their end after the warm-up"),
         )
     gain = in_all / audit.emitted if audit.emitted else 1.0
-    latencies = np.concatenate([one.latencies for one in counted])
-    within = [one for one in tickets if begun + warm_up <= one.finished <= held]
+    deliveries = [one for one in within if len(one.latencies)]
+    latencies = np.concatenate([one.latencies for one in deliveries]) if deliveries else np.empty(0)
     return Report(
         offered_rate=offered_rate,
-        sustained_rate=sum(len(one.latencies) for one in counted) / seconds / gain,
+        sustained_rate=sum(one.ended for one in counted) / seconds / gain,
         latency_slope=slope(
-            np.array([one.finished for one in counted]), np.array([one.latencies.mean() for one in counted])
+            np.array([one.finished for one in deliveries]), np.array([one.latencies.mean() for one in deliveries])
         ),
         seconds=seconds,
         latency_ms={
-            name: 1000 * float(np.quantile(latencies, part)) for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+            name: 1000 * float(np.quantile(latencies, part))
+            for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+            if len(latencies)
         },
         backlog=backlog,
         operators=operators_of(within),

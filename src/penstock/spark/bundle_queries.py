@@ -2,7 +2,7 @@
 
 A slot is a resource profile: one executor that asks for one unit of its node's resource. Bundles on the same slot share
 the profile object, and so the executor. A query keeps nothing that matters in its checkpoint (tickets and manifests say
-what is done), so it can be started anew anywhere at any time.
+what is done), so it can be started anew anywhere at any time; only aggregations keep their state there.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.aggregate_query import aggregate_frame, output_mode
 from penstock.spark.bundle_function import OUTPUT_SCHEMA, BundleFunction
 from penstock.spark.bundles import by_slot
 from penstock.spark.channels import BundleFolder
 from penstock.spark.daemons import resource_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pyspark.resource import ResourceProfile
@@ -35,19 +36,21 @@ TASKS_PER_SLOT = 16
 
 
 class Slots:
-    """The resource profiles of an application, one per slot, for as long as it lives."""
+    """The resource profiles of an application, one per slot, for as long as it lives.
 
-    def __init__(self, executor_memory_mb: int) -> None:
+    On embedded Spark there is one process for everything, and no profiles.
+    """
+
+    def __init__(self, executor_memory_mb: int | None) -> None:
         self._memory_mb = executor_memory_mb
         self._profiles: dict[Slot, ResourceProfile] = {}
 
-    def profile(self, slot: Slot) -> ResourceProfile:
+    def profile(self, slot: Slot) -> ResourceProfile | None:
+        if self._memory_mb is None:
+            return None
         if slot not in self._profiles:
             self._profiles[slot] = _profile(slot, TASKS_PER_SLOT, self._memory_mb)
         return self._profiles[slot]
-
-    def __iter__(self) -> Iterator[Slot]:
-        return iter(self._profiles)
 
 
 class BundleQueries:
@@ -77,18 +80,24 @@ class BundleQueries:
 
     def start_one(self, name: str) -> None:
         bundle = self.bundles[name]
-        checkpoint = self._folder / "checkpoints" / name / uuid.uuid4().hex
         lines = (
             self._session.readStream.format("text")
             .option("maxFilesPerTrigger", 1)
             .load(str(BundleFolder(self._folder, name).tickets))
         )
-        function = BundleFunction(str(self._folder), bundle, self._environment)
+        profile = self._slots.profile(bundle.slot)
+        if bundle.aggregate is not None:
+            checkpoint = self._folder / "state" / name
+            frame = aggregate_frame(lines, self._folder, bundle, self._environment, profile)
+            writer = frame.writeStream.outputMode(output_mode(bundle.aggregate))
+        else:
+            checkpoint = self._folder / "checkpoints" / name / uuid.uuid4().hex
+            function = BundleFunction(str(self._folder), bundle, self._environment)
+            writer = lines.mapInArrow(function, OUTPUT_SCHEMA, profile=profile).writeStream
         self._queries[name] = (
-            lines.mapInArrow(function, OUTPUT_SCHEMA, profile=self._slots.profile(bundle.slot))
-            .writeStream.format("noop")
+            writer.format("noop")
             .option("checkpointLocation", str(checkpoint))
-            .queryName(f"{name}-{checkpoint.name}")
+            .queryName(f"{name}-{uuid.uuid4().hex}")
             .trigger(processingTime=f"{self._interval_ms} milliseconds")
             .start()
         )

@@ -38,7 +38,7 @@ class BundleWorker:
         self._bundle = bundle
         self._folder = BundleFolder(run, bundle.name)
         self._segment = Segment(bundle.steps)
-        self._meter = _SlotMeter()
+        self._meter = SlotMeter()
 
     def work_off(self, ticket: Ticket, where: Mapping[str, Any]) -> bool:
         """False: that ticket was worked off before."""
@@ -48,7 +48,7 @@ class BundleWorker:
         entering = self._read(ticket)
         result = self._segment.process(entering)
         with self._folder.attempt(ticket.number) as attempt:
-            sent = self._send(result, ticket.number, attempt)
+            sent = send(self._bundle, self._folder, result, ticket.number, attempt)
             outcome = _write_outcome(result, attempt)
             emission = ticket.emission
             manifest = Manifest(
@@ -88,24 +88,26 @@ class BundleWorker:
             item for part in ticket.rows for item in read_tuples(self._folder.run / part.file, part.first, part.last)
         ]
 
-    def _send(self, result: Result, ticket: int, attempt: Path) -> dict[str, Sent]:
-        outgoing: dict[str, list[Tuple]] = {}
-        for route in self._bundle.routes:
-            items = result.sent[route.sender]
-            if route.grouping is Grouping.DIRECT:
-                items = _sort_out(result, route.sender, items, _names_no_thread)
-            for receiver, dealt in deal(items, route, ticket).items():
-                outgoing.setdefault(receiver, []).extend(dealt)
-        sent = {}
-        for receiver, items in outgoing.items():
-            file = attempt / f"{receiver}.arrow"
-            try:
-                write_tuples(file, items)
-            except (pa.ArrowException, TypeError, ValueError):
-                items = _sort_out(result, self._bundle.operators[-1], items, cannot_travel)  # noqa: PLW2901
-                write_tuples(file, items)
-            sent[receiver] = Sent(self._folder.relative(file), len(items))
-        return sent
+
+def send(bundle: Bundle, folder: BundleFolder, result: Result, ticket: int, attempt: Path) -> dict[str, Sent]:
+    """Deal what leaves the segment to the bundles that read it, into one file for each."""
+    outgoing: dict[str, list[Tuple]] = {}
+    for route in bundle.routes:
+        items = result.sent[route.sender]
+        if route.grouping is Grouping.DIRECT:
+            items = _sort_out(result, route.sender, items, _names_no_thread)
+        for receiver, dealt in deal(items, route, ticket).items():
+            outgoing.setdefault(receiver, []).extend(dealt)
+    sent = {}
+    for receiver, items in outgoing.items():
+        file = attempt / f"{receiver}.arrow"
+        try:
+            write_tuples(file, items)
+        except (pa.ArrowException, TypeError, ValueError):
+            items = _sort_out(result, bundle.operators[-1], items, cannot_travel)  # noqa: PLW2901
+            write_tuples(file, items)
+        sent[receiver] = Sent(folder.relative(file), len(items))
+    return sent
 
 
 def _sort_out(
@@ -159,13 +161,15 @@ def _write_outcome(result: Result, attempt: Path) -> Path | None:
     rows += [("filtered", "", item.id, item.path, done - item.due, "") for item in result.filtered]
     if not rows:
         return None
-    columns = [pa.array(column, kind.type) for column, kind in zip(zip(*rows, strict=True), OUTCOME_SCHEMA, strict=True)]
+    columns = [
+        pa.array(column, kind.type) for column, kind in zip(zip(*rows, strict=True), OUTCOME_SCHEMA, strict=True)
+    ]
     file = attempt / "outcome.arrow"
     write_table(file, pa.table(columns, schema=OUTCOME_SCHEMA))
     return file
 
 
-class _SlotMeter:
+class SlotMeter:
     """CPU and memory of the slot this process belongs to: its Java process and all below it."""
 
     def __init__(self) -> None:

@@ -6,21 +6,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import topological_order
 from penstock.spark.routing import Route, Target
 from penstock.spark.segment import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.cluster.topology import Slot
+    from penstock.dataflow.aggregate import Aggregate
     from penstock.dataflow.load import Load
     from penstock.dataflow.logic import Logic
-    from penstock.dataflow.pipeline import Pipeline
-
-Able = "Callable[[str, int], float]"
-"""Tuples/s so many threads of an operator support in one slot."""
+    from penstock.dataflow.pipeline import Pipeline, Stream
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,8 @@ class Bundle:
     """Bundles it reads."""
     load: Load | None = None
     """Of a source."""
+    aggregate: Aggregate | None = None
+    """Of a bundle that Spark's stateful operators execute."""
 
     @property
     def receivers(self) -> tuple[str, ...]:
@@ -53,52 +52,122 @@ def make_bundles(
     load: Load,
     able: Callable[[str, int], float],
     generation: int = 0,
+    segments: Sequence[tuple[str, ...]] | None = None,
 ) -> list[Bundle]:
-    """One bundle for every operator on every slot, in topological order.
+    """One bundle for every segment on every slot that hosts it, in topological order; by default every operator is a
+    segment of its own.
 
-    Sources are emitted by one bundle each, on the first of their slots: a load is one sequence of numbers.
+    A source is emitted by one bundle, on the first of its slots: a load is one sequence of numbers. An aggregation has
+    one bundle too, the same over all generations: its state belongs to it.
     """
-    where: dict[str, dict[Slot, int]] = {}
-    names: dict[tuple[str, Slot], str] = {}
     order = topological_order(pipeline)
-    for position, operator in enumerate(order):
-        spread = {slot: row[operator] for slot, row in threads.items() if row.get(operator)}
-        if operator in pipeline.sources:
-            spread = dict([next(iter(spread.items()))])
-        where[operator] = spread
-        for index, slot in enumerate(spread):
-            names[operator, slot] = _name(generation, position, operator, index)
+    cut = [(name,) for name in order] if segments is None else segments
+    segment_of = {name: segment for segment in cut for name in segment}
+    where: dict[tuple[str, ...], list[Slot]] = {}
+    names: dict[tuple[tuple[str, ...], Slot], str] = {}
+    for position, segment in enumerate(cut):
+        slots = [slot for slot, row in threads.items() if row.get(segment[0])]
+        is_state = pipeline.operators[segment[0]].aggregate is not None
+        if is_state or any(name in pipeline.sources for name in segment):
+            slots = slots[:1]
+        where[segment] = slots
+        for index, slot in enumerate(slots):
+            plain = _name(0 if is_state else generation, position, segment[-1], index)
+            names[segment, slot] = f"state-{plain}" if is_state else plain
 
     numbers = {id(stream): number for number, stream in enumerate(pipeline.streams, start=1)}
+
+    def way(stream: Stream) -> int:
+        only = len(pipeline.outputs(stream.sender)) == 1 and len(pipeline.inputs(stream.receiver)) == 1
+        return 0 if only else numbers[id(stream)]
+
     bundles = []
-    for operator in order:
-        is_end = operator in pipeline.sources or (
-            pipeline.operators[operator].kind is Kind.SINK and operator not in logic
+    for segment in cut:
+        inside = set(segment)
+        leaving = [s for name in segment for s in pipeline.outputs(name) if s.receiver not in inside]
+        senders = dict.fromkeys(
+            names[other, there]
+            for name in segment
+            for stream in pipeline.inputs(name)
+            if (other := segment_of[stream.sender]) != segment
+            for there in where[other]
         )
-        outputs = pipeline.outputs(operator)
-        for slot, count in where[operator].items():
-            step = Step(operator, None if is_end else logic[operator], count, ((-1, 0),), leaves=bool(outputs))
-            routes = []
-            for stream in outputs:
-                only_way = len(outputs) == 1 and len(pipeline.inputs(stream.receiver)) == 1
-                targets = tuple(
-                    Target(names[stream.receiver, there], many, able(stream.receiver, many), there == slot)
-                    for there, many in where[stream.receiver].items()
+        for slot in where[segment]:
+            count = threads[slot]
+            routes = tuple(
+                Route(
+                    stream.sender,
+                    way(stream),
+                    stream.grouping,
+                    stream.key,
+                    tuple(
+                        Target(
+                            names[segment_of[stream.receiver], there],
+                            threads[there][stream.receiver],
+                            able(stream.receiver, threads[there][stream.receiver]),
+                            there == slot,
+                        )
+                        for there in where[segment_of[stream.receiver]]
+                    ),
                 )
-                number = 0 if only_way else numbers[id(stream)]
-                routes.append(Route(operator, number, stream.grouping, stream.key, targets))
-            senders = tuple(
-                dict.fromkeys(
-                    names[stream.sender, there]
-                    for stream in pipeline.inputs(operator)
-                    for there in where[stream.sender]
-                )
+                for stream in leaving
             )
-            is_source = operator in pipeline.sources
+            has_source = any(name in pipeline.sources for name in segment)
             bundles.append(
-                Bundle(names[operator, slot], slot, (step,), tuple(routes), senders, load if is_source else None)
+                Bundle(
+                    names[segment, slot],
+                    slot,
+                    tuple(_steps(pipeline, segment, logic, count, way)),
+                    routes,
+                    tuple(senders),
+                    load if has_source else None,
+                    pipeline.operators[segment[0]].aggregate,
+                )
             )
     return bundles
+
+
+def _steps(
+    pipeline: Pipeline,
+    segment: tuple[str, ...],
+    logic: Mapping[str, Logic],
+    threads: Mapping[str, int],
+    way: Callable[[Stream], int],
+) -> Iterator[Step]:
+    """Operators of a segment. What comes through a channel has its path already; what stays inside gets it here."""
+    position = {name: index for index, name in enumerate(segment)}
+    for name in segment:
+        outputs = pipeline.outputs(name)
+        reads = [(position[s.sender], way(s)) for s in pipeline.inputs(name) if s.sender in position]
+        enters = name in pipeline.sources or any(s.sender not in position for s in pipeline.inputs(name))
+        if enters:
+            reads.append((-1, 0))
+        yield Step(
+            name,
+            logic.get(name),
+            threads.get(name, 1),
+            tuple(reads),
+            leaves=any(stream.receiver not in position for stream in outputs),
+        )
+
+
+def segments_between_aggregates(pipeline: Pipeline) -> list[tuple[str, ...]]:
+    """The fewest segments that leave every aggregation alone: operators are together if as many aggregations lie
+    before them on the longest way, in topological order."""
+    order = topological_order(pipeline)
+    depth: dict[str, int] = {}
+    for name in order:
+        before = max((depth[stream.sender] for stream in pipeline.inputs(name)), default=0)
+        own = pipeline.operators[name].aggregate is not None
+        # an aggregation takes an odd level for itself
+        depth[name] = before + 1 if own or before % 2 else before
+        if own and depth[name] % 2 == 0:
+            depth[name] += 1
+    found: dict[tuple[int, str], list[str]] = {}
+    for name in order:
+        alone = name if pipeline.operators[name].aggregate is not None else ""
+        found.setdefault((depth[name], alone), []).append(name)
+    return [tuple(names) for _, names in sorted(found.items(), key=lambda item: item[0][0])]
 
 
 def _name(generation: int, position: int, operator: str, index: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, now
@@ -54,6 +54,10 @@ class _State:
     """Of a source: tuples its tickets have named."""
     emitted_done: int = 0
     kept_from: int = 0
+    tickets: dict[int, Ticket] = field(default_factory=dict)
+    """Of an aggregation: those without a manifest."""
+    absorbed: Ticket | None = None
+    """Of an aggregation: the one that is done, but that Spark may still run again."""
     last_seen: float | None = None
 
     @property
@@ -181,7 +185,13 @@ class Dispatcher:
         write_text(self._folder / "audit.json", json.dumps(document))
         for state in self._states.values():
             readers = [self._states[name] for name in state.bundle.receivers]
-            everybody = min((reader.read[state.bundle.name].manifest for reader in readers), default=state.next_manifest)
+            everybody = min(
+                (reader.read[state.bundle.name].manifest for reader in readers), default=state.next_manifest
+            )
+            if state.absorbed is not None:
+                for number in state.folder.ticket_numbers():
+                    if number < state.absorbed.number:
+                        state.folder.forget_ticket(number)
             for number in range(state.kept_from, min(everybody, state.next_manifest - 1)):
                 state.folder.forget_manifest(number)
                 state.kept_from = number + 1
@@ -196,15 +206,40 @@ class Dispatcher:
 
     def _take_in(self, state: _State, manifest: Manifest) -> Finished:
         outcome = self._fold(state, manifest)
-        state.folder.forget_ticket(manifest.number)
         state.next_manifest = manifest.number + 1
-        state.read.update(manifest.ends)
+        if state.bundle.aggregate is None:
+            state.folder.forget_ticket(manifest.number)
+            state.read.update(manifest.ends)
+        else:
+            manifest = self._absorb(state, manifest)
         state.last_seen = self._clock()
         if manifest.emitted_until is not None:
             state.emitted_done = manifest.emitted_until
         self._announce(state, manifest)
         self._resize(state, manifest)
         return Finished(state.bundle, manifest, outcome)
+
+    def _absorb(self, state: _State, manifest: Manifest) -> Manifest:
+        """What an aggregation took in stays with it. Spark may run its last batch again, with the same ticket: only
+        when the next is done is the one before it safe, and what it read can go."""
+        ticket = state.tickets.pop(manifest.number)
+        if state.absorbed is not None:
+            state.read.update(state.absorbed.ends)
+        state.absorbed = ticket
+        self._audit_absorbed(ticket)
+        received, sent = ticket.size, int(manifest.used["groups"])
+        counts = {"received": received, "sent": sent, "filtered": 0, "dead": 0}
+        busy = manifest.used["wall_seconds"]
+        return replace(
+            manifest,
+            counts={state.bundle.operators[0]: {**counts, "busy_seconds": busy}},
+            used={**manifest.used, "rows": received},
+        )
+
+    def _audit_absorbed(self, ticket: Ticket) -> None:
+        for part in ticket.rows:
+            ids = read_table(self._folder / part.file)["id"].slice(part.first, part.last - part.first)
+            self._audit.absorb(ids.to_numpy())
 
     def _fold(self, state: _State, manifest: Manifest) -> pa.Table | None:
         """Audit what left the pipeline with this ticket, once."""
@@ -282,6 +317,8 @@ class Dispatcher:
     def _count_in(self, state: _State, ticket: Ticket) -> None:
         """A ticket that exists: what it names is no longer unread."""
         state.issued.update(ticket.ends)
+        if state.bundle.aggregate is not None:
+            state.tickets[ticket.number] = ticket
         if ticket.emission is not None:
             state.emitted = ticket.emission.last
         for sender, waiting in state.unread.items():
@@ -299,6 +336,7 @@ class Dispatcher:
     # Starting anew from what the folder holds.
 
     def _recover(self, state: _State) -> None:
+        audited = self._folded.get(state.bundle.name, -1)
         numbers = state.folder.manifest_numbers()
         for number in numbers:
             manifest = state.folder.read_manifest(number)
@@ -313,11 +351,16 @@ class Dispatcher:
             state.kept_from, state.next_manifest = numbers[0], numbers[-1] + 1
         state.next_ticket = state.next_manifest
         for number in state.folder.ticket_numbers():
-            if number < state.next_manifest:
-                state.folder.forget_ticket(number)
-            else:
+            if number >= state.next_manifest:
                 self._count_in(state, state.folder.read_ticket(number))
                 state.next_ticket = number + 1
+            elif state.bundle.aggregate is None:
+                state.folder.forget_ticket(number)
+            else:
+                state.absorbed = state.folder.read_ticket(number)
+                state.issued.update(state.absorbed.ends)
+                if number > audited:
+                    self._audit_absorbed(state.absorbed)
 
     def _recover_unread(self, state: _State) -> None:
         for sender, waiting in state.unread.items():

@@ -17,6 +17,7 @@ from penstock.report.report import Audit
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 
 class IdAudit:
@@ -45,6 +46,11 @@ class IdAudit:
             before = self._delivered.setdefault(f"{path} {operator}", BitMap64())
             self.duplicated += len(values) - len(found) + found.intersection_cardinality(before)
             before |= found
+
+    def absorb(self, ids: NDArray[np.int64]) -> None:
+        """Tuples an aggregation took in."""
+        self.counts["absorbed"] = self.counts.get("absorbed", 0) + len(ids)
+        self._accounted.update(ids[ids >= 0])
 
     def audit(self, emitted: int, unread: int) -> Audit:
         """`emitted`: tuples the sources sent; `unread`: rows that were sent and never read."""

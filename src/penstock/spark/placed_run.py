@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from penstock.clock import Stopwatch, now, pause
 from penstock.cluster.topology import Slot
@@ -63,7 +64,8 @@ class PlacedSetup:
     most_rows: Callable[[Bundle], int]
     ticket_seconds: float = 1.0
     interval_ms: int = 100
-    executor_memory_mb: int = 512
+    executor_memory_mb: int | None = 512
+    """None: on embedded Spark, where slots are not processes."""
     master_web: str | None = None
     nodes: Mapping[str, int] = field(default_factory=dict)
     """Slots of every node that may be used when another dies."""
@@ -222,9 +224,11 @@ class PlacedRun:
             where.get("java"),
         )
         latencies = np.empty(0)
+        ended = manifest.size if bundle.aggregate is not None else 0
         if finished.outcome is not None:
-            delivered = finished.outcome.filter(np.asarray(finished.outcome["kind"]) == "delivered")
+            delivered = finished.outcome.filter(pc.equal(finished.outcome["kind"], "delivered"))
             latencies = delivered["latency"].to_numpy()
+            ended += pc.sum(pc.greater_equal(delivered["id"], 0)).as_py() or 0
         self.tickets.append(
             TicketObservation(
                 finished=manifest.finished,
@@ -233,7 +237,8 @@ class PlacedRun:
                 slot_cpu_seconds=manifest.used["slot_cpu_seconds"],
                 slot_memory_mb=manifest.used["slot_memory_mb"],
                 operators={name: OperatorObservation(**count) for name, count in manifest.counts.items()},  # type: ignore[arg-type] # counts are whole
-                latencies=latencies,
+                ended=ended,
+                latencies=latencies[:: 1 + len(latencies) // MOST_LATENCIES],
             )
         )
 

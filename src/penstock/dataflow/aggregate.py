@@ -1,0 +1,102 @@
+"""Keyed aggregation, declared: what to group by, over which stretch of time, and what to compute of every group.
+
+    count:
+      aggregate: {key: word, outputs: {count: count}, fields: "word string"}
+      # or: {key: [user, country], outputs: {spent: sum(amount)}, fields: "user string, country string, amount double",
+      #      window_seconds: 60, slide_seconds: 10, late_seconds: 5, emit: closed}
+
+Spark's own stateful operators execute it. Only these functions are understood; nothing in a file is run as code.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from penstock.files import Amount, Name, Positive, Spec
+
+FUNCTIONS = ("count", "sum", "avg", "min", "max", "first", "last", "stddev", "approx_count_distinct")
+TYPES = ("string", "boolean", "int", "bigint", "float", "double", "date", "timestamp", "binary")
+RESERVED = ("window_start", "window_end")
+
+_CALL = re.compile(r"^(?P<function>[a-z_]+)(?:\((?P<field>[A-Za-z_][A-Za-z0-9_]*)\))?$")
+_IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+class Emit(StrEnum):
+    """When a group is sent on."""
+
+    UPDATES = "updates"
+    """Whenever a batch changed it, with its value so far."""
+    CLOSED = "closed"
+    """Once, when its window is over and nothing more is taken in for it."""
+
+
+class Aggregate(Spec):
+    key: Name | tuple[Name, ...] = ()
+    outputs: dict[Name, str]
+    """By name: `count`, or a function of a field, such as `sum(amount)`."""
+    fields: str
+    """What it needs of its tuples, in Spark's words: `word string, amount double`."""
+    window_seconds: Positive | None = None
+    slide_seconds: Positive | None = None
+    """Windows start so often; where not given they follow each other."""
+    late_seconds: Annotated[Amount, Field()] = 0.0
+    """How long a window waits for tuples that come late."""
+    emit: Emit = Emit.UPDATES
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Type by field."""
+        found = {}
+        for part in self.fields.split(","):
+            words = part.split()
+            if len(words) != 2 or not _IDENTIFIER.match(words[0]) or words[1].lower() not in TYPES:
+                raise ValueError(f"fields: expected 'NAME TYPE, ...' with a type of {', '.join(TYPES)}, found '{part}'")
+            found[words[0]] = words[1].lower()
+        return found
+
+    def calls(self) -> dict[str, tuple[str, str | None]]:
+        """Function and field by output."""
+        found = {}
+        for output, text in self.outputs.items():
+            call = _CALL.match(text)
+            if call is None or call["function"] not in FUNCTIONS:
+                raise ValueError(f"outputs.{output}: expected a function of {', '.join(FUNCTIONS)}, found '{text}'")
+            if call["field"] is None and call["function"] != "count":
+                raise ValueError(f"outputs.{output}: {call['function']} needs a field: {call['function']}(FIELD)")
+            found[output] = (call["function"], call["field"])
+        return found
+
+    @field_validator("outputs")
+    @classmethod
+    def _some(cls, outputs: dict[str, str]) -> dict[str, str]:
+        if not outputs:
+            raise ValueError("expected at least one output")
+        return outputs
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        columns = self.columns
+        for name in self.keys:
+            if name not in columns:
+                raise ValueError(f"key '{name}' is not one of the fields: {', '.join(columns)}")
+        for output, (_, name) in self.calls().items():
+            if name is not None and name not in columns:
+                raise ValueError(f"outputs.{output}: '{name}' is not one of the fields: {', '.join(columns)}")
+            if output in self.keys or output in RESERVED or not _IDENTIFIER.match(output):
+                raise ValueError(f"outputs.{output}: a key has that name, or it is no plain name")
+        if self.window_seconds is None and (self.slide_seconds or self.late_seconds or self.emit is Emit.CLOSED):
+            raise ValueError("slide_seconds, late_seconds and emit: closed need window_seconds")
+        if self.window_seconds is not None and (self.slide_seconds or 0.0) > self.window_seconds:
+            raise ValueError("slide_seconds: expected at most window_seconds")
+        if not self.keys and self.window_seconds is None:
+            raise ValueError("expected a key, a window, or both")
+        return self
