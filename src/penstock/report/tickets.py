@@ -43,6 +43,7 @@ def summarise_tickets(
     warm_up: float,
     offered_rate: float,
     audit: Audit,
+    emitted_before: int,
     backlog: int,
     notes: tuple[str, ...] = (),
 ) -> Report:
@@ -50,7 +51,7 @@ def summarise_tickets(
 
     The sustained rate is how many tuples came to their end in that time, over how many a source tuple becomes in the
     end: `ended / seconds / (ended in all / emitted in all)`. From the end of one ticket to that of another, so that
-    where a ticket ends does not matter.
+    where a ticket ends does not matter. `emitted_before`: tuples the run had emitted before these tickets.
     """
     in_all = sum(one.ended for one in tickets)
     within = [one for one in tickets if begun + warm_up <= one.finished <= held]
@@ -71,7 +72,8 @@ def summarise_tickets(
             len(tickets),
             notes=(*notes, "too short: too few tuples came to their end after the warm-up"),
         )
-    gain = in_all / audit.emitted if audit.emitted else 1.0
+    emitted = audit.emitted - emitted_before
+    gain = in_all / emitted if emitted else 1.0
     deliveries = [one for one in within if len(one.latencies)]
     latencies = np.concatenate([one.latencies for one in deliveries]) if deliveries else np.empty(0)
     return Report(

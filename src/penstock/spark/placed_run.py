@@ -1,12 +1,7 @@
-"""A placed run: bundles on their slots, watched. What dies is named and moved; what is asked (drain, resume) is done.
-
-Whoever wants something of a run leaves word in its folder: `requests/drain`, `requests/resume`, `requests/stop`. The
-run answers in `status.json`.
-"""
+"""A placed run: bundles on their slots, watched. What dies is named and moved."""
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,7 +12,6 @@ import pyarrow.compute as pc
 from penstock.clock import Stopwatch, now, pause
 from penstock.cluster.topology import Slot
 from penstock.errors import PenstockError
-from penstock.files import write_text
 from penstock.report.report import OperatorObservation
 from penstock.report.tickets import TicketObservation, summarise_tickets
 from penstock.spark.bundle_queries import BundleQueries, Slots
@@ -122,6 +116,7 @@ class PlacedRun:
         self._begun: float | None = None
         self._slots = Slots(setup.executor_memory_mb)
         self._take(bundles, emitted)
+        self._emitted_before = self.dispatcher.audit().emitted
 
     def _take(self, bundles: Sequence[Bundle], emitted: Mapping[str, int] | None) -> None:
         setup = self.setup
@@ -184,11 +179,21 @@ class PlacedRun:
         self._take(bundles, emitted)
         self.start()
         self.begin()
-        reached = sum(emitted.values())
+        self._until_past(sum(emitted.values()))
+        return since.seconds()
+
+    def resume(self) -> float:
+        """After a drain: go on where things are; seconds until the first tuple was worked off."""
+        since = Stopwatch()
+        reached = sum(self.dispatcher.emitted.values())
+        self.begin()
+        self._until_past(reached)
+        return since.seconds()
+
+    def _until_past(self, reached: int) -> None:
         while sum(self.dispatcher.emitted.values()) <= reached:
             self.step()
             pause(POLL_SECONDS)
-        return since.seconds()
 
     def report(self, held: float, warm_up: float, backlog: int) -> Report:
         return summarise_tickets(
@@ -198,6 +203,7 @@ class PlacedRun:
             warm_up,
             self.setup.load.mean_rate,
             self.dispatcher.audit(),
+            self._emitted_before,
             backlog,
             tuple(self.notes),
         )
@@ -315,7 +321,3 @@ def reason_of(text: str) -> str:
     lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
     return named[-1] if named else lines[0] if lines else "it did not say why"
-
-
-def write_status(folder: Path, document: Mapping[str, Any]) -> None:
-    write_text(folder / "status.json", json.dumps(document) + "\n")
