@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
@@ -44,7 +44,7 @@ from penstock.spark.daemons import (
     worker_cores,
     worker_memory_mb,
 )
-from penstock.spark.foreground import is_loopback, master_host, read_secret
+from penstock.spark.foreground import is_loopback, master_host, read_secret, run_master, run_worker
 from penstock.spark.master_page import parse_page
 from penstock.spark.processes import MARK, Daemon, end, find, marked, start, tree
 from penstock.spark.standalone import (
@@ -78,6 +78,7 @@ def test_nodes_become_names_of_resources(node: str, name: str) -> None:
     assert resource_name(node) == name
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab_-.5fé ", min_size=1), min_size=2, max_size=2, unique=True))
 def test_different_nodes_get_different_names(nodes: list[str]) -> None:
     assert resource_name(nodes[0]) != resource_name(nodes[1])
@@ -470,6 +471,22 @@ def test_a_short_secret_is_refused(tmp_path: Path) -> None:
         read_secret(file)
     file.write_text("long enough to do\n")
     assert read_secret(file) == "long enough to do"
+
+
+def test_a_worker_in_the_foreground_that_ends_is_an_error(fake_spark: Callable[[str], Path]) -> None:
+    fake_spark("exit 3")
+    with pytest.raises(ClusterError, match="the Worker of 'n1' ended by itself with exit code 3"):
+        run_worker("spark://127.0.0.1:7077", "n1", 1, None, "127.0.0.1", None)
+
+
+def test_a_master_in_the_foreground_ends_with_the_command(fake_spark: Callable[[str], Path], tmp_path: Path) -> None:
+    fake_spark(f"sleep 60 & echo $$ $! $SPARK_CONF_DIR > {tmp_path}/told; kill -TERM $PPID; wait")
+    with pytest.raises(KeyboardInterrupt):
+        run_master("127.0.0.1", 7077, 8080, None)
+    shell, child, folder = (tmp_path / "told").read_text().split()
+    assert not psutil.pid_exists(int(shell))
+    assert not psutil.pid_exists(int(child)) or psutil.Process(int(child)).status() == psutil.STATUS_ZOMBIE
+    assert not Path(folder).exists()
 
 
 # --- one real cluster

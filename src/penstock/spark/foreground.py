@@ -17,7 +17,7 @@ from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.errors import BadInputError, ClusterError
 from penstock.files import read_text
 from penstock.spark.daemons import LOWEST_SLOT_MB, Settled, master_command, own_environment, worker_command
-from penstock.spark.processes import end, marked, start, tree
+from penstock.spark.processes import end, kill_marked, marked, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,12 +66,13 @@ def _run(host: str, secret_file: Path | None, what: str, command: Callable[[Sett
     secret = read_secret(secret_file)
     with _stopped_by_terminate(), tempfile.TemporaryDirectory(prefix="penstock-cluster-") as folder:
         settled = Settled(secrets.token_hex(16), Path(folder), host, secret)
-        daemon = start(command(settled), own_environment(settled), log=None)
+        arguments, environment = command(settled), own_environment(settled)
         try:
-            code = psutil.Process(daemon.pid).wait()
+            code = psutil.Process(start(arguments, environment, log=None).pid).wait()
         finally:
-            end(tree(daemon))
+            # By their mark: an interrupt may come before anybody knows the number of what was started.
             end(marked(settled.mark))
+            kill_marked(settled.mark)
     raise ClusterError(f"{what} ended by itself with exit code {code}; its last messages are above")
 
 

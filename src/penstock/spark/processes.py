@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, pause
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, ClusterError
 
 try:
     import psutil
@@ -27,6 +27,8 @@ SAME_START_SECONDS = 2.0
 
 PATIENCE_SECONDS = 5.0
 """How long a process may take to end when asked, before it is made to."""
+
+KILL_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,16 @@ def kill(processes: Iterable[psutil.Process]) -> None:
     hit = list(processes)
     _send(hit, signal.SIGKILL)
     _left_after(hit, PATIENCE_SECONDS)
+
+
+def kill_marked(mark: str) -> None:
+    """Until none is left: one may have been starting another while it was killed."""
+    for _ in range(KILL_ROUNDS):
+        left = marked(mark)
+        if not left:
+            return
+        kill(left)
+    raise ClusterError(f"processes that do not end: {', '.join(str(process.pid) for process in left)}")
 
 
 def _send(processes: list[psutil.Process], number: signal.Signals) -> None:

@@ -44,7 +44,7 @@ from penstock.spark.daemons import (
 )
 from penstock.spark.java import find_java
 from penstock.spark.master_page import ALIVE, DEAD, Application, MasterPage, fetch_page
-from penstock.spark.processes import end, find, kill, machine_memory_mb, marked, start, tree
+from penstock.spark.processes import end, find, kill, kill_marked, machine_memory_mb, marked, start, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -378,8 +378,7 @@ def _end_all(state: RunningCluster) -> None:
     end(process for process in marked(state.id) if master is None or process.pid != master.pid)
     if master is not None:
         end(tree(master))
-    while left := marked(state.id):
-        kill(left)
+    kill_marked(state.id)
     forget(state.folder)
 
 
