@@ -540,7 +540,7 @@ def test_a_real_cluster_places_survives_a_death_and_ends(tmp_path: Path, capsys:
     capacity = MappingProxyType({CPU: 200.0, MEMORY: 2048.0})
     wanted = Cluster((Node("a", "r1", 2, capacity), Node(node, "r2", 2, capacity)))
     folder = tmp_path / "state"
-    with running_cluster(cluster=wanted, folder=folder, authenticate=True) as state:
+    with running_cluster(cluster=wanted, folder=folder, authenticate=True, patience=300) as state:
         assert read_cluster(state.cluster_file) == wanted
         assert penstock.plan("linear", 10, cluster=state.cluster_file).cluster == wanted
         for daemon in state.daemons:
@@ -589,9 +589,9 @@ def test_a_real_cluster_places_survives_a_death_and_ends(tmp_path: Path, capsys:
             with pytest.raises(ClusterError, match="does not run"):
                 kill_worker(node, folder)
             driver.stdin.close()
-            driver.wait(timeout=30)
+            driver.wait(timeout=300)
 
-        start_worker(node, folder)
+        start_worker(node, folder, patience=300)
         assert cluster_status(folder).healthy
         assert run(["cluster", "status", "--folder", str(folder)]) == 0
     assert marked(state.id) == []

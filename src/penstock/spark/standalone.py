@@ -392,10 +392,18 @@ def running_cluster(
     racks: int | None = None,
     cluster: Cluster | str | Path | None = None,
     authenticate: bool = False,
+    patience: float = DEFAULT_PATIENCE_SECONDS,
 ) -> Iterator[RunningCluster]:
     """A cluster that ends with the block."""
     state = cluster_up(
-        nodes, slots, memory_mb=memory_mb, racks=racks, cluster=cluster, folder=folder, authenticate=authenticate
+        nodes,
+        slots,
+        memory_mb=memory_mb,
+        racks=racks,
+        cluster=cluster,
+        folder=folder,
+        authenticate=authenticate,
+        patience=patience,
     )
     try:
         yield state
