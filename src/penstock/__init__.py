@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from penstock.dataflow.builder import pipeline
     from penstock.dataflow.logic import logic
     from penstock.dataflow.pipeline import Grouping, Operator, Pipeline, Stream
-    from penstock.errors import BadInputError, PenstockError, Refusal, RefusedError
+    from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.model import Model, Point
     from penstock.planning.plan import Plan
     from penstock.running import profile, run
+    from penstock.spark.standalone import cluster_down, cluster_status, cluster_up
 
 __version__ = "0.1.0"
 
@@ -44,12 +45,13 @@ _HOMES = {
     "penstock.cluster.topology": ("Cluster", "Node", "Slot"),
     "penstock.dataflow.builder": ("pipeline",),
     "penstock.dataflow.pipeline": ("Grouping", "Operator", "Pipeline", "Stream"),
-    "penstock.errors": ("BadInputError", "PenstockError", "Refusal", "RefusedError"),
+    "penstock.errors": ("BadInputError", "ClusterError", "PenstockError", "Refusal", "RefusedError"),
     "penstock.modelling.library": ("ModelLibrary",),
     "penstock.modelling.model": ("Model", "Point"),
     "penstock.planning.plan": ("Plan",),
     "penstock.dataflow.logic": ("logic",),
     "penstock.running": ("profile", "run"),
+    "penstock.spark.standalone": ("cluster_down", "cluster_status", "cluster_up"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -57,6 +59,7 @@ __all__ = [
     "BadInputError",
     "Catalogue",
     "Cluster",
+    "ClusterError",
     "Grouping",
     "Model",
     "ModelLibrary",
@@ -71,6 +74,9 @@ __all__ = [
     "Slot",
     "Stream",
     "capacity",
+    "cluster_down",
+    "cluster_status",
+    "cluster_up",
     "compare",
     "diff",
     "find_pipeline",

@@ -18,6 +18,10 @@ class BadInputError(PenstockError):
     """A file, field or argument that is wrong. The command line prints it in one line and exits with 2."""
 
 
+class ClusterError(PenstockError):
+    """A running cluster that is not there, is there already, or does not start. The command line exits with 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """What was missing: `operator` needed `needed` of `resource`; the best offer was `offered`, at `closest`."""

@@ -1,6 +1,6 @@
 """The `penstock` command: one file per verb, and one place where errors become exit codes.
 
-Exit codes: 0 done, 1 refused (with reasons), 2 bad input, 130 interrupted.
+Exit codes: 0 done, 1 refused (with reasons) or a cluster that is not as it should be, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typer.exceptions import Abort, TyperException
 
 from penstock import __version__
 from penstock.cli.capacity import capacity
+from penstock.cli.cluster import cluster_app
 from penstock.cli.diff import diff
 from penstock.cli.init import init
 from penstock.cli.models import models_app
@@ -21,7 +22,7 @@ from penstock.cli.place import place
 from penstock.cli.plan import plan
 from penstock.cli.profile import profile
 from penstock.cli.run import run as run_pipeline
-from penstock.errors import BadInputError, RefusedError
+from penstock.errors import BadInputError, ClusterError, RefusedError
 
 app = typer.Typer(
     name="penstock",
@@ -39,6 +40,7 @@ app.command()(init)
 app.command()(profile)
 app.command("run")(run_pipeline)
 app.add_typer(models_app, name="models")
+app.add_typer(cluster_app, name="cluster")
 
 
 def _print_version(asked: bool) -> None:
@@ -73,6 +75,8 @@ def run(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retur
         return _fail(f"error: {error}", 2)
     except RefusedError as error:
         return _fail(f"refused: {error}", 1)
+    except ClusterError as error:
+        return _fail(f"error: {error}", 1)
     except TyperException as error:
         return _fail(f"error: {error.format_message()}".replace("\n", " "), error.exit_code)
     except (Abort, KeyboardInterrupt):

@@ -101,6 +101,30 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
     return Cluster(tuple(nodes), tuple(dimensions.values()))
 
 
+def cluster_document(cluster: Cluster) -> dict[str, Any]:
+    """The contents of a file that `parse_cluster` reads as exactly this cluster."""
+    nodes = []
+    for node in cluster.nodes:
+        own = {name: amount for name, amount in node.capacity.items() if name not in {CPU, MEMORY}}
+        entry = {
+            "name": node.name,
+            "slots": node.slots,
+            "rack": node.rack,
+            "memory_mb": node.capacity[MEMORY],
+            "cpu": node.capacity[CPU],
+            "resources": own or None,
+            "size": node.size,
+            "price": node.price,
+        }
+        nodes.append({key: value for key, value in entry.items() if value is not None})
+    dimensions = {
+        dimension.name: {"hard": dimension.hard, "weight": dimension.weight}
+        for dimension in cluster.dimensions
+        if dimension not in DEFAULT_DIMENSIONS
+    }
+    return {"nodes": nodes, **({"dimensions": dimensions} if dimensions else {})}
+
+
 def _at_most(total: int, most: int, what: str, where: str) -> None:
     if total > most:
         raise BadInputError(f"{where}: nodes: {total} {what} in all, expected at most {most}")
