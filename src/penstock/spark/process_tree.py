@@ -1,4 +1,4 @@
-"""CPU and memory of a whole process tree: Spark's Java process and the Python workers below it."""
+"""CPU and memory of whole process trees: Spark's Java process, the Python workers below it, and what those started."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
 class TreeUsage:
-    """CPU seconds used so far, and memory held now (MB; pages shared between processes count once where known)."""
+    """CPU seconds used so far, and resident memory now (MB; pages that processes share count for each of them)."""
 
     cpu_seconds: float
     memory_mb: float
@@ -26,13 +28,22 @@ def java_process(session: SparkSession) -> psutil.Process:
 
 
 def tree_usage(root: psutil.Process) -> TreeUsage:
-    """Of a process and all below it; one that ends meanwhile is left out."""
+    """Of a process and all below it; of those that ended, the CPU their parent was told of when it waited for them."""
     cpu = memory = 0.0
-    for process in [root, *root.children(recursive=True)]:
+    for process in _tree(root):
         try:
             times = process.cpu_times()
             cpu += times.user + times.system
-            memory += process.memory_full_info().uss
+            cpu += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+            memory += process.memory_info().rss
         except psutil.NoSuchProcess:
             continue
     return TreeUsage(cpu, memory / 2**20)
+
+
+def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
+    yield root
+    try:
+        yield from root.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return
