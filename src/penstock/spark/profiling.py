@@ -90,7 +90,8 @@ def peak_of(
     A saturated slot does not wait for tuples to arrive, so what it does is an upper bound on what it keeps up with, and
     the first rate tried is just below. That holds for a warm slot. One whose first trial was slow (code not compiled,
     caches cold, connections not open) gives itself away: it is at work on a tuple for `busy / rate` seconds, and if
-    that has fallen since, the bracket is raised by as much and the search goes on.
+    that has fallen since, the bracket is raised by as much and the search goes on. A slot that is slow for two trials
+    long is taken for a slow slot.
     """
     saturated = bench.saturate(threads, settings.trial_seconds)
     if saturated.rate <= best_so_far and not settings.search_all:
