@@ -12,7 +12,7 @@ from penstock import api, measuring
 from penstock.errors import BadInputError
 from penstock.measuring import ProfileProgress, profile_settings
 from penstock.modelling.file import models_document
-from penstock.modelling.fit import described, fits, misfits
+from penstock.modelling.fit import described, disturbed, fits, misfits
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model, Point
@@ -62,6 +62,13 @@ def test_models_of_another_machine_than_this() -> None:
     (warning,) = misfits([measured("a", SERVER), measured("b", LAPTOP), measured("c", SERVER)], here=LAPTOP)
     assert warning.startswith("models a, c were measured on Server CPU, 64 cores, Spark 4.3.0, this is Laptop CPU")
     assert len(misfits(reference_library(), here=LAPTOP)) == 1
+
+
+def test_models_measured_on_a_busy_machine() -> None:
+    quiet, busy = LAPTOP.model_copy(update={"others_cpu": 0.05}), LAPTOP.model_copy(update={"others_cpu": 0.6})
+    assert disturbed([measured("a", LAPTOP), measured("b", quiet)]) == []
+    (warning,) = disturbed([measured("a", quiet), measured("b", busy), measured("c", LAPTOP)])
+    assert warning.startswith("other processes used up to 60 % of the machine while b was measured")
 
 
 def test_what_is_not_known_is_left_out_of_a_description() -> None:

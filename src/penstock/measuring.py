@@ -169,6 +169,7 @@ class _Profile:
         self._progress = progress
         self._doing, self._done, self._of = "starting Spark", 0, 0
         self._spent: Stopwatch | None = None
+        self._others: dict[str, float] = {}
 
     def pending(self, named: Mapping[str, Logic]) -> dict[str, Logic]:
         """The operators with something left to measure."""
@@ -208,8 +209,10 @@ class _Profile:
             raise BadInputError(str(error)) from error
 
     def _measure_one(self, name: str, query: TrialQuery, engine: EngineCost) -> None:
+        from penstock.spark.process_tree import MachineUsage, share_of_others  # noqa: PLC0415 - needs psutil
         from penstock.spark.profiling import profile as profile_points  # noqa: PLC0415 - Spark loads only when it is used
 
+        began = MachineUsage.now()
         spent = self._spent = Stopwatch()
         known = self._known(name)
         batch_seconds = self._batch_seconds(name)
@@ -223,6 +226,7 @@ class _Profile:
         )
         for point in points:
             known = sorted([*known, point], key=lambda one: one.threads)
+            self._others[name] = max(self._others_before(name), share_of_others(began, MachineUsage.now()))
             self._keep(name, tuple(known), engine)
             if self._watch is not None:
                 self._watch(name, point)
@@ -235,6 +239,9 @@ class _Profile:
         ):
             return []
         return list(self.models[name].points)
+
+    def _others_before(self, name: str) -> float:
+        return self.models[name].measured_on.others_cpu or 0.0 if self._known(name) else 0.0
 
     def _batch_seconds(self, name: str) -> float:
         before = self.models[name].measured_on.batch_seconds if name in self.models else None
@@ -249,6 +256,7 @@ class _Profile:
                 "batch_seconds": self._batch_seconds(name),
                 "batch_overhead_ms": 1000 * engine.batch_seconds,
                 "batch_cpu_ms": 1000 * engine.batch_cpu_seconds,
+                "others_cpu": self._others.get(name),
                 "base_memory_mb": engine.base_memory_mb,
             }
         )

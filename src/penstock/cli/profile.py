@@ -40,6 +40,7 @@ def profile(
     from penstock import measuring
     from penstock.errors import InterruptedWorkError
     from penstock.modelling.file import models_document
+    from penstock.modelling.fit import disturbed
 
     try:
         with _bar() as bar:
@@ -63,6 +64,8 @@ def profile(
         output.print_json(models_document(models))
         return
     _print(models)
+    for warning in disturbed(models):
+        typer.echo(f"warning: {warning}")
     typer.echo(f"wrote {to_file}: {', '.join(model.name for model in models)}")
 
 

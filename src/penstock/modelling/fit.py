@@ -64,3 +64,18 @@ def misfits(models: Iterable[Model], here: MeasuredOn | None = None) -> list[str
 
 def _models(names: list[str]) -> str:
     return f"model {names[0]} was" if len(names) == 1 else f"models {', '.join(names)} were"
+
+
+QUIET = 0.1
+
+
+def disturbed(models: Iterable[Model]) -> list[str]:
+    """A warning if other processes used much of the machine while models were measured."""
+    busiest = {model.name: model.measured_on.others_cpu or 0.0 for model in models}
+    names = [name for name, share in busiest.items() if share > QUIET]
+    if not names:
+        return []
+    return [
+        f"other processes used up to {100 * max(busiest.values()):.0f} % of the machine while {', '.join(names)} "
+        f"{'was' if len(names) == 1 else 'were'} measured: rates are too low; measure again when it is quiet (--fresh)"
+    ]

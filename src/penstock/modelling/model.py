@@ -54,6 +54,8 @@ class MeasuredOn(Spec):
     """What the engine needed for a batch, whatever was in it."""
     batch_cpu_ms: Amount | None = None
     """The CPU the engine needed for a batch, whatever was in it."""
+    others_cpu: Amount | None = None
+    """The part of the machine that other processes used meanwhile: much of it, and rates are too low."""
     base_memory_mb: Amount | None = None
     """What a worker held without any operator: a slot holds this, and what the models of its operators say."""
 

@@ -47,3 +47,27 @@ def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
         yield from root.children(recursive=True)
     except psutil.NoSuchProcess:
         return
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUsage:
+    """Core seconds of the whole machine so far: there were, were used, and were used by this process and all below."""
+
+    there: float
+    used: float
+    own: float
+
+    @classmethod
+    def now(cls) -> MachineUsage:
+        times = psutil.cpu_times()
+        # what a guest uses stands in its host's user time as well; waiting for a disk is not using the core
+        parts = {name: value for name, value in times._asdict().items() if not name.startswith("guest")}
+        idle = parts.get("idle", 0.0) + parts.get("iowait", 0.0)
+        return cls(sum(parts.values()), sum(parts.values()) - idle, tree_usage(psutil.Process()).cpu_seconds)
+
+
+def share_of_others(before: MachineUsage, after: MachineUsage) -> float:
+    """The part of the machine other processes used: `(used - own) / there`, from one look to the next."""
+    there = after.there - before.there
+    others = (after.used - before.used) - (after.own - before.own)
+    return min(1.0, max(0.0, others / there)) if there > 0 else 0.0

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from penstock.errors import BadInputError
 from penstock.spark.java import find_java
@@ -76,11 +78,12 @@ def start_session(slots: int, log: Path, name: str = "penstock", *, warm: bool =
     builder = SparkSession.builder.master(f"local[{slots},{ATTEMPTS}]").appName(name)
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
-    with _jvm_messages_in(log), _own_interrupts():
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    if warm:
-        _warm_up(session, slots)
+    with _nothing_left_behind():
+        with _jvm_messages_in(log), _own_interrupts():
+            session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        if warm:
+            _warm_up(session, slots)
     return session
 
 
@@ -102,6 +105,25 @@ def end_session(session: SparkSession) -> None:
                 gateway.proc.wait()
             SparkContext._gateway = None
             SparkContext._jvm = None
+
+
+@contextmanager
+def _nothing_left_behind() -> Iterator[None]:
+    """A start that fails, or that Ctrl-C interrupts, ends the Java process it has started already."""
+    before = set(psutil.Process().children(recursive=True))
+    try:
+        yield
+    except BaseException:
+        from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
+
+        with _interrupts_later():
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+            SparkContext._active_spark_context = None
+        raise
 
 
 @contextmanager
