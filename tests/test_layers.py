@@ -42,6 +42,7 @@ LAYERS = (
     "starter",
     "api",
     "running",
+    "measuring",
     "cli",
     "__main__",
 )

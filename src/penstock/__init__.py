@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import logic
     from penstock.dataflow.pipeline import Grouping, Operator, Pipeline, Stream
     from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError
+    from penstock.measuring import profile
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.model import Model, Point
     from penstock.planning.plan import Plan
-    from penstock.running import profile, run
+    from penstock.running import run
     from penstock.spark.standalone import cluster_down, cluster_status, cluster_up
 
 __version__ = "0.1.0"
@@ -50,7 +51,8 @@ _HOMES = {
     "penstock.modelling.model": ("Model", "Point"),
     "penstock.planning.plan": ("Plan",),
     "penstock.dataflow.logic": ("logic",),
-    "penstock.running": ("profile", "run"),
+    "penstock.measuring": ("profile",),
+    "penstock.running": ("run",),
     "penstock.spark.standalone": ("cluster_down", "cluster_status", "cluster_up"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -200,6 +200,11 @@ def capacity(
     }
 
 
+def misfits(pipeline: PipelineLike, cluster: Cluster | str | Path, *, models: ModelsLike = None) -> list[str]:
+    """Warnings about models that do not fit the cluster's slots, or each other; plans carry them already."""
+    return list(_planner(pipeline, models, cluster, None, Acquisition.COVER, Routing.SLOT_AWARE, 0.0).misfits())
+
+
 def find_whole_cluster(cluster: WholeCluster | str | Path) -> WholeCluster:
     """A whole cluster by the name of a built-in one or the path of a file."""
     if isinstance(cluster, WholeCluster):

@@ -61,6 +61,10 @@ class RefusedError(PenstockError):
         self.refusal = refusal
 
 
+class InterruptedWorkError(PenstockError):
+    """Ctrl-C, and what was kept. The command line prints it and exits with 130."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The tail of an error message about an unknown name: a suggestion if one is close, and the known names."""
     names = list(known)

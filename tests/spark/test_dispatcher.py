@@ -153,9 +153,7 @@ def test_code_that_answers_differently_on_a_second_try_loses_nothing(tmp_path: P
 def test_an_overload_waits_at_the_source(tmp_path: Path) -> None:
     """A receiver that does nothing holds its senders up after a few tickets: what is in the channels is bounded."""
     clock = Clock()
-    bundles = diamond_bundles(
-        {"a": Logic(same), "b": Logic(same), "join": Logic(same)}, Load.constant(1000)
-    )
+    bundles = diamond_bundles({"a": Logic(same), "b": Logic(same), "join": Logic(same)}, Load.constant(1000))
     conductor = Dispatcher(tmp_path, bundles, lambda _: 40, ticket_seconds=1.0, clock=clock)
     conductor.begin()
     workers: dict[str, BundleWorker] = {}

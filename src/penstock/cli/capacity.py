@@ -29,6 +29,7 @@ def capacity(
     machines = read_cluster(cluster)
     found = api.find_pipeline(pipeline)
     library = api.models(models)
+    warnings = api.misfits(found, machines, models=library)
     results = {}
     for a, p in output.progress(pairs(allocator, placer), "searching"):
         results.update(api.capacity(found, machines, step=step, allocator=a, placer=p, models=library))
@@ -41,6 +42,7 @@ def capacity(
                 "rates": {pair: as_number(result.allocated) for pair, result in results.items()},
                 "placed": {pair: as_number(result.placed) for pair, result in results.items()},
                 "predicted": {pair: result.predicted for pair, result in results.items()},
+                "warnings": warnings,
             }
         )
         return
@@ -60,3 +62,5 @@ def capacity(
             ),
         )
     )
+    for warning in warnings:
+        screen.print(f"warning    {warning}")

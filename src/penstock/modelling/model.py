@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Point(Spec):
     """One measured thread count: its peak stable rate, and CPU and memory at that rate (1.0 = the whole slot).
 
-    The spreads are half the range seen over repeated trials, where there were any.
+    CPU is that of the slot's whole process tree; memory is what the operator adds above the base, the memory of a
+    worker without it. The spreads are half the range seen over repeated trials, where there were any.
     """
 
     threads: Count
@@ -30,6 +31,10 @@ class Point(Spec):
     rate_spread: Amount | None = None
     cpu_spread: Amount | None = None
     memory_spread: Amount | None = None
+    operator_cpu: Amount | None = None
+    """The part of the CPU the operator's own process used, in cores: `operator_cpu / rate` seconds for a tuple."""
+    engine_cpu: Amount | None = None
+    """The part the engine used meanwhile, in cores. The two may come to more than 1 where other cores were free."""
     provenance: dict[str, str] = Field(default_factory=dict)
     """How each figure is known, by the name of the figure."""
 
@@ -43,8 +48,16 @@ class MeasuredOn(Spec):
     slot_memory_mb: Positive | None = None
     spark: str | None = None
     date: str | None = None
+    batch_seconds: Positive | None = None
+    """How much work a batch of the trials held."""
     batch_overhead_ms: Amount | None = None
     """What the engine needed for a batch, whatever was in it."""
+    batch_cpu_ms: Amount | None = None
+    """The CPU the engine needed for a batch, whatever was in it."""
+    others_cpu: Amount | None = None
+    """The part of the machine that other processes used meanwhile: much of it, and rates are too low."""
+    base_memory_mb: Amount | None = None
+    """What a worker held without any operator: a slot holds this, and what the models of its operators say."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError, Refusal, Shortage
+from penstock.modelling.fit import misfits
 from penstock.modelling.model import FixedDemand, Model
 from penstock.placement.contract import OperatorRequest, Placement, Placer, Request, Room
 from penstock.planning.growth import grow
@@ -247,7 +248,7 @@ class Planner:
         without_model = [name for name, d in self._demands.items() if d is None]
         if without_model:
             yield f"no model for {', '.join(without_model)}: assumed to keep up at any rate"
-        yield from self._misfits()
+        yield from self.misfits()
 
     def _slow_nodes(self) -> Iterator[str]:
         """A slot of a plan is a whole core; a cluster file may say that a node has fewer."""
@@ -259,7 +260,9 @@ class Planner:
                     f"{slow[0].capacity[CPU]:g} points for {slow[0].slots} slots), which the rate above does not count"
                 )
 
-    def _misfits(self) -> Iterator[str]:
+    def misfits(self) -> Iterator[str]:
+        """Warnings about the models alone, whatever the rate: slots of another size, machines that differ."""
+        yield from misfits(demand for demand in self._demands.values() if isinstance(demand, Model))
         offered = self.slot_memory_mb
         for demand in self._demands.values():
             if isinstance(demand, FixedDemand) or demand is None:

@@ -8,40 +8,68 @@ whether a rate is stable. Everything stops when the budget is spent; what was fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
 from penstock.modelling.model import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from penstock.spark.trials import Bench, Trial
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSettings:
-    """Seconds of one trial, how near the peak rate must be bracketed, how much more counts as more, and limits."""
+    """How long and how closely to look.
+
+    `precision`: how near the peak rate is bracketed. `worthwhile`: how much more counts as more. `growth`: by which
+    factor threads grow; `refine`: whether gaps beside the best are looked into. `search_all`: whether a count that
+    saturates below the best peak so far is searched too, or taken to keep up with what it did less the precision.
+    """
 
     trial_seconds: float = 4.0
+    batch_seconds: float = 1.0
     precision: float = 0.05
     worthwhile: float = 0.05
+    growth: int = 2
+    refine: bool = True
+    search_all: bool = True
     most_threads: int = 64
     repeats: int = 1
+    budget_seconds: float = 60.0
 
+
+THOROUGH = ProfileSettings()
+QUICK = ProfileSettings(
+    trial_seconds=1.5,
+    batch_seconds=0.5,
+    precision=0.1,
+    worthwhile=0.1,
+    growth=4,
+    refine=False,
+    search_all=False,
+    budget_seconds=15.0,
+)
 
 WIDEST_BRACKET = 0.3
 """A slot is taken to keep up with at least so much less than it does when saturated."""
+WARMED_UP = 1.1
+"""A slot that needs so much less time for a tuple than when it was saturated was not warm then."""
+MOST_WARM_UPS = 3
 
 
-def thread_counts(peaks: dict[int, float], settings: ProfileSettings) -> int | None:
+def thread_counts(peaks: Mapping[int, float], settings: ProfileSettings) -> int | None:
     """The next number of threads to try given the peak rates found so far; None: nothing left worth trying."""
     if not peaks:
         return 1
     largest = max(peaks)
     before = max((count for count in peaks if count < largest), default=None)
     rises = before is None or peaks[largest] > (1 + settings.worthwhile) * peaks[before]
-    if rises and largest * 2 <= settings.most_threads:
-        return largest * 2
+    if rises and largest * settings.growth <= settings.most_threads:
+        return largest * settings.growth
+    if not settings.refine:
+        return None
     best = max(peaks, key=lambda count: (peaks[count], -count))
     counts = sorted(peaks)
     position = counts.index(best)
@@ -54,23 +82,55 @@ def thread_counts(peaks: dict[int, float], settings: ProfileSettings) -> int | N
     return None
 
 
-def peak_of(bench: Bench, threads: int, settings: ProfileSettings, spent: Callable[[], bool]) -> Trial:
+def peak_of(
+    bench: Bench, threads: int, settings: ProfileSettings, spent: Callable[[], bool], best_so_far: float = 0.0
+) -> Trial:
     """The stable trial with the highest rate found.
 
-    A saturated slot does not wait for tuples to arrive, so what it does is an upper bound on what it keeps up with.
+    A saturated slot does not wait for tuples to arrive, so what it does is an upper bound on what it keeps up with, and
+    the first rate tried is just below. That holds for a warm slot. One whose first trial was slow (code not compiled,
+    caches cold, connections not open) gives itself away: it is at work on a tuple for `busy / rate` seconds, and if
+    that has fallen since, the bracket is raised by as much and the search goes on. A slot that is slow for two trials
+    long is taken for a slow slot.
     """
     saturated = bench.saturate(threads, settings.trial_seconds)
+    if saturated.rate <= best_so_far and not settings.search_all:
+        return _less(saturated, settings.precision)
     low, high = (1 - WIDEST_BRACKET) * saturated.rate, saturated.rate
     best: Trial | None = None
-    candidate = (1 - settings.precision) * saturated.rate
-    while high - low > settings.precision * high and not spent():
+    candidate = (1 - settings.precision) * high
+    warm_ups = 0
+    while high - low > settings.precision * high * (1 + 1e-9) and not spent():
         trial = bench.try_rate(threads, candidate, settings.trial_seconds)
-        if trial.stable:
-            low, best = candidate, trial
-        else:
+        if not trial.stable:
             high = candidate
+        else:
+            low, best = candidate, trial
+            faster = quickening(saturated, trial)
+            if faster > WARMED_UP and warm_ups < MOST_WARM_UPS:
+                warm_ups += 1
+                high = max(high, faster * saturated.rate)
+                candidate = (1 - settings.precision) * high
+                continue
         candidate = (low + high) / 2
-    return best or replace(saturated, rate=low)
+    return best or _less(saturated, 1 - low / saturated.rate)
+
+
+def quickening(before: Trial, after: Trial) -> float:
+    """How many times faster a slot became: the ratio of `rate / busy`, tuples per second of being at work."""
+    return (
+        (after.rate / after.busy) / (before.rate / before.busy) if before.rate and before.busy and after.busy else 1.0
+    )
+
+
+def _less(trial: Trial, part: float) -> Trial:
+    """A trial at a rate lower by `part`, with the CPU that goes with it."""
+    return replace(
+        trial,
+        rate=(1 - part) * trial.rate,
+        cpu=(1 - part) * trial.cpu,
+        operator_cpu=(1 - part) * trial.operator_cpu,
+    )
 
 
 def profile(
@@ -81,28 +141,38 @@ def profile(
     while (threads := thread_counts(peaks, settings)) is not None:
         if peaks and spent():
             return
-        trials = [peak_of(bench, threads, settings, spent) for _ in range(settings.repeats)]
+        best = max(peaks.values(), default=0.0)
+        trials = [peak_of(bench, threads, settings, spent, best) for _ in range(settings.repeats)]
         point = point_of(trials, slot_memory_mb)
         peaks[threads] = point.rate
         yield point
 
 
 def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
-    """The mean over repeats; the spread is half their range."""
+    """The median over three repeats or more, so that one disturbed trial has no say, else the mean; the spread is half
+    their range.
 
-    def mean_and_spread(values: list[float]) -> tuple[float, float | None]:
-        spread = (max(values) - min(values)) / 2 if len(values) > 1 else None
-        return sum(values) / len(values), spread
+    A slot is one core: where engine and operator together used more, because other cores were free, `cpu` is 1; the two
+    parts are kept as they were.
+    """
 
-    rate, rate_spread = mean_and_spread([trial.rate for trial in trials])
-    cpu, cpu_spread = mean_and_spread([trial.cpu for trial in trials])
-    memory, memory_spread = mean_and_spread([trial.memory_mb / slot_memory_mb for trial in trials])
+    def middle(values: list[float]) -> float:
+        return median(values) if len(values) > 2 else mean(values)
+
+    def spread(values: list[float]) -> float | None:
+        return (max(values) - min(values)) / 2 if len(values) > 1 else None
+
+    rates = [trial.rate for trial in trials]
+    cpus = [min(1.0, trial.cpu) for trial in trials]
+    memories = [trial.memory_mb / slot_memory_mb for trial in trials]
     return Point(
         threads=trials[0].threads,
-        rate=rate,
-        cpu=cpu,
-        memory=memory,
-        rate_spread=rate_spread,
-        cpu_spread=cpu_spread,
-        memory_spread=memory_spread,
+        rate=middle(rates),
+        cpu=middle(cpus),
+        memory=middle(memories),
+        rate_spread=spread(rates),
+        cpu_spread=spread(cpus),
+        memory_spread=spread(memories),
+        operator_cpu=middle([trial.operator_cpu for trial in trials]),
+        engine_cpu=middle([max(0.0, trial.cpu - trial.operator_cpu) for trial in trials]),
     )

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import subprocess
 import sys
-from contextlib import contextmanager
+import tempfile
+import threading
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from penstock.errors import BadInputError
 from penstock.spark.java import find_java
@@ -20,6 +26,9 @@ if TYPE_CHECKING:
 ATTEMPTS = 4
 """How often a task is tried: a worker that dies must not end the run."""
 
+END_SECONDS = 20.0
+"""How long Java may take to end."""
+
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -29,30 +38,44 @@ _SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.metricsEnabled": "false",
-    # Stopping a query inside foreachBatch can unwind a deep stack.
-    "spark.driver.extraJavaOptions": "-Xss8m",
+    # Stopping a query inside foreachBatch can unwind a deep stack. What Java does here is short and little: its second
+    # compiler and a parallel collector would only take cores from the operators in the first minute.
+    "spark.driver.extraJavaOptions": "-Xss8m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
 }
 
 
-def start_session(slots: int, log: Path, name: str = "penstock") -> SparkSession:
+@contextmanager
+def embedded_session(slots: int, *, warm: bool = True) -> Iterator[SparkSession]:
+    """A session of its own that ends with the block, and its Java process with it."""
+    with tempfile.TemporaryDirectory(prefix="penstock-spark-") as folder:
+        session = start_session(slots, Path(folder) / "java.log", warm=warm)
+        try:
+            yield session
+        finally:
+            end_session(session)
+
+
+def start_session(slots: int, log: Path, name: str = "penstock", *, warm: bool = True) -> SparkSession:
     """A session of its own on this machine, with one task slot for every slot of the plan.
 
-    What the Java process writes to standard error goes to `log`.
+    What the Java process writes to standard error goes to `log`. Without `warm` the first job pays for starting its
+    workers.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    session = configured_session(
+    return configured_session(
         f"local[{slots},{ATTEMPTS}]",
         log,
         name,
         {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"},
+        warm_slots=slots if warm else 0,
     )
-    _warm_up(session, slots)
-    return session
 
 
-def configured_session(master: str, log: Path, name: str, settings: Mapping[str, str]) -> SparkSession:
-    """A session with the settings all of ours share, and these."""
+def configured_session(
+    master: str, log: Path, name: str, settings: Mapping[str, str], warm_slots: int = 0
+) -> SparkSession:
+    """A session with the settings all of ours share, and these; `warm_slots` of its workers are started already."""
     os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # What this process can import, its workers can import too: the user's own modules above all.
@@ -66,10 +89,74 @@ def configured_session(master: str, log: Path, name: str, settings: Mapping[str,
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**_SETTINGS, **settings}.items():
         builder = builder.config(key, value)
-    with _jvm_messages_in(log):
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
+    with _nothing_left_behind():
+        with _jvm_messages_in(log), _own_interrupts():
+            session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        if warm_slots:
+            _warm_up(session, warm_slots)
     return session
+
+
+def end_session(session: SparkSession) -> None:
+    """Stops a session and its Java process, so that nothing is left and another session can start in this process."""
+    from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
+
+    gateway: Any = session.sparkContext._gateway
+    with _interrupts_later():
+        try:
+            session.stop()
+        finally:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            try:
+                gateway.proc.wait(timeout=END_SECONDS)
+            except subprocess.TimeoutExpired:
+                gateway.proc.kill()
+                gateway.proc.wait()
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+
+
+@contextmanager
+def _nothing_left_behind() -> Iterator[None]:
+    """A start that fails, or that Ctrl-C interrupts, ends the Java process it has started already."""
+    before = set(psutil.Process().children(recursive=True))
+    try:
+        yield
+    except BaseException:
+        from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
+
+        with _interrupts_later():
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+            SparkContext._active_spark_context = None
+        raise
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Spark's context takes Ctrl-C for itself (it asks Java to cancel jobs first, which may hang): take it back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    own = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, own)
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """A second Ctrl-C while everything is being stopped already must not leave half of it behind."""
+    with _own_interrupts():
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        yield
 
 
 @contextmanager

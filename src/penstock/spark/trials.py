@@ -1,39 +1,74 @@
-"""Trials: one operator alone in one slot, at one number of threads and one rate."""
+"""Trials: one operator alone in one slot, at one number of threads and one rate.
+
+One query is kept alive over all trials of all operators; what it does next stands in a file it reads (trial_source). So
+a trial costs its own seconds and little more.
+
+What counts. CPU of the slot is that of Spark's whole process tree on this machine: Java, the worker with the operator's
+threads, whatever the operator started, and the engine's own Python workers. CPU of the operator is that of its worker
+and below; the engine's share is the difference. Memory is the highest resident memory of the operator's worker and
+below during the trial, above the base: what a worker holds (interpreter, Arrow) with an operator that does nothing. A
+worker that is busy does not idle, so nothing is taken off its CPU. Java's memory is the engine's and in no model. This
+process, which collects results, is no part of a slot.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import shutil
+import tempfile
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.dataflow.load import Load
+import psutil
+
+from penstock.clock import now
 from penstock.dataflow.logic import Logic
-from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.spark.fused import FusedRun, run_fused
+from penstock.errors import BadInputError
+from penstock.report.report import Audit, summarise
+from penstock.spark.fused import RunFailedError
+from penstock.spark.fused_function import OUTPUT_SCHEMA
+from penstock.spark.ledger import Ledger
+from penstock.spark.process_tree import TreeUsage, java_process, tree_usage
+from penstock.spark.trial_course import Course, busy_seconds
+from penstock.spark.trial_function import TrialFunction, packed
+from penstock.spark.trial_source import NAME, NOTHING_ON_TRIAL, Setting, TrialSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.report.report import Report
 
 MORE_THAN_ANY = 5e6
 """Tuples/s no operator keeps up with: offered to see what a slot does when there is always more to do."""
-BATCH_SECONDS = 1.0
-"""How much work a batch of a trial holds: enough that the engine's own tenth of a second per batch is small."""
-FEWEST_ROWS = 4
-OVERHEAD_SECONDS = 4.0
+INTERVAL_MS = 100
+POLL_SECONDS = 0.1
+REST_SECONDS = 0.15
+"""How long the operator that does nothing waits per batch: longer than the interval, which then plays no part."""
+_RESTING = "an operator that waits"
+_HEAD_START = 1.0
+"""Seconds of tuples that wait when a saturated trial begins, so that its first batch is full already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one slot did: the rate it took in, whether it kept up, and its CPU (1.0 = one core) and memory meanwhile."""
+    """What one slot did: the rate it took in, whether it kept up, and what it used meanwhile (CPU 1.0 = one core)."""
 
     threads: int
     rate: float
     stable: bool
     cpu: float
+    """Of the slot's whole process tree."""
     memory_mb: float
+    """The peak of the operator's worker, above its base."""
+    operator_cpu: float = 0.0
+    """Of the operator's worker alone."""
+    busy: float = 1.0
+    """The share of the time in which the operator's code was at work; the rest is the engine, or waiting for tuples."""
 
 
 class Bench(Protocol):
@@ -46,63 +81,215 @@ class Bench(Protocol):
         """Offer more than can be done for `seconds`: how much was done?"""
 
 
+@dataclass(frozen=True, slots=True)
+class EngineCost:
+    """What the engine needs for a batch with next to nothing in it, and what a worker holds without any operator."""
+
+    batch_seconds: float
+    batch_cpu_seconds: float
+    base_memory_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    """CPU seconds so far, of the whole tree and of the operator's worker."""
+
+    tree: float
+    worker: float
+
+
+class TrialQuery:
+    """The one query that runs all trials: a context, inside which `bench(operator)` gives benches.
+
+    `tick` is called about every tenth of a second while a trial is under way.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        logic: Mapping[str, Logic],
+        environment: Mapping[str, str],
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._session = session
+        self._code = packed({**logic, _RESTING: Logic(_rest)})
+        self._environment = tuple(environment.items())
+        self._tick = tick
+        self._folder = Path(tempfile.mkdtemp(prefix="penstock-trials-"))
+        self._java = java_process(session)
+        self._setting = NOTHING_ON_TRIAL
+        self._over = threading.Event()
+        self._worker: psutil.Process | None = None
+        self._base_mb = 0.0
+        self._query: StreamingQuery | None = None
+
+    def __enter__(self) -> TrialQuery:
+        self._setting.write(self._folder)
+        context: Any = self._session.sparkContext
+        self._session.dataSource.register(TrialSource)
+        frame = self._session.readStream.format(NAME).option("folder", str(self._folder)).load()
+        # Spark keeps workers apart by their environment: so the operator's never doubles as the one that reads.
+        context.environment["PENSTOCK_TRIALS"] = self._folder.name
+        try:
+            mapped = frame.mapInArrow(TrialFunction(str(self._folder), self._code, self._environment), OUTPUT_SCHEMA)
+        finally:
+            del context.environment["PENSTOCK_TRIALS"]
+        self._query = (
+            mapped.writeStream.foreachBatch(self._write)
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .queryName(self._folder.name)
+            .trigger(processingTime=f"{INTERVAL_MS} milliseconds")
+            .start()
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        replace(self._setting, held=True).write(self._folder)
+        if self._query is not None:
+            self._query.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def bench(self, operator: str, batch_seconds: float) -> SparkBench:
+        """For trials of one operator, in a worker process that has seen no other, with batches of so much work."""
+        self._retire_worker()
+        return SparkBench(self, operator, batch_seconds)
+
+    def engine_cost(self, seconds: float) -> EngineCost:
+        """From a trial of an operator that only waits, with one tuple a batch: what is not waiting is the engine, and
+        the memory is the base of all later trials."""
+        self._retire_worker()
+        course = self.run(_RESTING, 1, MORE_THAN_ANY, Course(now() - _HEAD_START, seconds + _HEAD_START, 1))
+        counted = course.counted[1:]
+        wall = counted[-1].finished - course.counted[0].finished - sum(map(busy_seconds, counted))
+        used = self._used(course)
+        self._base_mb = self._peak_mb
+        return EngineCost(wall / len(counted), (used.tree - used.worker) / len(counted), self._base_mb)
+
+    def run(self, operator: str, threads: int, rate: float, course: Course) -> Course:
+        """One trial, from setting it up to the end of its last batch. Nothing is emitted after that."""
+        trial = Setting(self._setting.number + 1, operator, threads, rate, course.start, course.most_rows)
+        self._course = course
+        self._ledger = Ledger(self._folder / f"trial-{trial.number}")
+        self._usage: list[_Usage] = []
+        self._peak_mb = 0.0
+        self._over.clear()
+        self._set(trial)
+        while not self._over.wait(POLL_SECONDS):
+            self._check()
+            self._note_memory()
+            self._tick()
+        shutil.rmtree(self._folder / f"trial-{trial.number}", ignore_errors=True)
+        return course
+
+    def judge(self, threads: int, rate: float, course: Course) -> Trial:
+        """What the batches that count say."""
+        report = summarise(course.counted, rate, 0.0, Audit(0, 0, 0, 0, 0))
+        operator = report.operators[self._setting.operator]
+        if 2 * operator.dead > operator.received:
+            raise BadInputError(
+                f"operator '{self._setting.operator}': its code raised for {operator.dead} of {operator.received} "
+                "tuples of a trial, so there is nothing to measure; trials feed it tuples {'value': number}"
+            )
+        used = self._used(course)
+        return Trial(
+            threads=threads,
+            rate=report.sustained_rate,
+            stable=report.stable,
+            cpu=used.tree / report.seconds,
+            memory_mb=max(0.0, self._peak_mb - self._base_mb),
+            operator_cpu=used.worker / report.seconds,
+            busy=sum(map(busy_seconds, course.counted[1:])) / report.seconds,
+        )
+
+    def _used(self, course: Course) -> _Usage:
+        begin, end = self._usage[course.counts_from or 0], self._usage[len(course.batches) - 1]
+        worker = max(0.0, end.worker - begin.worker)
+        return _Usage(max(worker, end.tree - begin.tree), worker)
+
+    def _set(self, setting: Setting) -> None:
+        self._setting = setting
+        setting.write(self._folder)
+
+    def _write(self, frame: DataFrame, number: int) -> None:
+        """For `foreachBatch`: the trial is steered here, between two batches, so that none is wasted."""
+        self._ledger.write(frame, number)
+        self._find_worker()
+        self._usage.append(_Usage(tree_usage(self._java).cpu_seconds, self._note_memory().cpu_seconds))
+        self._course.see(self._ledger.batches[-1])
+        over = self._course.over
+        if over or self._course.most_rows != self._setting.most_rows:
+            self._set(replace(self._setting, most_rows=self._course.most_rows, held=over))
+        if over:
+            self._over.set()
+
+    def _find_worker(self) -> None:
+        pid = int((self._folder / "worker").read_text("utf-8"))
+        if self._worker is None or self._worker.pid != pid:
+            self._worker = psutil.Process(pid)
+
+    def _note_memory(self) -> TreeUsage:
+        if self._worker is None:
+            return TreeUsage(0.0, 0.0)
+        usage = tree_usage(self._worker)
+        self._peak_mb = max(self._peak_mb, usage.memory_mb)
+        return usage
+
+    def _retire_worker(self) -> None:
+        """Ends the idle worker, so that the next operator's memory is not on top of the last one's."""
+        if self._worker is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._worker.terminate()
+                self._worker.wait()
+            self._worker = None
+
+    def _check(self) -> None:
+        if self._query is None or not self._query.isActive:
+            reason = "it was stopped" if self._query is None else str(self._query.exception()).splitlines()[0]
+            raise RunFailedError(f"Spark stopped the trials of operator '{self._setting.operator}': {reason}")
+
+
 class SparkBench:
     """Trials of one operator on embedded Spark."""
 
-    def __init__(self, session: SparkSession, operator: str, logic: Logic, environment: Mapping[str, str]) -> None:
-        self._session = session
-        self._logic = {operator: logic}
-        self._environment = environment
+    def __init__(self, query: TrialQuery, operator: str, batch_seconds: float) -> None:
+        self._query = query
         self._operator = operator
+        self._batch_seconds = batch_seconds
         self._rows: dict[int, int] = {}
         """How large batches must be to hold enough work, by threads; found by saturating."""
 
     def saturate(self, threads: int, seconds: float) -> Trial:
-        trial = self._run(threads, MORE_THAN_ANY, seconds, resize=True)
-        self._rows[threads] = max(FEWEST_ROWS * threads, int(trial.rate * BATCH_SECONDS))
+        course = Course(
+            now() - _HEAD_START, seconds + _HEAD_START, self._likely_rows(threads), self._batch_seconds, threads
+        )
+        trial = self._run(threads, MORE_THAN_ANY, course)
+        self._rows[threads] = course.most_rows
         return trial
 
     def try_rate(self, threads: int, rate: float, seconds: float) -> Trial:
-        return self._run(threads, rate, seconds, resize=False)
+        """Starts with a batch waiting. A slot that keeps up catches up, so latency falls or stays; otherwise it rises
+        from the first batch on. Started empty, even a slot that keeps up sees latency rise for seconds, until its
+        batches have grown to what the rate needs.
 
-    def _run(self, threads: int, rate: float, seconds: float, *, resize: bool) -> Trial:
-        report = self.report(threads, rate, seconds, resize=resize)
-        cpu, memory = next(iter(report.slots.values()), (0.0, 0.0))
-        return Trial(threads, report.sustained_rate, report.stable, cpu + report.engine_cpu, memory)
+        Catching up is more work than keeping up: CPU is that of the whole trial, scaled to `rate`.
+        """
+        waiting = max(self._batch_seconds, threads / rate)
+        trial = self._run(threads, rate, Course(now() - waiting, seconds + waiting, self._likely_rows(threads)))
+        ahead = trial.rate / rate if trial.stable else 1.0
+        if ahead <= 1:
+            return trial
+        return replace(trial, rate=rate, cpu=trial.cpu / ahead, operator_cpu=trial.operator_cpu / ahead)
 
-    def report(self, threads: int, rate: float, seconds: float, *, resize: bool) -> Report:
-        pipeline = Pipeline.of(
-            f"trial of {self._operator}",
-            (
-                Operator(name="source of trial", kind=Kind.SOURCE),
-                Operator(name=self._operator),
-                Operator(name="sink of trial", kind=Kind.SINK),
-            ),
-            (
-                Stream(sender="source of trial", receiver=self._operator),
-                Stream(sender=self._operator, receiver="sink of trial"),
-            ),
-        )
-        run = FusedRun(
-            pipeline,
-            self._logic,
-            {self._operator: threads},
-            Load.constant(rate),
-            slots=1,
-            most_rows=self._rows.get(threads, FEWEST_ROWS * threads),
-            batch_seconds=BATCH_SECONDS if resize else None,
-            environment=self._environment,
-        )
-        return run_fused(self._session, run, seconds, warm_up=seconds / 2)
+    def _run(self, threads: int, rate: float, course: Course) -> Trial:
+        self._query.run(self._operator, threads, rate, course)
+        return self._query.judge(threads, rate, course)
+
+    def _likely_rows(self, threads: int) -> int:
+        """Those found for as many threads, or for fewer: more threads are seldom slower."""
+        known = [count for count in self._rows if count <= threads]
+        return threads * -(-self._rows[max(known)] // threads) if known else threads
 
 
-def batch_overhead(session: SparkSession) -> float:
-    """Seconds the engine needs for a batch, from trials of an operator that does nothing with next to no tuples."""
-    bench = SparkBench(session, "nothing", Logic(_same), {})
-    bench.report(1, MORE_THAN_ANY, OVERHEAD_SECONDS, resize=False)  # the first query of a session is slow
-    report = bench.report(1, MORE_THAN_ANY, OVERHEAD_SECONDS, resize=False)
-    return report.seconds / report.batches if report.batches else 0.0
-
-
-def _same(row: dict[str, Any]) -> dict[str, Any]:
+def _rest(row: dict[str, Any]) -> dict[str, Any]:
+    threading.Event().wait(REST_SECONDS)
     return row

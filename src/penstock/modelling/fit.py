@@ -1,0 +1,81 @@
+"""Whether models were measured on the same thing: with each other, and with the machine at hand.
+
+Only what is known counts. A model that says neither CPU nor cores nor Spark fits everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.modelling.model import MeasuredOn, Model
+
+_TELLING = ("cpu", "cores", "spark")
+
+
+def fits(one: MeasuredOn, other: MeasuredOn) -> bool:
+    """Nothing both of them say differs."""
+    pairs = [(getattr(one, key), getattr(other, key)) for key in _TELLING]
+    return all(a == b for a, b in pairs if a is not None and b is not None)
+
+
+def says_where(measured: MeasuredOn) -> bool:
+    return any(getattr(measured, key) is not None for key in _TELLING)
+
+
+def described(measured: MeasuredOn) -> str:
+    """In words: CPU, cores, Spark, as far as known."""
+    parts = [
+        measured.cpu,
+        None if measured.cores is None else f"{measured.cores} cores",
+        None if measured.spark is None else f"Spark {measured.spark}",
+    ]
+    return ", ".join(part for part in parts if part) or "an unknown machine"
+
+
+def misfits(models: Iterable[Model], here: MeasuredOn | None = None) -> list[str]:
+    """Warnings, none where all is well.
+
+    Without `here`: one if the models were measured on different machines, naming who on which. With `here`: one for
+    every other machine that some of them were measured on.
+    """
+    groups: list[tuple[MeasuredOn, list[str]]] = []
+    for model in models:
+        if says_where(model.measured_on):
+            group = next((names for place, names in groups if fits(place, model.measured_on)), None)
+            if group is None:
+                groups.append((model.measured_on, [model.name]))
+            elif model.name not in group:
+                group.append(model.name)
+    if here is not None:
+        return [
+            f"{_models(names)} measured on {described(place)}, this is {described(here)}: what they predict need not "
+            "hold here; penstock profile measures them here"
+            for place, names in groups
+            if not fits(place, here)
+        ]
+    if len(groups) < 2:
+        return []
+    where = "; ".join(f"{', '.join(names)} on {described(place)}" for place, names in groups)
+    return [f"models measured on different machines are mixed ({where}): their rates need not hold on one of them"]
+
+
+def _models(names: list[str]) -> str:
+    return f"model {names[0]} was" if len(names) == 1 else f"models {', '.join(names)} were"
+
+
+QUIET = 0.1
+
+
+def disturbed(models: Iterable[Model]) -> list[str]:
+    """A warning if other processes used much of the machine while models were measured."""
+    busiest = {model.name: model.measured_on.others_cpu or 0.0 for model in models}
+    names = [name for name, share in busiest.items() if share > QUIET]
+    if not names:
+        return []
+    return [
+        f"other processes used up to {100 * max(busiest.values()):.0f} % of the machine while {', '.join(names)} "
+        f"{'was' if len(names) == 1 else 'were'} measured: rates are too low; measure again when it is quiet (--fresh)"
+    ]

@@ -1,0 +1,32 @@
+"""What models measured here are measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from penstock.modelling.model import MeasuredOn
+
+
+def this_machine() -> MeasuredOn:
+    """CPU, cores and the version of Spark that is installed (which is not loaded for this)."""
+    return MeasuredOn(cpu=_cpu(), cores=os.cpu_count(), spark=_spark())
+
+
+def _cpu() -> str:
+    """The processor's own name where the system tells it (Linux), else the kind of processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, [*names, platform.processor(), platform.machine()]), "unknown")
+
+
+def _spark() -> str | None:
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,48 @@
+"""What a tree of processes uses, looked at from outside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from penstock.spark.process_tree import MachineUsage, share_of_others, tree_usage
+
+BUSY = "sum(range(6_000_000))"
+
+
+def test_a_child_counts_while_it_runs_and_after_it_ended() -> None:
+    own = psutil.Process()
+    alone = tree_usage(own)
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"{BUSY}; print('done', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"done\n"
+    with_child = tree_usage(own)
+    of_child = tree_usage(psutil.Process(child.pid))
+    assert of_child.cpu_seconds >= 0.05
+    assert with_child.cpu_seconds - alone.cpu_seconds >= 0.9 * of_child.cpu_seconds
+    assert with_child.memory_mb > alone.memory_mb + 5
+    child.communicate(b"\n")
+    after = tree_usage(own)
+    assert after.cpu_seconds >= with_child.cpu_seconds
+    assert after.memory_mb < with_child.memory_mb
+
+
+# 2 cores for 10 s: 20 core seconds. 15 used, 5 of them by us: others had half of the machine
+@pytest.mark.parametrize(("used", "own", "expected"), [(15, 5, 0.5), (5, 5, 0.0), (4, 5, 0.0), (20, 0, 1.0)])
+def test_the_share_of_others(used: float, own: float, expected: float) -> None:
+    before = MachineUsage(there=1000, used=300, own=70)
+    after = MachineUsage(there=1020, used=300 + used, own=70 + own)
+    assert share_of_others(before, after) == expected
+
+
+def test_no_time_no_share() -> None:
+    look = MachineUsage.now()
+    assert share_of_others(look, look) == 0
+    assert 0 < look.own <= look.used <= look.there

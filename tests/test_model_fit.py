@@ -1,0 +1,177 @@
+"""Models that were measured on something else: who says so, and when nobody does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock import api, measuring
+from penstock.errors import BadInputError
+from penstock.measuring import ProfileProgress, profile_settings
+from penstock.modelling.file import models_document
+from penstock.modelling.fit import described, disturbed, fits, misfits
+from penstock.modelling.library import ModelLibrary, reference_library
+from penstock.modelling.machine import this_machine
+from penstock.modelling.model import MeasuredOn, Model, Point
+
+LAPTOP = MeasuredOn(cpu="Laptop CPU", cores=8, spark="4.3.0")
+SERVER = MeasuredOn(cpu="Server CPU", cores=64, spark="4.3.0")
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def measured(name: str, on: MeasuredOn, *rates: float) -> Model:
+    points = [Point(threads=2**n, rate=rate, cpu=0.5, memory=0.01) for n, rate in enumerate(rates or (100.0,))]
+    return Model(name, tuple(points), on)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (LAPTOP, LAPTOP, True),
+        (LAPTOP, SERVER, False),
+        (LAPTOP, LAPTOP.model_copy(update={"cores": 4}), False),
+        (LAPTOP, LAPTOP.model_copy(update={"spark": "4.4.0"}), False),
+        # dates, and what is not known, do not tell
+        (LAPTOP, LAPTOP.model_copy(update={"date": "2001-01-01", "what": "x"}), True),
+        (LAPTOP, MeasuredOn(cpu="Laptop CPU"), True),
+        (LAPTOP, MeasuredOn(), True),
+    ],
+)
+def test_fits(one: MeasuredOn, other: MeasuredOn, expected: bool) -> None:
+    assert fits(one, other) is expected
+    assert fits(other, one) is expected
+
+
+def test_models_of_one_machine_need_no_warning() -> None:
+    assert misfits([]) == []
+    assert misfits(reference_library()) == []
+    assert misfits([measured("a", LAPTOP), measured("b", LAPTOP), measured("c", MeasuredOn(what="a table"))]) == []
+
+
+def test_a_mixture_is_named_once() -> None:
+    (warning,) = misfits([measured("a", LAPTOP), measured("b", SERVER), measured("c", LAPTOP)])
+    assert "a, c on Laptop CPU, 8 cores, Spark 4.3.0; b on Server CPU, 64 cores" in warning
+
+
+def test_models_of_another_machine_than_this() -> None:
+    assert misfits([measured("a", LAPTOP)], here=LAPTOP) == []
+    assert misfits([measured("a", MeasuredOn())], here=LAPTOP) == []
+    (warning,) = misfits([measured("a", SERVER), measured("b", LAPTOP), measured("c", SERVER)], here=LAPTOP)
+    assert warning.startswith("models a, c were measured on Server CPU, 64 cores, Spark 4.3.0, this is Laptop CPU")
+    assert len(misfits(reference_library(), here=LAPTOP)) == 1
+
+
+def test_models_measured_on_a_busy_machine() -> None:
+    quiet, busy = LAPTOP.model_copy(update={"others_cpu": 0.05}), LAPTOP.model_copy(update={"others_cpu": 0.6})
+    assert disturbed([measured("a", LAPTOP), measured("b", quiet)]) == []
+    (warning,) = disturbed([measured("a", quiet), measured("b", busy), measured("c", LAPTOP)])
+    assert warning.startswith("other processes used up to 60 % of the machine while b was measured")
+
+
+def test_what_is_not_known_is_left_out_of_a_description() -> None:
+    assert described(MeasuredOn(cpu="X", spark="4")) == "X, Spark 4"
+    assert described(MeasuredOn()) == "an unknown machine"
+
+
+def mixed_library() -> ModelLibrary:
+    """One of the models `linear` uses is our own."""
+    return reference_library().updated_with(ModelLibrary.of([measured("pi", LAPTOP)]))
+
+
+def test_a_plan_warns_of_a_mixture_and_of_nothing_else() -> None:
+    assert api.plan("linear", 100).warnings == ()
+    warnings = [text for text in api.plan("linear", 50, models=mixed_library()).warnings if "mixed" in text]
+    assert len(warnings) == 1
+    assert "pi on Laptop CPU" in warnings[0]
+    # only models the pipeline uses are looked at
+    unused = reference_library().updated_with(ModelLibrary.of([measured("of another pipeline", LAPTOP)]))
+    assert api.plan("linear", 100, models=unused).warnings == ()
+
+
+def test_capacity_warns_too() -> None:
+    assert api.misfits("linear", EXAMPLES / "cluster.yaml") == []
+    assert len(api.misfits("linear", EXAMPLES / "cluster.yaml", models=mixed_library())) == 1
+
+
+def written(folder: Path, *models: Model) -> Path:
+    path = folder / "models.json"
+    path.write_text(json.dumps(models_document(models)), encoding="utf-8")
+    return path
+
+
+PIPELINE = """
+name: p
+operators: {s: {kind: source}, first: {model: pi}, o: {kind: sink}}
+streams: [{from: s, to: first}, {from: first, to: o}]
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    path = tmp_path / "p.yaml"
+    path.write_text(PIPELINE, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("on", [SERVER, MeasuredOn(what="imported from a table")])
+def test_a_profile_is_not_continued_elsewhere(tmp_path: Path, pipeline: Path, on: MeasuredOn) -> None:
+    path = written(tmp_path, measured("pi", on))
+    before = path.read_text("utf-8")
+    with pytest.raises(BadInputError, match=r"'pi' was measured on .*, this is .*; write to another file.*--fresh"):
+        measuring.profile(pipeline, path)
+    assert path.read_text("utf-8") == before
+
+
+# 1, 2 and 4 threads with the same rate: doubling has stopped and no gap is worth a look
+@pytest.mark.parametrize("operator", [None, "first", "pi"])
+def test_nothing_is_started_where_nothing_is_left_to_measure(
+    tmp_path: Path, pipeline: Path, operator: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setenv("PATH", "")
+    here = this_machine().model_copy(update={"batch_seconds": 1.0})
+    model = measured("pi", here, 100, 100)
+    path = written(tmp_path, model)
+    assert measuring.profile(pipeline, path, operators=[operator] if operator else None) == [model]
+    # a quick profile has nothing to add to a thorough one; but a thorough one does not take a quick one's word
+    assert measuring.profile(pipeline, path, quick=True) == [model]
+    written(tmp_path, replace(model, measured_on=here.model_copy(update={"batch_seconds": 0.5})))
+    with pytest.raises(BadInputError, match="Java"):
+        measuring.profile(pipeline, path)
+    with pytest.raises(BadInputError, match="Java"):
+        measuring.profile(pipeline, path, fresh=True)
+
+
+def test_an_unknown_operator(tmp_path: Path, pipeline: Path) -> None:
+    with pytest.raises(BadInputError, match="unknown operator or model 'frist'; did you mean 'first'"):
+        measuring.profile(pipeline, tmp_path / "m.json", operators=["frist"])
+
+
+def test_settings() -> None:
+    assert profile_settings().batch_seconds == 1.0
+    quick = profile_settings(quick=True, trial_seconds=3)
+    assert (quick.trial_seconds, quick.batch_seconds, quick.growth) == (3, 0.5, 4)
+    for wrong in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(BadInputError, match="budget: expected a number above 0"):
+            profile_settings(budget_seconds=wrong)
+
+
+def test_progress_goes_by_the_time_that_may_be_spent() -> None:
+    # 1 of 4 operators done, 15 of 60 s of the second: (1 + 0.25) / 4; at most 45 + 2 * 60 s left
+    progress = ProfileProgress("b", done=1, of=4, spent_seconds=15, budget_seconds=60)
+    assert progress.part == 0.3125
+    assert progress.most_seconds_left == 165
+    # over its budget it stands still and does not run ahead
+    late = replace(progress, spent_seconds=90)
+    assert late.part == 0.5
+    assert replace(progress, done=4, spent_seconds=0).part == 1
+
+
+def test_this_machine_says_where(tmp_path: Path) -> None:
+    here = this_machine()
+    assert here.cpu
+    assert here.cores
+    assert here.date is None
