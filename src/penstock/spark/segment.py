@@ -39,6 +39,8 @@ class Step:
     """None: a sink; what arrives leaves the segment."""
     threads: int
     reads: tuple[tuple[int, int], ...]
+    delivers: bool = False
+    """A sink with code: what the code makes of a tuple leaves the segment."""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,8 @@ class Segment:
                 count.sent = len(received)
             else:
                 leaving = _sort_out(received, crew.run(step.operator, received), result, count)
+                if step.delivers:
+                    result.delivered[step.operator] = leaving
             count.seconds = watch.seconds()
             sent.append(leaving)
         return result
