@@ -15,7 +15,6 @@ import pytest
 
 from penstock.dataflow.pipeline import FileFormat, Kind, Operator
 from penstock.errors import BadInputError
-
 from penstock.spark.file_feed import FileFeed
 from penstock.spark.file_index import FileIndex, MalformedRowError, index_of
 from penstock.spark.file_rows import RowReader

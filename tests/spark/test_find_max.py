@@ -74,7 +74,7 @@ def test_an_interrupted_trial_is_not_an_answer() -> None:
 
 
 DIED = "[STREAM_FAILED] Query [id = x] terminated with exception:  (no cause message)\n=== Streaming Query ===\nplan"
-RAISED = "[STREAM_FAILED] Query\nTraceback (most recent call last):\n  File\npenstock.StoppedError: no\n\n=== Streaming Query ==="
+RAISED = "[STREAM_FAILED] Query\nTraceback (most recent call last):\n  File\npenstock.StoppedError: no\n"
 
 
 def test_only_what_is_nobodys_code_is_started_again() -> None:

@@ -21,7 +21,7 @@ from penstock.cli.place import place
 from penstock.cli.plan import plan
 from penstock.cli.profile import profile
 from penstock.cli.run import run as run_pipeline
-from penstock.errors import BadInputError, RefusedError
+from penstock.errors import BadInputError, PenstockError, RefusedError
 
 app = typer.Typer(
     name="penstock",
@@ -73,6 +73,8 @@ def run(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retur
         return _fail(f"error: {error}", 2)
     except RefusedError as error:
         return _fail(f"refused: {error}", 1)
+    except PenstockError as error:
+        return _fail(f"failed: {error}", 1)
     except TyperException as error:
         return _fail(f"error: {error.format_message()}".replace("\n", " "), error.exit_code)
     except (Abort, KeyboardInterrupt):

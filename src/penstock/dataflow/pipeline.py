@@ -117,7 +117,7 @@ class Operator(Spec):
         for key in given:
             kind = Kind.SOURCE if key in {"files", "format"} else Kind.SINK
             if self.kind is not kind:
-                raise ValueError(f"operator '{self.name}' is a {self.kind}: '{key}' belongs to a {kind}")
+                raise ValueError(f"operator '{self.name}': '{key}' belongs to a {kind}, and its kind is {self.kind}")
         if self.format is not None and self.files is None:
             raise ValueError(f"source '{self.name}': a format means something only with files")
         if self.files is not None and (self.run is not None or self.logic is not None):

@@ -106,7 +106,7 @@ def _draw_rates(axes: Axes, history: tuple[Moment, ...], result: RunResult) -> N
             offered_times, offered, where="post", color=OFFERED_COLOUR, linewidth=1.4, linestyle="--", label="offered"
         )
         highest = max(highest, *offered)
-    axes.plot(times, rates, color=RATE_COLOUR, linewidth=1.6, marker="o", markersize=3, label="sustained")
+    axes.step([0.0, *times], [*rates[:1], *rates], where="pre", color=RATE_COLOUR, linewidth=1.6, label="sustained")
     if result.predicted_rate is not None:
         label = f"predicted, at most {number(result.predicted_rate)}"
         if result.predicted_rate <= 3 * highest:

@@ -121,7 +121,7 @@ def run_fused(
         started: list[float] = []
 
         def due(at: float) -> int:
-            count = run.load.due(at - started[0])
+            count = run.load.due(at - started[0]) if started else 0
             return count if feed.tuples is None else min(count, feed.tuples)
 
         show = Sample(hooks.show).take if hooks.show is not None else None

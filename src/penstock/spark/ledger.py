@@ -55,7 +55,7 @@ class Ledger:
         return sum(batch.tuples for batch in self.batches)
 
     def write(self, frame: DataFrame, number: int) -> None:
-        """For `foreachBatch`."""
+        """For `foreachBatch`. A batch that held nothing (Spark may begin with one) is nothing to observe."""
         table = frame.toArrow()
         kinds = table["kind"]
         tuples = table.filter(pc.is_in(kinds, pa.array(["delivered", "dead", "filtered"])))
@@ -72,6 +72,8 @@ class Ledger:
         used = [json.loads(text) for text in slots["text"].to_pylist()]
         began = min((slot.pop("began", now()) for slot in used), default=now())
         tuples = sum(slots["id"].to_pylist())
+        if not tuples and not audited.num_rows:
+            return
         before = sum(batch.tuples for other, batch in self._batches.items() if other < number)
         if self._show is not None:
             shown = table.filter(pc.equal(kinds, "shown"))
