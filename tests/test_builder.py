@@ -52,6 +52,21 @@ def test_a_chain_and_a_file_say_the_same() -> None:
     assert built == parse_pipeline(WORDS, "words.yaml")
 
 
+def test_ends_read_back() -> None:
+    built = (
+        penstock.pipeline("p")
+        .source("s", files="data/*.jsonl")
+        .source("t", files="logs/*", format="text")
+        .then("a", reads=["s", "t"], model="pi")
+        .sink("x", parquet="out/x", console=True)
+        .build()
+    )
+    document = pipeline_document(built)
+    assert document["operators"]["t"] == {"kind": "source", "files": "logs/*", "format": "text"}
+    assert document["operators"]["x"] == {"kind": "sink", "parquet": "out/x", "console": True}
+    assert parse_pipeline(document, "p.yaml") == built
+
+
 def test_a_pipeline_document_reads_back() -> None:
     assert pipeline_document(parse_pipeline(WORDS, "words.yaml")) == WORDS
 
@@ -182,6 +197,29 @@ def stream(**given: Any) -> dict[str, Any]:
             operators(a={"cpu": 1, "memory_mb": 1, "threads": 1, "resources": {"gpu": -1}}),
             "f.yaml: operators.a.resources.gpu: .*or equal to 0, found -1",
         ),
+        (
+            operators(a={"kind": "source", "files": "a.bin"}),
+            "operators.a: source 'a': the ending of 'a.bin' does not say .*; give format: jsonl, csv, parquet, text",
+        ),
+        (
+            operators(a={"kind": "source", "files": "a.csv", "format": "excel"}),
+            "operators.a.format: .*'jsonl', 'csv', 'parquet' or 'text', found 'excel'",
+        ),
+        (operators(a={"kind": "source", "format": "csv"}), "source 'a': a format means something only with files"),
+        (operators(a={"kind": "source", "files": "a.csv", "run": "m:f"}), "source 'a' names files and also code"),
+        (
+            operators(a={"model": "pi", "files": "a.csv"}),
+            "operator 'a': 'files' belongs to a source, and its kind is operator",
+        ),
+        (
+            operators(a={"kind": "source", "parquet": "x"}),
+            "operator 'a': 'parquet' belongs to a sink, and its kind is source",
+        ),
+        (
+            operators(a={"kind": "source", "console": True}),
+            "operator 'a': 'console' belongs to a sink, and its kind is source",
+        ),
+        (operators(a={"kind": "sink", "parquet": ""}), "operators.a.parquet: .*at least 1 character"),
         (operators(a={"cpu": 1}), "f.yaml: operators.a: operator 'a' declares .*: expected all of threads, cpu"),
         (operators(a={"cpu": 1, "model": "pi"}), "f.yaml: operators.a: operator 'a' names model 'pi' and also"),
         (

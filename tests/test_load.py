@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,3 +77,50 @@ def test_a_trace_becomes_spells() -> None:
         load_of_trace([(0, 1), (0, 2)])
     with pytest.raises(BadInputError, match="at least 0"):
         load_of_trace([(0, 1), (1, -2)])
+
+
+def trace(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "trace.csv"
+    file.write_text(text)
+    return file
+
+
+def test_a_trace_file(tmp_path: Path) -> None:
+    file = trace(tmp_path, "rate, note, time\n10,,0\n\n20,busy,2\n5,,6\n")
+    # the last rate lasts as long as the mean gap, (2 + 4) / 2
+    assert parse_load(f"trace:{file}").spells == ((2, 10), (4, 20), (3, 5))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "expected the columns time and rate, found nothing"),
+        ("when,rate\n0,1\n", "expected the columns time and rate, found when, rate"),
+        ("time,rate\n", "at least two rows"),
+        ("time,rate\n0,5\n", "at least two rows"),
+        ("time,rate\n0,5\n1,\n", "line 3: rate is missing"),
+        ("time,rate\n0,5\n1\n", "line 3: rate is missing"),
+        ("time,rate\n0,5\n,6\n", "line 3: time is missing"),
+        ("time,rate\n0,5\n1,-2\n", "line 3: rate: expected at least 0, found -2"),
+        ("time,rate\n0,5\n1,many\n", "line 3: rate: expected a number, found 'many'"),
+        ("time,rate\n0,5\n1,nan\n", "line 3: rate: expected a number, found 'nan'"),
+        ("time,rate\n0,5\n0,6\n", "line 3: times must rise, found 0 after 0"),
+        ("time,rate\n0,0\n1,0\n", "at least one spell with a rate above 0"),
+    ],
+)
+def test_bad_traces(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(BadInputError, match=f"trace.csv: .*{complaint}"):
+        parse_load(f"trace:{trace(tmp_path, text)}")
+
+
+def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="cannot be read"):
+        parse_load(f"trace:{tmp_path / 'none.csv'}")
+
+
+def test_rates_of_a_stretch() -> None:
+    load = parse_load("steps:2x10,3x0,2x5")
+    # seconds 1 to 6: 10 + 0 + 5 tuples in 5 s
+    assert load.rate_between(1, 6) == 3
+    assert load.peak_rate == 10
+    assert parse_load("7.3").rate_between(0, 1) == 7.3

@@ -22,7 +22,7 @@ from penstock.cli.place import place
 from penstock.cli.plan import plan
 from penstock.cli.profile import profile
 from penstock.cli.run import run as run_pipeline
-from penstock.errors import BadInputError, ClusterError, InterruptedWorkError, RefusedError
+from penstock.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError
 
 app = typer.Typer(
     name="penstock",
@@ -75,10 +75,10 @@ def run(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retur
         return _fail(f"error: {error}", 2)
     except RefusedError as error:
         return _fail(f"refused: {error}", 1)
-    except ClusterError as error:
-        return _fail(f"error: {error}", 1)
     except InterruptedWorkError as error:
         return _fail(f"interrupted; {error}", 130)
+    except PenstockError as error:
+        return _fail(f"failed: {error}", 1)
     except TyperException as error:
         return _fail(f"error: {error.format_message()}".replace("\n", " "), error.exit_code)
     except (Abort, KeyboardInterrupt):

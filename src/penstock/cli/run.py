@@ -1,50 +1,75 @@
-"""`penstock run`: a pipeline on embedded Spark, predicted beside measured."""
+"""`penstock run`: a pipeline or a plan on embedded Spark, predicted beside measured."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
+from penstock.cli.arguments import JsonOption, ModelsOption
 
 if TYPE_CHECKING:
-    from penstock.report.report import BatchObservation
-    from penstock.running import RunResult
+    from penstock.report.result import RunResult
 
 
 def run(
-    pipeline: PipelineArgument,
-    rate: Annotated[
+    pipeline: Annotated[
         str,
-        typer.Option(
-            "--rate",
-            help="Tuples/s of every source: 100, steps:SECONDSxRATE,..., or on-off:RATE,ON,OFF (seconds).",
+        typer.Argument(
+            metavar="PIPELINE",
+            help="A built-in pipeline (linear, star, ...), a file (.yaml, .json), module:attribute, or a plan file.",
         ),
     ],
-    slots: Annotated[int | None, typer.Option("--slots", min=1, help="Slots; default: one per core.")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", help="How long, past the first batch.")] = 20.0,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate",
+            help="Tuples/s of every source: 100, steps:SECONDSxRATE,..., on-off:RATE,ON,OFF (seconds), or "
+            "trace:FILE.csv (columns time, rate). Default: the rate of the plan, where one is run.",
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=1, help="Slots; default: those of the plan, else one per core.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="How long, past the first batch; with --find-max, each trial.")
+    ] = 20.0,
     warm_up: Annotated[float, typer.Option("--warm-up", help="Seconds at the start that do not count.")] = 5.0,
+    find_max: Annotated[bool, typer.Option("--find-max", help="Look for the highest stable rate.")] = False,
+    low: Annotated[float | None, typer.Option("--low", help="With --find-max: a rate that is surely stable.")] = None,
+    high: Annotated[float | None, typer.Option("--high", help="With --find-max: no rate above this.")] = None,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="End early, when all rows of the sources' files are processed.")
+    ] = False,
+    dead_letters: Annotated[
+        Path | None, typer.Option("--dead-letters", help="Folder for dead letters, as JSON lines.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw rates, backlog and latency over time (.png, .svg, .pdf).")
+    ] = None,
     models: ModelsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run PIPELINE fused on embedded Spark, and report predicted beside measured."""
-    from rich.console import Console
-
     from penstock import running
+    from penstock.cli.live import live_view
+    from penstock.files import check_writable
+    from penstock.pictures.canvas import check_ending
+    from penstock.report.progress import Progress
 
-    errors = Console(stderr=True)
-    live = errors.is_terminal
-    with errors.status("starting Spark", spinner="line") if live else _Nothing() as status:
+    if plot is not None:
+        check_ending(plot)
+        check_writable(plot)
 
-        def watch(batch: BatchObservation) -> None:
-            latency = f"{1000 * batch.latencies.mean():,.0f} ms" if len(batch.latencies) else "-"
-            status.update(f"{batch.tuples:,} tuples in the last batch, latency {latency}")
+    def show(sink: str, text: str) -> None:
+        """Standard output is for the report alone where a program reads it."""
+        print(f"{sink}: {text}", file=sys.stderr if json else sys.stdout, flush=True)
 
-        def building(rows: int, of: int) -> None:
-            status.update(f"building the reference table, once: {rows:,} of {of:,} rows")
-
+    progress = Progress()
+    with live_view(progress):
         result = running.run(
             pipeline,
             rate,
@@ -52,28 +77,26 @@ def run(
             seconds=seconds,
             warm_up=warm_up,
             models=models,
-            watch=watch,
-            building=building,
+            find_max=find_max,
+            low=low,
+            high=high,
+            until_end=until_end,
+            dead_letters=dead_letters,
+            show=show,
+            progress=progress,
         )
+    if plot is not None:
+        from penstock.pictures.run import draw_run
+
+        draw_run(result, plot)
     if json:
         output.print_json(result.document())
     else:
         _print(result)
+    if result.interrupted:
+        raise typer.Exit(130)
     if result.report.audit.lost or result.report.audit.duplicated:
         raise typer.Exit(1)
-
-
-class _Nothing:
-    """A status line nobody looks at."""
-
-    def __enter__(self) -> _Nothing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def update(self, _: str) -> None:
-        return None
 
 
 def _print(result: RunResult) -> None:
@@ -81,9 +104,11 @@ def _print(result: RunResult) -> None:
     report = result.report
     verdict = "stable" if report.stable else "falls behind"
     screen.print(
-        f"[bold]{result.pipeline}[/] fused on {result.slots} slots: offered {output.figure(report.offered_rate)}, "
-        f"sustained [bold]{output.figure(report.sustained_rate)}[/] tuples/s ({verdict}) over {report.seconds:.1f} s\n"
+        f"{result.pipeline} fused on {result.slots} slots: offered {output.figure(report.offered_rate)}, "
+        f"sustained {output.figure(report.sustained_rate)} tuples/s ({verdict}) over {report.seconds:.1f} s\n"
     )
+    if result.searched:
+        _print_search(result)
     screen.print(
         output.table(
             "Operators",
@@ -110,8 +135,8 @@ def _print(result: RunResult) -> None:
         )
     )
     latency = ", ".join(f"{name} {output.figure(value)} ms" for name, value in report.latency_ms.items())
-    error = "" if result.rate_error is None else f" (error {100 * result.rate_error:+.1f} %)"
-    screen.print(f"predicted  at most {output.figure(result.predicted_rate)} tuples/s{error}")
+    for line in _predictions(result):
+        screen.print(f"predicted  {line}")
     screen.print(f"latency    {latency or '-'}")
     screen.print(f"backlog    {report.backlog:,} tuples; engine {output.share(report.engine_cpu)} of a core")
     screen.print(
@@ -119,4 +144,41 @@ def _print(result: RunResult) -> None:
         f"{report.audit.filtered} filtered, {report.audit.dead} dead letters"
     )
     for note in report.notes:
-        screen.print(f"[yellow]note[/]       {note}")
+        screen.print(f"note       {note}")
+
+
+def _predictions(result: RunResult) -> list[str]:
+    error = "" if result.rate_error is None else f" (error {100 * result.rate_error:+.1f} %)"
+    if result.predicted_rate is None:
+        lines = ["nothing: no operator has a model"]
+    else:
+        lines = [f"at most {output.figure(result.predicted_rate)} tuples/s fused{error}"]
+    if result.plan_rates is not None:
+        rates = ", ".join(
+            f"{output.figure(rate)} with {routing.replace('_', '-')} routing"
+            for routing, rate in result.plan_rates.items()
+        )
+        lines.append(f"by the plan, for its own placement: {rates}")
+    return lines
+
+
+def _print_search(result: RunResult) -> None:
+    screen = output.console()
+    highest = (
+        "none of the rates tried" if result.highest_rate is None else f"{output.figure(result.highest_rate)} tuples/s"
+    )
+    screen.print(f"highest stable rate: {highest}\n")
+    screen.print(
+        output.table(
+            "Trials",
+            ("offered", "sustained", "verdict "),
+            (
+                (
+                    "more than can be done" if trial.saturated else output.figure(trial.rate),
+                    output.figure(trial.sustained_rate),
+                    "saturated" if trial.saturated else "stable" if trial.stable else "falls behind",
+                )
+                for trial in result.tried
+            ),
+        )
+    )

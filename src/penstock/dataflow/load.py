@@ -6,15 +6,18 @@ evenly spread, whoever asks and however often.
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.errors import BadInputError
+from penstock.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +65,17 @@ class Load:
         """Over one round of the spells; of a load that is held at the end, its last rate."""
         return float(self._counts[-1] / self._edges[-1]) if self.repeats else self.spells[-1][1]
 
+    @property
+    def peak_rate(self) -> float:
+        """The highest of all spells."""
+        return max(rate for _, rate in self.spells)
+
+    def rate_between(self, first: float, last: float) -> float:
+        """Tuples/s on average from `first` to `last`, in seconds from the start."""
+        if last <= first or len(self.spells) == 1:
+            return self.mean_rate
+        return (self.due(last) - self.due(first)) / (last - first)
+
     def due(self, seconds: float) -> int:
         """How many tuples are due within `seconds` of the start."""
         if seconds <= 0:
@@ -103,8 +117,8 @@ class Load:
 
 
 def parse_load(text: str) -> Load:
-    """`100` (constant), `steps:60x100,60x200` (seconds x tuples/s, the last is held), or `on-off:100,5,2` (tuples/s,
-    seconds on, seconds off)."""
+    """`100` (constant), `steps:60x100,60x200` (seconds x tuples/s, the last is held), `on-off:100,5,2` (tuples/s,
+    seconds on, seconds off), or `trace:FILE.csv` (columns time and rate)."""
     kind, colon, rest = text.partition(":")
     try:
         if not colon:
@@ -114,9 +128,13 @@ def parse_load(text: str) -> Load:
         if kind == "on-off":
             rate, on_seconds, off_seconds = (float(part) for part in rest.split(","))
             return Load.on_off(rate, on_seconds, off_seconds)
+        if kind == "trace":
+            return read_trace(Path(rest))
     except ValueError as error:
         raise BadInputError(f"load '{text}': {error}") from error
-    raise BadInputError(f"load '{text}': expected a rate, steps:SECONDSxRATE,..., or on-off:RATE,ON,OFF")
+    raise BadInputError(
+        f"load '{text}': expected a rate, steps:SECONDSxRATE,..., on-off:RATE,ON,OFF, or trace:FILE.csv"
+    )
 
 
 def _spell(text: str) -> tuple[float, float]:
@@ -137,3 +155,39 @@ def load_of_trace(rows: Sequence[tuple[float, float]]) -> Load:
     gaps = [after - before for before, after in pairwise(times)]
     gaps.append(sum(gaps) / len(gaps))
     return Load(tuple((gap, rate) for gap, (_, rate) in zip(gaps, rows, strict=True)))
+
+
+def read_trace(path: Path) -> Load:
+    """A CSV file with the columns `time` (seconds, rising) and `rate` (tuples/s from then on)."""
+    lines = csv.reader(read_text(path).splitlines())
+    header = [name.strip() for name in next(lines, [])]
+    for column in ("time", "rate"):
+        if column not in header:
+            raise BadInputError(f"{path}: expected the columns time and rate, found {', '.join(header) or 'nothing'}")
+    rows: list[tuple[float, float]] = []
+    for cells in lines:
+        if not any(cell.strip() for cell in cells):
+            continue
+        row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+        time, rate = (_figure(row.get(column), column, path, lines.line_num) for column in ("time", "rate"))
+        if rate < 0:
+            raise BadInputError(f"{path}: line {lines.line_num}: rate: expected at least 0, found {rate:g}")
+        if rows and time <= rows[-1][0]:
+            raise BadInputError(f"{path}: line {lines.line_num}: times must rise, found {time:g} after {rows[-1][0]:g}")
+        rows.append((time, rate))
+    try:
+        return load_of_trace(rows)
+    except BadInputError as error:
+        raise BadInputError(f"{path}: {error}") from error
+
+
+def _figure(cell: str | None, column: str, path: Path, line: int) -> float:
+    if not cell:
+        raise BadInputError(f"{path}: line {line}: {column} is missing")
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadInputError(f"{path}: line {line}: {column}: expected a number, found '{cell}'")
+    return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -51,6 +52,30 @@ class Grouping(StrEnum):
 KEYED = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY})
 
 
+class FileFormat(StrEnum):
+    """What the files of a source hold: a row is a tuple."""
+
+    JSONL = "jsonl"
+    """One JSON object per line."""
+    CSV = "csv"
+    """A header, then a row per record; all values are text."""
+    PARQUET = "parquet"
+    TEXT = "text"
+    """Lines, each as {"value": line}."""
+
+
+_ENDINGS = {
+    ".jsonl": FileFormat.JSONL,
+    ".ndjson": FileFormat.JSONL,
+    ".csv": FileFormat.CSV,
+    ".parquet": FileFormat.PARQUET,
+    ".txt": FileFormat.TEXT,
+}
+
+Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
+"""The path of a file or folder, or a pattern of paths."""
+
+
 class Operator(Spec):
     """One vertex: user logic run once per tuple.
 
@@ -68,6 +93,14 @@ class Operator(Spec):
     """Where the code is, as module:attribute; looked up only when the pipeline is run."""
     aggregate: Aggregate | None = None
     """Keyed aggregation instead of code."""
+    files: Place | None = None
+    """Of a source: the files its tuples come from, as a pattern (`data/*.jsonl`); otherwise tuples are numbers."""
+    format: FileFormat | None = None
+    """What the files hold; said by their ending where it is not given."""
+    parquet: Place | None = None
+    """Of a sink: the folder its tuples are written to."""
+    console: bool = False
+    """Of a sink: print a few of its tuples every second."""
     logic: Annotated[Any, Field(exclude=True, repr=False)] = None
     """The code itself (`Logic`), where the pipeline was built in Python; a file cannot carry any."""
 
@@ -84,6 +117,29 @@ class Operator(Spec):
         if self.is_declared and (self.threads is None or self.cpu is None or self.memory_mb is None):
             raise ValueError(f"operator '{self.name}' declares its demand: expected all of threads, cpu and memory_mb")
         return self
+
+    @model_validator(mode="after")
+    def _ends_only_at_the_ends(self) -> Self:
+        given = [key for key in ("files", "format", "parquet", "console") if getattr(self, key)]
+        for key in given:
+            kind = Kind.SOURCE if key in {"files", "format"} else Kind.SINK
+            if self.kind is not kind:
+                raise ValueError(f"operator '{self.name}': '{key}' belongs to a {kind}, and its kind is {self.kind}")
+        if self.format is not None and self.files is None:
+            raise ValueError(f"source '{self.name}': a format means something only with files")
+        if self.files is not None and (self.run is not None or self.logic is not None):
+            raise ValueError(f"source '{self.name}' names files and also code; keep one")
+        if self.files is not None and self.file_format is None:
+            raise ValueError(
+                f"source '{self.name}': the ending of '{self.files}' does not say what the files hold; "
+                f"give format: {', '.join(FileFormat)}"
+            )
+        return self
+
+    @property
+    def file_format(self) -> FileFormat | None:
+        """As given, else by the ending of the files."""
+        return self.format or (_ENDINGS.get(PurePath(self.files).suffix.lower()) if self.files else None)
 
     @property
     def is_declared(self) -> bool:

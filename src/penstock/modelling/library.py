@@ -48,6 +48,9 @@ class ModelLibrary:
 
 @cache
 def reference_library() -> ModelLibrary:
-    """The five reference tasks of Shukla and Simmhan, every figure with how it is known."""
-    text = (resources.files("penstock.modelling") / "data" / "reference-tasks.json").read_text("utf-8")
-    return ModelLibrary.of(parse_models(parse_json(text, "reference tasks"), "reference tasks"))
+    """The five reference tasks of Shukla and Simmhan and those of word count, every figure with how it is known."""
+    found = []
+    for name in ("reference-tasks", "workload-tasks"):
+        text = (resources.files("penstock.modelling") / "data" / f"{name}.json").read_text("utf-8")
+        found += parse_models(parse_json(text, name), name)
+    return ModelLibrary.of(found)

@@ -60,6 +60,18 @@ class BatchObservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """One batch as a point in time: seconds since the load began, tuples/s it took in since the batch before, tuples
+    that waited, and median and 95th percentile of latency in seconds (None: nothing was delivered)."""
+
+    seconds: float
+    rate: float
+    backlog: int
+    p50: float | None
+    p95: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """Every source tuple that was taken in, looked for among what came out."""
 
@@ -88,6 +100,8 @@ class Report:
     engine_cpu: float = 0.0
     """CPU (1.0 = one core) of the engine itself, beside what the slots' own code used."""
     notes: tuple[str, ...] = ()
+    history: tuple[Moment, ...] = ()
+    """Every batch, those of the warm-up too."""
 
     @property
     def stable(self) -> bool:
@@ -138,21 +152,40 @@ def slope(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:
     return float((centred * (values - values.mean())).sum() / (centred**2).sum())
 
 
+def history(batches: Sequence[BatchObservation], began: float) -> tuple[Moment, ...]:
+    """`began` is when the load did, in seconds since the epoch."""
+    moments = []
+    before = began
+    for batch in batches:
+        passed = batch.finished - before
+        p50, p95 = np.quantile(batch.latencies, (0.5, 0.95)).tolist() if len(batch.latencies) else (None, None)
+        rate = batch.tuples / passed if passed > 0 else 0.0
+        moments.append(Moment(batch.finished - began, rate, batch.backlog, p50, p95))
+        before = batch.finished
+    return tuple(moments)
+
+
 def summarise(
-    batches: Sequence[BatchObservation], offered_rate: float, warm_up: float, audit: Audit, engine_cpu: float = 0.0
+    batches: Sequence[BatchObservation],
+    offered_rate: float,
+    warm_up: float,
+    audit: Audit,
+    engine_cpu: float = 0.0,
+    began: float | None = None,
 ) -> Report:
     """The report of the batches that finished more than `warm_up` seconds after the first.
 
     The sustained rate is what those batches took in over the time from the end of the last batch before them (warm) to
-    the end of the last of them: whole batches over whole periods, so that where a batch ends does not matter.
+    the end of the last of them: whole batches over whole periods, so that where a batch ends does not matter. With
+    `began`, when the load did, the report has a history.
     """
+    moments = () if began is None else history(batches, began)
     first = batches[0].finished if batches else 0.0
     position = next((n for n, batch in enumerate(batches) if n and batch.finished - first >= warm_up), 1)
     warm = batches[position:]
     if not warm:
-        return Report(
-            offered_rate, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, ("too short: no batch after the warm-up",)
-        )
+        short = ("too short: no batch after the warm-up",)
+        return Report(offered_rate, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, short, moments)
     begin = batches[position - 1].finished
     seconds = warm[-1].finished - begin
     latencies = np.concatenate([batch.latencies for batch in warm])
@@ -174,6 +207,7 @@ def summarise(
         audit=audit,
         batches=len(warm),
         engine_cpu=engine_cpu,
+        history=moments,
     )
 
 

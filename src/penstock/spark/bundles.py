@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import topological_order
 from penstock.spark.routing import Route, Target
 from penstock.spark.segment import Step
@@ -148,6 +149,7 @@ def _steps(
             threads.get(name, 1),
             tuple(reads),
             leaves=any(stream.receiver not in position for stream in outputs),
+            delivers=pipeline.operators[name].kind is Kind.SINK,
         )
 
 

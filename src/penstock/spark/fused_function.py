@@ -5,14 +5,16 @@ from __future__ import annotations
 import atexit
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pyarrow as pa
 
 from penstock.clock import Stopwatch, cpu_seconds, now
+from penstock.spark.interrupts import ignore_interrupts
 from penstock.spark.segment import Segment, Step
+from penstock.spark.sinks import Ends, TaskName
 from penstock.spark.tuples import Tuple
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from penstock.spark.segment import Result
 
 OUTPUT_SCHEMA = "kind string, operator string, id bigint, due double, path bigint, done double, text string"
-"""One row per delivered, dead or filtered tuple; one per operator with its counts; one per slot with what it used."""
+"""One row per delivered, dead or filtered tuple, and per tuple shown on the console; one per operator with its counts;
+one per slot with what it used."""
 
 _COLUMNS = ("kind", "operator", "id", "due", "path", "done", "text")
 
@@ -46,10 +49,12 @@ class FusedFunction:
     run: str
     steps: tuple[Step, ...]
     environment: tuple[tuple[str, str], ...] = ()
+    ends: Ends = field(default_factory=Ends)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ignore_interrupts()
         os.environ.update(self.environment)
-        watch, cpu = Stopwatch(), cpu_seconds()
+        began, watch, cpu = now(), Stopwatch(), cpu_seconds()
         entering = [
             Tuple(id_, due, 0, {"value": value})
             for batch in batches
@@ -58,9 +63,13 @@ class FusedFunction:
             )
         ]
         result = _segment(self.run, self.steps).process(entering)
+        task = task_name(self.run)
+        shown = self.ends.take(result, task)
         rows = _rows(result)
+        rows += [("shown", sink, 0, 0.0, 0, 0.0, text) for sink, text in shown]
         used = {
-            "slot": _partition(),
+            "slot": task.partition,
+            "began": began,
             "cpu_seconds": cpu_seconds() - cpu,
             "wall_seconds": watch.seconds(),
             "memory_mb": psutil.Process().memory_info().rss / 2**20,
@@ -70,11 +79,14 @@ class FusedFunction:
         yield pa.record_batch([pa.array(column) for column in columns], names=list(_COLUMNS))
 
 
-def _partition() -> int:
+def task_name(run: str) -> TaskName:
+    """Of the task this code runs in: the batch of the query, and the partition of the batch."""
     from pyspark import TaskContext  # noqa: PLC0415 - only known inside a task
 
     context = TaskContext.get()
-    return context.partitionId() if context is not None else 0
+    if context is None:
+        return TaskName(run, 0, 0)
+    return TaskName(run, int(context.getLocalProperty("streaming.sql.batchId") or 0), context.partitionId())
 
 
 Row = tuple[str, str, int, float, int, float, str]

@@ -6,7 +6,6 @@ A batch is written to a file named by its number: one that Spark runs again take
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ from penstock.files import atomic_path
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -26,8 +26,17 @@ _AUDITED = ("kind", "operator", "id", "path")
 
 
 class Ledger:
-    def __init__(self, folder: Path) -> None:
+    """`due` says how many tuples were due at a time (seconds since the epoch); `show` hears what consoles show."""
+
+    def __init__(
+        self,
+        folder: Path,
+        due: Callable[[float], int] | None = None,
+        show: Callable[[list[tuple[str, str]]], None] | None = None,
+    ) -> None:
         self._folder = folder
+        self._due = due
+        self._show = show
         self._batches: dict[int, BatchObservation] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -35,8 +44,18 @@ class Ledger:
     def batches(self) -> list[BatchObservation]:
         return [self._batches[number] for number in sorted(self._batches)]
 
+    @property
+    def committed(self) -> list[int]:
+        """Numbers of the batches written."""
+        return sorted(self._batches)
+
+    @property
+    def taken(self) -> int:
+        """Source tuples taken in so far."""
+        return sum(batch.tuples for batch in self.batches)
+
     def write(self, frame: DataFrame, number: int) -> None:
-        """For `foreachBatch`."""
+        """For `foreachBatch`. A batch that held nothing (Spark may begin with one) is nothing to observe."""
         table = frame.toArrow()
         kinds = table["kind"]
         tuples = table.filter(pc.is_in(kinds, pa.array(["delivered", "dead", "filtered"])))
@@ -50,18 +69,23 @@ class Ledger:
         delivered = table.filter(pc.equal(kinds, "delivered"))
         slots = table.filter(pc.equal(kinds, "slot"))
         counts = table.filter(pc.equal(kinds, "count"))
+        used = [json.loads(text) for text in slots["text"].to_pylist()]
+        began = min((slot.pop("began", now()) for slot in used), default=now())
+        tuples = sum(slots["id"].to_pylist())
+        if not tuples and not audited.num_rows:
+            return
+        before = sum(batch.tuples for other, batch in self._batches.items() if other < number)
+        if self._show is not None:
+            shown = table.filter(pc.equal(kinds, "shown"))
+            self._show(list(zip(shown["operator"].to_pylist(), shown["text"].to_pylist(), strict=True)))
         self._batches[number] = BatchObservation(
             finished=now(),
-            tuples=sum(slots["id"].to_pylist()),
-            backlog=0,
+            tuples=tuples,
+            backlog=0 if self._due is None else max(0, self._due(began) - before - tuples),
             latencies=np.asarray(delivered["done"]) - np.asarray(delivered["due"]),
             operators=_operators(counts["operator"].to_pylist(), counts["text"].to_pylist()),
-            slots=tuple(SlotObservation(**json.loads(text)) for text in slots["text"].to_pylist()),
+            slots=tuple(SlotObservation(**slot) for slot in used),
         )
-
-    def note_backlog(self, number: int, backlog: int) -> None:
-        if number in self._batches:
-            self._batches[number] = replace(self._batches[number], backlog=backlog)
 
     def audit(self) -> Audit:
         """Every id up to the highest seen must have been delivered, filtered or become a dead letter; no sink may have

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from penstock.clock import now
 from penstock.dataflow.load import Load
 from penstock.files import write_text
+from penstock.spark.interrupts import ignore_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,18 +32,26 @@ SCHEMA = "id bigint, due double, value bigint"
 
 
 def options(load: Load, slots: int, folder: Path) -> dict[str, str]:
-    """`folder` is where the run and its source meet: `begin`, `bound_batches` and `hold` leave word there."""
+    """`folder` is where the run and its source meet: `begin`, `bound_batches`, `bound_tuples` and `hold` leave
+    word there."""
     return {"load": json.dumps(load.document()), "slots": str(slots), "folder": str(folder)}
 
 
-def begin(folder: Path) -> None:
-    """From now on the load runs. It is not to blame for the seconds that starting a query takes."""
-    write_text(folder / "start", repr(now()))
+def begin(folder: Path) -> float:
+    """From now on the load runs (returns when). It is not to blame for the seconds that starting a query takes."""
+    start = now()
+    write_text(folder / "start", repr(start))
+    return start
 
 
 def bound_batches(folder: Path, most_rows: int) -> None:
     """From the next batch on, take in at most so many tuples."""
     write_text(folder / "most_rows", str(most_rows))
+
+
+def bound_tuples(folder: Path, tuples: int) -> None:
+    """So many tuples there are in all until more is said: sources with files have no more rows."""
+    write_text(folder / "tuples", str(tuples))
 
 
 def hold(folder: Path) -> None:
@@ -81,7 +90,9 @@ class LoadReader(DataSourceStreamReader):
 
     def _due(self) -> int:
         started = self._started()
-        return 0 if started is None else self._load.due(now() - started)
+        due = 0 if started is None else self._load.due(now() - started)
+        bound = self._folder / "tuples"
+        return min(due, int(bound.read_text("utf-8"))) if bound.exists() else due
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
         if (self._folder / "hold").exists():
@@ -97,6 +108,7 @@ class LoadReader(DataSourceStreamReader):
         return [_Range(first, last) for first, last in pairwise(edges)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        ignore_interrupts()
         first, last = partition.first, partition.last
         if last > first:
             ids = pa.array(np.arange(first, last))

@@ -41,6 +41,8 @@ class Step:
     reads: tuple[tuple[int, int], ...]
     leaves: bool = False
     """Streams carry what it sends out of the segment."""
+    delivers: bool = False
+    """A sink: what it sends, with or without code, has come to its end."""
 
 
 @dataclass(slots=True)
@@ -69,23 +71,22 @@ class Result:
 class Segment:
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
-        self._read = {position for step in steps for position, _ in step.reads}
         self._crews = [_Crew(step.logic, step.threads) if step.logic is not None else None for step in steps]
 
     def process(self, entering: list[Tuple]) -> Result:
         result = Result()
         sent: list[list[Tuple]] = []
-        for position, (step, crew) in enumerate(zip(self._steps, self._crews, strict=True)):
+        for step, crew in zip(self._steps, self._crews, strict=True):
             watch = Stopwatch()
             received = _received(step, entering, sent)
             count = result.counts[step.operator] = StepCount(received=len(received))
             if crew is None:
                 leaving = received
                 count.sent = len(received)
-                if not step.leaves and position not in self._read:
-                    result.delivered[step.operator] = received
             else:
                 leaving = _sort_out(received, crew.run(step.operator, received), result, count)
+            if step.delivers:
+                result.delivered[step.operator] = leaving
             count.seconds = watch.seconds()
             sent.append(leaving)
             if step.leaves:

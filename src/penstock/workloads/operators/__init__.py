@@ -25,6 +25,7 @@ reference_logic: dict[str, Logic] = {
     "batch_file_write": batch_file_write,
     "azure_blob": azure_blob,
     "azure_table": azure_table,
+    "split_words": split_words,
 }
 """The code behind each model of the library."""
 

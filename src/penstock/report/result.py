@@ -1,0 +1,71 @@
+"""What was predicted beside what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.dataflow.load import Load
+    from penstock.report.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRate:
+    """One run of a search for the highest rate. `saturated`: far more was offered, and `rate` is what it did."""
+
+    rate: float
+    stable: bool
+    sustained_rate: float
+    saturated: bool
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Predicted beside measured."""
+
+    pipeline: str
+    slots: int
+    threads: Mapping[str, int]
+    predicted_rate: float | None
+    """None: no operator has a model, so nothing can be said."""
+    report: Report
+    load: Load
+    interrupted: bool = False
+    searched: bool = False
+    """Whether the highest stable rate was looked for."""
+    highest_rate: float | None = None
+    """The highest rate that was found stable; None: not looked for, or none was."""
+    tried: tuple[TriedRate, ...] = ()
+    plan_rates: Mapping[str, float | None] | None = None
+    """Where a plan was run: what it predicts for its own placement, by routing."""
+
+    @property
+    def rate_error(self) -> float | None:
+        """(predicted - measured) / measured, where the most the pipeline can do was measured: it was looked for, or the
+        pipeline was asked for more than it can do."""
+        if self.predicted_rate is None or (self.report.stable and not self.searched):
+            return None
+        measured = self.highest_rate or self.report.sustained_rate
+        return (self.predicted_rate - measured) / measured if measured else None
+
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "pipeline": self.pipeline,
+            "mode": "fused",
+            "threads_per_slot": dict(self.threads),
+            "predicted_rate": self.predicted_rate,
+            "rate_error": self.rate_error,
+            "interrupted": self.interrupted,
+        }
+        if self.plan_rates is not None:
+            found["plan_predicted_rate"] = dict(self.plan_rates)
+        if self.searched:
+            found["highest_rate"] = self.highest_rate
+            found["tried"] = [
+                {"rate": t.rate, "stable": t.stable, "sustained_rate": t.sustained_rate, "saturated": t.saturated}
+                for t in self.tried
+            ]
+        return {**found, **self.report.document()}

@@ -1,0 +1,221 @@
+"""What is said about a run, and what is settled before one: without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.cli.live import view
+from penstock.dataflow.load import Load
+from penstock.errors import BadInputError
+from penstock.pictures.run import draw_run
+from penstock.planning.file import write_plan
+from penstock.report.progress import Progress
+from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation, history, summarise
+from penstock.report.result import RunResult, TriedRate
+from penstock.running import prepare, run
+
+NOTHING_LOST = Audit(0, 0, 0, 0, 0)
+
+
+def batch(finished: float, tuples: int = 100, latency: float = 0.5, backlog: int = 0) -> BatchObservation:
+    return BatchObservation(
+        finished,
+        tuples,
+        backlog,
+        np.full(tuples, latency),
+        {"a": OperatorObservation(tuples, tuples, 0, 0, 0.4)},
+        [SlotObservation(0, 0.2, 0.5, 100.0), SlotObservation(1, 0.1, 0.5, 90.0)],
+    )
+
+
+def result(**more: Any) -> RunResult:
+    batches = [batch(1000 + n, latency=0.2 * n, backlog=20 * n) for n in range(1, 9)]
+    report = summarise(batches, 120.0, 2.0, NOTHING_LOST, began=1000.0)
+    return RunResult("p", 2, {"a": 1}, 110.0, report, Load.constant(120), **more)
+
+
+def test_the_history_has_every_batch() -> None:
+    first, second = history([batch(1002.0), batch(1004.0, tuples=60, latency=0.25, backlog=7)], began=1000.0)
+    assert (first.seconds, first.rate, first.p50, first.p95) == (2.0, 50.0, 0.5, 0.5)
+    assert (second.seconds, second.rate, second.backlog, second.p50) == (4.0, 30.0, 7, 0.25)
+    empty = BatchObservation(1003.0, 0, 0, np.array([]), {}, ())
+    assert history([empty], 1000.0)[0].p50 is None
+
+
+def test_figures_while_a_run_goes_on() -> None:
+    progress = Progress()
+    assert progress.figures() is None
+    progress.begin(Load.constant(120), seconds=20)
+    progress.add(batch(1000.0))
+    assert progress.figures() is None
+    for second in range(1, 5):
+        progress.add(batch(1000.0 + second, backlog=second))
+    figures = progress.figures()
+    assert figures is not None
+    assert (figures.seconds, figures.offered, figures.sustained, figures.backlog) == (4.0, 120.0, 100.0, 4)
+    assert figures.latency_ms == {"p50": 500.0, "p95": 500.0}
+    # 0.4 busy and 0.2 (0.1) CPU seconds in every second
+    assert figures.busy == {"a": pytest.approx(0.4)}
+    assert figures.slots == {0: (pytest.approx(0.2), 100.0), 1: (pytest.approx(0.1), 90.0)}
+    progress.begin(Load.constant(5), seconds=20)
+    assert progress.figures() is None
+
+
+def test_the_live_view_says_it_all() -> None:
+    from rich.console import Console
+
+    progress = Progress()
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    with console.file:
+        console.print(view(progress))
+        progress.begin(Load.constant(120), seconds=20)
+        for second in range(5):
+            progress.add(batch(1000.0 + second))
+        console.print(view(progress))
+    text = console.export_text()
+    for words in ("starting Spark", "4 of 20 s", "offered 120", "sustained 100", "backlog 0", "p95 500 ms", "a 40.0 %"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        # 100 tuples every second while 120 are offered: the most it can do is 100, predicted 110
+        ({}, 0.1),
+        ({"searched": True, "highest_rate": 88.0}, 0.25),
+        ({"searched": True, "highest_rate": None}, 0.1),
+    ],
+)
+def test_the_error_of_the_prediction(more: dict[str, Any], error: float) -> None:
+    assert result(**more).rate_error == pytest.approx(error)
+
+
+def test_no_error_where_the_most_was_not_measured() -> None:
+    kept_up = summarise([batch(1000 + n) for n in range(9)], 100.0, 2.0, NOTHING_LOST)
+    assert kept_up.stable
+    plain = RunResult("p", 2, {}, 110.0, kept_up, Load.constant(100))
+    assert plain.rate_error is None
+    assert RunResult("p", 2, {}, 110.0, kept_up, Load.constant(100), searched=True).rate_error == pytest.approx(0.1)
+    assert RunResult("p", 2, {}, None, kept_up, Load.constant(100), searched=True).rate_error is None
+
+
+def test_the_document_of_a_search() -> None:
+    tried = (TriedRate(104.0, False, 104.0, saturated=True), TriedRate(98.8, True, 98.7, saturated=False))
+    document = result(searched=True, highest_rate=98.8, tried=tried, plan_rates={"shuffle": 80.0}).document()
+    assert document["highest_rate"] == 98.8
+    assert [row["saturated"] for row in document["tried"]] == [True, False]
+    assert document["plan_predicted_rate"] == {"shuffle": 80.0}
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert "highest_rate" not in result().document()
+
+
+def test_a_picture_of_a_run(tmp_path: Path) -> None:
+    draw_run(result(), tmp_path / "run.svg")
+    text = (tmp_path / "run.svg").read_text()
+    for words in (
+        "p on 2 slots",
+        "offered 120/s, sustained 100/s (falls behind)",
+        "predicted, at most 110",
+        "tuples waiting",
+    ):
+        assert words in text
+    draw_run(result(), tmp_path / "again.svg")
+    assert (tmp_path / "again.svg").read_text() == text
+
+
+def test_what_is_far_above_is_named_and_not_drawn(tmp_path: Path) -> None:
+    report = result().report
+    loads = (Load.constant(5e6), Load.on_off(150, 2, 1), Load(((3.0, 50.0), (2.0, 130.0))))
+    for number, load in enumerate(loads):
+        draw_run(RunResult("p", 1, {}, 9000.0, report, load), tmp_path / f"{number}.svg")
+        text = (tmp_path / f"{number}.svg").read_text()
+        assert "off the chart" in text
+        assert (">offered<" in text) == (number > 0)
+
+
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    nothing = RunResult("p", 1, {}, None, summarise([], 1.0, 1.0, NOTHING_LOST), Load.constant(1))
+    with pytest.raises(BadInputError, match="no batch was finished"):
+        draw_run(nothing, tmp_path / "run.png")
+
+
+def test_the_rate_of_whole_batches_over_two_seconds() -> None:
+    from penstock.pictures.run_charts import smoothed
+
+    moments = history([batch(1000 + at, tuples=30) for at in (0.5, 1.5, 2.5, 4.5, 5.0)], began=1000.0)
+    # 90 tuples in 2.5 s, 30 in 2 s, 30 in the last half
+    assert smoothed(moments) == ([2.5, 4.5, 5.0], [36.0, 15.0, 60.0])
+
+
+def test_a_plan_says_rate_slots_and_threads(tmp_path: Path) -> None:
+    plan = penstock.plan("linear", 100)
+    write_plan(plan, tmp_path / "plan.json")
+    for given in (plan, tmp_path / "plan.json", str(tmp_path / "plan.json")):
+        job = prepare(given, None, None, None, search=False)
+        assert (job.slots, job.load) == (7, Load.constant(100))
+        # B has 170 threads on 7 slots: 24.3
+        assert job.threads["B"] == 25
+        assert job.plan_rates is not None
+        assert job.plan_rates["shuffle"] == pytest.approx(80)
+        assert job.predicted_rate is not None
+    assert prepare(plan, "5", 2, None, search=False).threads["B"] == 85
+    assert prepare(plan, 5, None, None, search=False).load == Load.constant(5)
+
+
+def test_a_plan_whose_parts_do_not_fit(tmp_path: Path) -> None:
+    document = penstock.plan("linear", 10).document()
+    document["definition"]["operators"]["more"] = {"model": "pi"}
+    document["definition"]["streams"].append({"from": "X", "to": "more"})
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    with pytest.raises(BadInputError, match=r"plan.json: its operators are not those of the pipeline"):
+        prepare(tmp_path / "plan.json", None, None, None, search=False)
+
+
+def test_operators_nobody_has_a_model_of_may_run() -> None:
+    built = penstock.pipeline("p").source("s").then("mine", run="json:loads").sink("o").build()
+    job = prepare(built, 10, 2, None, search=False)
+    assert job.predicted_rate is None
+    assert job.batch_seconds is not None
+    mixed = penstock.pipeline("p").source("s").then("mine", run="json:loads").then("pi").sink("o").build()
+    job = prepare(mixed, 10, 2, None, search=False)
+    assert job.predicted_rate is not None
+    assert "operator 'mine' has no model: its work is not in the prediction" in job.notes
+    declared = penstock.pipeline("p").source("s").then("m", run="json:loads", threads=5, cpu=1, memory_mb=1).sink("o")
+    assert prepare(declared, 10, 2, None, search=False).threads["m"] == 3
+
+
+def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
+    job = prepare("linear", None, 2, None, search=True)
+    # the reference Blob task peaks at 50 threads
+    assert job.threads["B"] == 50
+    assert job.batch_seconds is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ({}, "--rate: expected tuples/s; only a plan"),
+        ({"rate": 5, "low": 3}, "only with --find-max"),
+        ({"rate": 5, "find_max": True}, "leave out --rate"),
+        ({"find_max": True, "low": 5, "high": 5}, "--low: expected less than --high"),
+        ({"find_max": True, "high": -5}, "--high: .*above 0"),
+        ({"rate": 5, "until_end": True}, "--until-end: no source has files"),
+        ({"rate": 5, "warm_up": 30}, "more than the warm-up"),
+        ({"rate": "trace:no.csv"}, "no.csv: cannot be read"),
+    ],
+)
+def test_bad_runs(words: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadInputError, match=complaint):
+        run("linear", **words)
+
+
+def test_files_are_looked_for_before_spark_is_started(tmp_path: Path) -> None:
+    built = penstock.pipeline("p").source("s", files=str(tmp_path / "*.csv")).then("pi").sink("o")
+    with pytest.raises(BadInputError, match="source 's': no file matches"):
+        run(built, 5)
