@@ -42,6 +42,7 @@ LAYERS = (
     "starter",
     "api",
     "running",
+    "placed",
     "measuring",
     "cli",
     "__main__",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.measuring import profile
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.model import Model, Point
+    from penstock.placed import drain, resume, run_placed
     from penstock.planning.plan import Plan
     from penstock.running import run
     from penstock.spark.standalone import cluster_down, cluster_status, cluster_up
@@ -52,6 +53,7 @@ _HOMES = {
     "penstock.planning.plan": ("Plan",),
     "penstock.dataflow.logic": ("logic",),
     "penstock.measuring": ("profile",),
+    "penstock.placed": ("drain", "resume", "run_placed"),
     "penstock.running": ("run",),
     "penstock.spark.standalone": ("cluster_down", "cluster_status", "cluster_up"),
 }

@@ -24,6 +24,11 @@ def today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
+def stamp() -> str:
+    """Date and time to the second, fit for a file's name."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+
+
 @dataclass(frozen=True, slots=True)
 class Stopwatch:
     """Seconds since it was made."""

@@ -133,7 +133,8 @@ def prepare(
     search: bool,
 ) -> Job:
     """Everything about a run that can be known, and be wrong, before Spark is started."""
-    found, planned = _runnable(pipeline)
+    found, plan = runnable(pipeline)
+    planned = None if plan is None else _planned(plan)
     if rate is None and planned is not None:
         rate = planned.rate
     if search:
@@ -143,7 +144,7 @@ def prepare(
     else:
         load = rate if isinstance(rate, Load) else parse_load(str(rate))
     slots = slots or (planned.slots if planned else None) or os.cpu_count() or 1
-    demands = _demands(found, api.models(models))
+    demands = demands_to_run(found, api.models(models))
     pipeline_gains = gains(found)
     threads = fused_threads(pipeline_gains, demands, math.inf if search else load.peak_rate, slots)
     given = planned.threads if planned else {n: one.threads for n, one in found.operators.items() if one.threads}
@@ -170,8 +171,8 @@ def prepare(
     )
 
 
-def _runnable(given: RunnableLike) -> tuple[Pipeline, _Planned | None]:
-    """The pipeline, and what a plan says about it where one was given (a file counts if it holds a placement)."""
+def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:
+    """The pipeline, and its plan where one was given (a file counts if it holds a placement)."""
     where = "plan"
     pipeline: Pipeline | None = None
     if isinstance(given, Plan):
@@ -185,8 +186,12 @@ def _runnable(given: RunnableLike) -> tuple[Pipeline, _Planned | None]:
     pipeline = pipeline or parse_pipeline(given.definition, f"{where}: definition")
     if set(pipeline.operators) != set(given.operators):
         raise BadInputError(f"{where}: its operators are not those of the pipeline in its definition")
-    threads = {name: one.threads for name, one in given.operators.items()}
-    return pipeline, _Planned(given.rate, threads, max(1, given.slots.used), _plan_rates(given, where))
+    return pipeline, given
+
+
+def _planned(plan: SavedPlan) -> _Planned:
+    threads = {name: one.threads for name, one in plan.operators.items()}
+    return _Planned(plan.rate, threads, max(1, plan.slots.used), _plan_rates(plan, "plan"))
 
 
 def _plan_rates(plan: SavedPlan, where: str) -> dict[str, float | None]:
@@ -196,7 +201,7 @@ def _plan_rates(plan: SavedPlan, where: str) -> dict[str, float | None]:
     return dict(rates)
 
 
-def _demands(pipeline: Pipeline, library: ModelLibrary) -> Demands:
+def demands_to_run(pipeline: Pipeline, library: ModelLibrary) -> Demands:
     """As planning knows them, but an operator nobody has a model of may run: None."""
     unknown = {
         name

@@ -16,11 +16,13 @@ from penstock import __version__
 from penstock.cli.capacity import capacity
 from penstock.cli.cluster import cluster_app
 from penstock.cli.diff import diff
+from penstock.cli.drain import drain
 from penstock.cli.init import init
 from penstock.cli.models import models_app
 from penstock.cli.place import place
 from penstock.cli.plan import plan
 from penstock.cli.profile import profile
+from penstock.cli.resume import resume
 from penstock.cli.run import run as run_pipeline
 from penstock.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError
 
@@ -39,6 +41,8 @@ app.command()(diff)
 app.command()(init)
 app.command()(profile)
 app.command("run")(run_pipeline)
+app.command()(drain)
+app.command()(resume)
 app.add_typer(models_app, name="models")
 app.add_typer(cluster_app, name="cluster")
 

@@ -50,10 +50,27 @@ def run(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw rates, backlog and latency over time (.png, .svg, .pdf).")
     ] = None,
+    placed: Annotated[
+        bool,
+        typer.Option("--placed", help="Every operator on the slot its plan names, on the cluster of `cluster up`."),
+    ] = False,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Placed, on the standalone cluster at spark://HOST:PORT.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="Placed: where the run keeps its channels; on several machines, a shared one."),
+    ] = None,
+    routing: Annotated[
+        str | None, typer.Option("--routing", help="Placed: shuffle or slot-aware; default: that of the plan.")
+    ] = None,
     models: ModelsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Run PIPELINE fused on embedded Spark, and report predicted beside measured."""
+    """Run PIPELINE and report predicted beside measured: fused on embedded Spark, or placed on a cluster."""
+    if placed or master is not None:
+        _run_placed(pipeline, rate, master, seconds, warm_up, models, routing, folder, json=json)
+        return
     from penstock import running
     from penstock.cli.live import live_view
     from penstock.files import check_writable
@@ -97,6 +114,37 @@ def run(
         raise typer.Exit(130)
     if result.report.audit.lost or result.report.audit.duplicated:
         raise typer.Exit(1)
+
+
+def _run_placed(
+    plan: str,
+    rate: str | None,
+    master: str | None,
+    seconds: float,
+    warm_up: float,
+    models: Path | None,
+    routing: str | None,
+    folder: Path | None,
+    *,
+    json: bool,
+) -> None:
+    from penstock import placed
+    from penstock.cli.placed_view import print_placed, watching
+
+    with watching(seconds) as (heard, tell):
+        result = placed.run_placed(
+            plan,
+            rate,
+            master=master,
+            seconds=seconds,
+            warm_up=warm_up,
+            models=models,
+            routing=routing,
+            folder=folder,
+            heard=heard,
+            tell=tell,
+        )
+    print_placed(result, json=json)
 
 
 def _print(result: RunResult) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from penstock.files import Amount, Name, Positive, Spec
 
@@ -44,7 +44,7 @@ class Aggregate(Spec):
     window_seconds: Positive | None = None
     slide_seconds: Positive | None = None
     """Windows start so often; where not given they follow each other."""
-    late_seconds: Annotated[Amount, Field()] = 0.0
+    late_seconds: Amount = 0.0
     """How long a window waits for tuples that come late."""
     emit: Emit = Emit.UPDATES
 
@@ -88,9 +88,9 @@ class Aggregate(Spec):
         for name in self.keys:
             if name not in columns:
                 raise ValueError(f"key '{name}' is not one of the fields: {', '.join(columns)}")
-        for output, (_, name) in self.calls().items():
-            if name is not None and name not in columns:
-                raise ValueError(f"outputs.{output}: '{name}' is not one of the fields: {', '.join(columns)}")
+        for output, (_, field) in self.calls().items():
+            if field is not None and field not in columns:
+                raise ValueError(f"outputs.{output}: '{field}' is not one of the fields: {', '.join(columns)}")
             if output in self.keys or output in RESERVED or not _IDENTIFIER.match(output):
                 raise ValueError(f"outputs.{output}: a key has that name, or it is no plain name")
         if self.window_seconds is None and (self.slide_seconds or self.late_seconds or self.emit is Emit.CLOSED):

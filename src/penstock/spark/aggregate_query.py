@@ -65,7 +65,9 @@ class Expand:
                     for item in read_tuples(Path(self.run) / part.file, part.first, part.last)
                 ]
                 arrays = [pa.array([item.due for item in items], pa.float64())]
-                arrays += [pa.array([item.payload.get(name) for item in items], _ARROW[columns[name]]) for name in columns]
+                arrays += [
+                    pa.array([item.payload.get(name) for item in items], _ARROW[columns[name]]) for name in columns
+                ]
                 yield pa.record_batch(arrays, names=[_DUE, *columns])
 
 
@@ -140,9 +142,7 @@ def aggregate_frame(
         rows = rows.withColumn(_MOMENT, F.timestamp_seconds(F.col(_DUE)))
         rows = rows.withWatermark(_MOMENT, _interval(aggregate.late_seconds))
         slide = aggregate.slide_seconds or aggregate.window_seconds
-        keys.append(
-            F.window(F.col(_MOMENT), _interval(aggregate.window_seconds), _interval(slide)).alias(_WINDOW)
-        )
+        keys.append(F.window(F.col(_MOMENT), _interval(aggregate.window_seconds), _interval(slide)).alias(_WINDOW))
         for end in ("start", "end"):
             shown.append(F.col(f"{_WINDOW}.{end}").cast("double").alias(f"window_{end}"))
     calls = []

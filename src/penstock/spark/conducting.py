@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, now, pause
 from penstock.errors import PenstockError
+from penstock.report.placed_result import Change
 from penstock.spark.placed_run import POLL_SECONDS
 
 if TYPE_CHECKING:
@@ -16,19 +17,6 @@ if TYPE_CHECKING:
     from penstock.spark.bundles import Bundle
     from penstock.spark.placed_run import PlacedRun
     from penstock.spark.requests import Request, RunFolder
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A drain and a resume, in seconds: until nothing was in flight, and until the first tuple was worked off again."""
-
-    drained: float
-    resumed: float
-    plan: str | None
-
-    @property
-    def seconds(self) -> float:
-        return self.drained + self.resumed
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from penstock.clock import Stopwatch, now, pause
 from penstock.cluster.topology import Slot
 from penstock.errors import PenstockError
+from penstock.report.placed_result import BundlePlace
 from penstock.report.report import OperatorObservation
 from penstock.report.tickets import TicketObservation, summarise_tickets
 from penstock.spark.bundle_queries import BundleQueries, Slots
@@ -63,36 +64,6 @@ class PlacedSetup:
     master_web: str | None = None
     nodes: Mapping[str, int] = field(default_factory=dict)
     """Slots of every node that may be used when another dies."""
-
-
-@dataclass(frozen=True)
-class BundlePlace:
-    """Where a bundle was to run, and what Spark and the operating system say about where it ran."""
-
-    bundle: str
-    operators: tuple[str, ...]
-    planned: Slot
-    resources: Mapping[str, Sequence[str]]
-    executor: str | None
-    worker: str | None
-    java: int | None
-
-    @property
-    def obeyed(self) -> bool:
-        """Spark says that the task held a unit of the planned node's resource."""
-        return resource_name(self.planned.node) in self.resources
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "operators": list(self.operators),
-            "node": self.planned.node,
-            "slot": self.planned.number,
-            "resources": dict(self.resources),
-            "executor": self.executor,
-            "worker": self.worker,
-            "process": self.java,
-            "obeyed": self.obeyed,
-        }
 
 
 class PlacedRun:
@@ -220,14 +191,15 @@ class PlacedRun:
     def _note(self, finished: Finished) -> None:
         manifest, bundle = finished.manifest, self.queries.bundles[finished.bundle.name]
         where = manifest.where
+        resources = where.get("resources", {})
         self.places[bundle.name] = BundlePlace(
-            bundle.name,
             bundle.operators,
             bundle.slot,
-            where.get("resources", {}),
+            resources,
             where.get("executor-id"),
             where.get("worker-url"),
             where.get("java"),
+            obeyed=self.setup.executor_memory_mb is None or resource_name(bundle.slot.node) in resources,
         )
         latencies = np.empty(0)
         ended = manifest.size if bundle.aggregate is not None else 0

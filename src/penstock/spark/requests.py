@@ -69,7 +69,7 @@ class RunFolder:
             return False
         signed = json.loads(file.read_text("utf-8"))
         try:
-            return abs(psutil.Process(signed["pid"]).create_time() - signed["started"]) < 1.0
+            return bool(abs(psutil.Process(signed["pid"]).create_time() - signed["started"]) < 1.0)
         except psutil.NoSuchProcess:
             return False
 

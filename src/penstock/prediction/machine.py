@@ -1,0 +1,57 @@
+"""What a machine can do whose cores are shared by several slots: a cluster in processes on one computer.
+
+Slots are planned as whole cores. Where there are more slots than cores, the machine's CPU is the limit: bundle k of
+operator i does a tuple with `C_i(t) / I_i(t)` seconds of CPU, `gain_i` of them for a tuple of the source, and the engine
+needs e seconds of CPU for every micro-batch, b of them a second over all bundles. The machine is full when
+`W * sum_i gain_i C_i / I_i + b e = cores`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from penstock.modelling.model import Model
+from penstock.prediction.rate import spread_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.dataflow.rates import Gain
+    from penstock.prediction.rate import Demands, ThreadsBySlot
+
+
+def cpu_seconds_per_tuple(gains: Mapping[str, Gain], demands: Demands, threads: ThreadsBySlot) -> float:
+    """Of everything one tuple of the source causes; what an operator's own process used, where its model says."""
+    total = 0.0
+    for operator, gain in gains.items():
+        model = demands[operator]
+        if not isinstance(model, Model):
+            continue
+        spread = spread_of(threads, operator)
+        rate = sum(model.rate(count) for count in spread.values())
+        cpu = sum(_own_cpu(model, count) for count in spread.values())
+        total += gain.factor * cpu / rate if rate > 0 else 0.0
+    return total
+
+
+def _own_cpu(model: Model, threads: int) -> float:
+    """The nearest measured point's own CPU, scaled to the rate at `threads`; else the slot's."""
+    point = min(model.points, key=lambda one: abs(one.threads - threads))
+    if point.operator_cpu is None or point.rate <= 0:
+        return model.cpu(threads)
+    return point.operator_cpu / point.rate * model.rate(threads)
+
+
+def machine_rate(
+    gains: Mapping[str, Gain],
+    demands: Demands,
+    threads: ThreadsBySlot,
+    cores: int,
+    batches_per_second: float,
+    batch_cpu_seconds: float,
+) -> float:
+    """Tuples/s at which the cores are full; infinite where nothing has a model."""
+    each = cpu_seconds_per_tuple(gains, demands, threads)
+    left = cores - batches_per_second * batch_cpu_seconds
+    return max(0.0, left) / each if each > 0 else math.inf
