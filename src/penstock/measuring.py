@@ -199,12 +199,11 @@ class _Profile:
                 engine = query.engine_cost(ENGINE_SECONDS)
                 for name in pending:
                     self._measure_one(name, query, engine)
-                    # Java gets faster as it compiles: what the engine needs is the least that was seen
-                    engine = min(engine, query.engine_cost(ENGINE_SECONDS), key=lambda cost: cost.batch_seconds)
-                    self._done += 1
-                for name in pending:
-                    if name in self.models:
+                    if not self._done:
+                        # Java was new at the first look, and gets faster as it compiles
+                        engine = min(engine, query.engine_cost(ENGINE_SECONDS), key=lambda cost: cost.batch_seconds)
                         self._keep(name, self.models[name].points, engine)
+                    self._done += 1
         except RunFailedError as error:
             raise BadInputError(str(error)) from error
 

@@ -27,7 +27,7 @@ from penstock.clock import now
 from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError
 from penstock.report.report import Audit, summarise
-from penstock.spark.fused import RunFailedError
+from penstock.spark.fused import RunFailedError, _reason
 from penstock.spark.fused_function import OUTPUT_SCHEMA
 from penstock.spark.ledger import Ledger
 from penstock.spark.process_tree import TreeUsage, java_process, tree_usage
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 MORE_THAN_ANY = 5e6
 """Tuples/s no operator keeps up with: offered to see what a slot does when there is always more to do."""
 INTERVAL_MS = 100
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.2
 REST_SECONDS = 0.15
 """How long the operator that does nothing waits per batch: longer than the interval, which then plays no part."""
 _RESTING = "an operator that waits"
@@ -101,7 +101,7 @@ class _Usage:
 class TrialQuery:
     """The one query that runs all trials: a context, inside which `bench(operator)` gives benches.
 
-    `tick` is called about every tenth of a second while a trial is under way.
+    `tick` is called several times a second while a trial is under way.
     """
 
     def __init__(
@@ -155,14 +155,13 @@ class TrialQuery:
         return SparkBench(self, operator, batch_seconds)
 
     def engine_cost(self, seconds: float) -> EngineCost:
-        """From a trial of an operator that only waits, with one tuple a batch: what is not waiting is the engine, and
-        the memory is the base of all later trials."""
-        self._retire_worker()
+        """From a trial of an operator that only waits, with one tuple a batch: what is not waiting is the engine. The
+        memory of the first such trial, in a worker that has seen no operator yet, is the base of all others."""
         course = self.run(_RESTING, 1, MORE_THAN_ANY, Course(now() - _HEAD_START, seconds + _HEAD_START, 1))
         counted = course.counted[1:]
         wall = counted[-1].finished - course.counted[0].finished - sum(map(busy_seconds, counted))
         used = self._used(course)
-        self._base_mb = self._peak_mb
+        self._base_mb = self._base_mb or self._peak_mb
         return EngineCost(wall / len(counted), (used.tree - used.worker) / len(counted), self._base_mb)
 
     def run(self, operator: str, threads: int, rate: float, course: Course) -> Course:
@@ -244,8 +243,8 @@ class TrialQuery:
 
     def _check(self) -> None:
         if self._query is None or not self._query.isActive:
-            reason = "it was stopped" if self._query is None else str(self._query.exception()).splitlines()[0]
-            raise RunFailedError(f"Spark stopped the trials of operator '{self._setting.operator}': {reason}")
+            text = "" if self._query is None else str(self._query.exception())
+            raise RunFailedError(f"Spark stopped the trials of operator '{self._setting.operator}': {_reason(text)}")
 
 
 class SparkBench:
