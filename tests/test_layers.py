@@ -42,6 +42,7 @@ LAYERS = (
     "starter",
     "api",
     "running",
+    "placed_job",
     "placed",
     "measuring",
     "cli",

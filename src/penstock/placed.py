@@ -1,7 +1,8 @@
-"""Plans on a cluster, as functions: `penstock.run(plan, master=...)`, `penstock.drain(...)`, `penstock.resume(...)`."""
+"""Plans on a cluster, as functions: `penstock.run_placed(...)`, `penstock.drain(...)`, `penstock.resume(...)`."""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from contextlib import contextmanager
@@ -9,39 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock import api
 from penstock.clock import Stopwatch, stamp
-from penstock.cluster.topology import Slot
-from penstock.dataflow.load import Load, parse_load
-from penstock.dataflow.pipeline import Grouping, Pipeline
-from penstock.dataflow.rates import gains
-from penstock.errors import BadInputError
+from penstock.dataflow.load import Load
+from penstock.errors import BadInputError, ClusterError
 from penstock.files import write_text
 from penstock.modelling.fit import misfits
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import Model
-from penstock.planning.file import SavedPlan, read_plan
-from penstock.prediction.machine import machine_rate
-from penstock.prediction.rate import Routing
+from penstock.placed_job import TICKET_SECONDS, PlacedJob, check_nodes, prepare_placed
 from penstock.report.placed_result import PlacedResult
-from penstock.running import demands_to_run, logic_of, runnable
+from penstock.running import logic_of
 from penstock.workloads.operators import services
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.prediction.rate import Demands
+    from penstock import api
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.prediction.rate import Routing
     from penstock.running import RunnableLike
     from penstock.spark.bundles import Bundle
     from penstock.spark.cluster_state import RunningCluster
-    from penstock.spark.placed_run import PlacedRun, PlacedSetup
+    from penstock.spark.placed_run import PlacedRun
+    from penstock.spark.requests import RunFolder
 
-TICKET_SECONDS = 1.0
-"""Tickets hold at most so much work."""
-FIRST_ROWS = 100
-"""Rows of the first tickets of a bundle nobody has a model of."""
-ASSUMED_BATCH_CPU_SECONDS = 0.1
-"""CPU the engine needs for a micro-batch where no model says."""
 EXECUTOR_MEMORY_MB = 512
 """Of the Java process of a slot; its Python workers hold the data."""
 SHORTEST_INTERVAL_MS = 200
@@ -55,96 +47,25 @@ def interval_ms(bundles: int) -> int:
 
 
 @dataclass(frozen=True)
-class PlacedJob:
-    """A plan made ready to run: everything about it that can be known, and be wrong, before Spark is started."""
+class Wishes:
+    """How a run is to be conducted. `given`: the pipeline itself, where its code exists only in Python."""
 
-    pipeline: Pipeline
-    plan: SavedPlan
-    threads: Mapping[Slot, Mapping[str, int]]
-    demands: Demands
-    load: Load
-    routing: Routing
+    seconds: float
+    warm_up: float
+    models: api.ModelsLike
+    given: Pipeline | None
+    dead_letters: Path | None
+    show: Callable[[str, str], None] | None
+    heard: Callable[[PlacedRun, float], None]
+    tell: Callable[[str], None]
 
-    def able(self, operator: str, threads: int) -> float:
-        demand = self.demands[operator]
-        return demand.rate(threads) if isinstance(demand, Model) else float(threads)
-
-    def bundles(self, generation: int) -> list[Bundle]:
-        from penstock.spark.bundles import make_bundles  # noqa: PLC0415 - Spark loads only when it is used
-
-        return make_bundles(self.pipeline, logic_of(self.pipeline), self.threads, self.load, self.able, generation)
-
-    def most_rows(self, bundle: Bundle) -> int:
-        """As many as the models say are worth a ticket's seconds."""
-        rates = [
-            demand.rate(step.threads)
-            for step in bundle.steps
-            if isinstance(demand := self.demands[step.operator], Model)
-        ]
-        if bundle.load is not None:
-            return max(FIRST_ROWS, int(self.load.peak_rate * TICKET_SECONDS))
-        return int(min(rates) * TICKET_SECONDS) if rates else FIRST_ROWS
-
-    def slots_rate(self) -> float | None:
-        rates = self.plan.prediction.get("rate", {})
-        found = rates.get("slot_aware" if self.routing is Routing.SLOT_AWARE else "declared")
-        return float(found) if isinstance(found, int | float) else None
-
-    def machine_rate(self, cores: int, bundles: int) -> float | None:
-        models = [demand for demand in self.demands.values() if isinstance(demand, Model)]
-        if not models:
-            return None
-        told = [one.measured_on.batch_cpu_ms for one in models if one.measured_on.batch_cpu_ms is not None]
-        each = sum(told) / len(told) / 1000 if told else ASSUMED_BATCH_CPU_SECONDS
-        return machine_rate(gains(self.pipeline), self.demands, self.threads, cores, bundles / TICKET_SECONDS, each)
-
-    def predicted_slots(self) -> dict[Slot, tuple[float, float]]:
-        rows = self.plan.prediction.get("slots", [])
-        return {Slot(row["node"], row["slot"]): (row["cpu"], row["memory"]) for row in rows}
-
-
-def prepare_placed(
-    plan: RunnableLike,
-    rate: float | str | Load | None,
-    models: api.ModelsLike,
-    routing: Routing | str | None,
-    given: Pipeline | None = None,
-) -> PlacedJob:
-    """`given`: the pipeline itself, where its code exists only in Python."""
-    found, saved = runnable(plan)
-    if saved is None:
-        raise BadInputError("placed execution needs a plan: penstock plan PIPELINE --rate R -o PLAN.json")
-    pipeline = given or found
-    wanted = Routing(routing or saved.prediction.get("routing") or Routing.SHUFFLE)
-    if wanted is Routing.SLOT_AWARE:
-        streams = [
-            one.model_copy(update={"grouping": Grouping.SLOT_AWARE}) if one.grouping is Grouping.SHUFFLE else one
-            for one in pipeline.streams
-        ]
-        pipeline = Pipeline.of(pipeline.name, pipeline.operators.values(), streams)
-    offered = saved.rate if rate is None else rate
-    load = offered if isinstance(offered, Load) else parse_load(str(offered))
-    logic_of(pipeline)
-    return PlacedJob(
-        pipeline, saved, saved.threads_by_slot(), demands_to_run(pipeline, api.models(models)), load, wanted
-    )
-
-
-def check_nodes(job: PlacedJob, cluster: RunningCluster) -> None:
-    """The cluster must have the nodes and slots the plan names."""
-    offered = {node.name: node.slots for node in cluster.nodes}
-    for slot in job.threads:
-        if slot.number >= offered.get(slot.node, 0):
-            has = f"has {offered[slot.node]} slots" if slot.node in offered else "is not there"
-            raise BadInputError(
-                f"the plan uses slot {slot}, but node '{slot.node}' of the cluster {has}; plan for this cluster: "
-                f"penstock plan PIPELINE --rate R --cluster {cluster.folder / 'cluster.yaml'} -o PLAN.json"
-            )
+    def __post_init__(self) -> None:
+        if not 0 <= self.warm_up < self.seconds:
+            raise BadInputError(f"seconds: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
 
 
 def find_master(master: str | None) -> tuple[str, RunningCluster | None]:
     """The address, and the cluster on this machine it belongs to; None asks for the one of `penstock cluster up`."""
-    from penstock.errors import ClusterError  # noqa: PLC0415
     from penstock.spark.standalone import find_cluster  # noqa: PLC0415 - Spark loads only when it is used
 
     try:
@@ -181,89 +102,104 @@ def run_placed(
     routing: Routing | str | None = None,
     folder: str | Path | None = None,
     given: Pipeline | None = None,
-    heard: Callable[[PlacedRun, float], None] | None = None,
-    tell: Callable[[str], None] | None = None,
+    dead_letters: str | Path | None = None,
+    show: Callable[[str, str], None] | None = None,
+    heard: Callable[[PlacedRun, float], None] = lambda _run, _seconds: None,
+    tell: Callable[[str], None] = lambda _text: None,
 ) -> PlacedResult:
     """Run a plan with every operator on the slot the plan names, on a standalone cluster.
 
     `master` is its address; None means the one of `penstock cluster up`. `folder` is where the run keeps its channels
-    and what it needs to be resumed: on several machines, one they all share.
+    and what it needs to be resumed: on several machines, one they all share. `heard` is called often with the run,
+    `tell` with what it has to say, `show` with (sink, tuple as JSON) of what reaches a console.
     """
     job = prepare_placed(plan, rate, models, routing, given)
     place = Path(folder) if folder is not None else _fresh_folder(job.pipeline.name)
     if (place / "run.json").exists():
         raise BadInputError(f"{place}: a run was started here before; resume it (penstock resume), or name another")
-    return _run(job, place, master, 0, {}, seconds, warm_up, models, given, heard, tell)
+    letters = None if dead_letters is None else Path(dead_letters)
+    wishes = Wishes(seconds, warm_up, models, given, letters, show, heard, tell)
+    return _conducted(job, place, master, wishes)
 
 
-def _run(
+def _conducted(
     job: PlacedJob,
     place: Path,
     master: str | None,
-    generation: int,
-    emitted: Mapping[str, int],
-    seconds: float,
-    warm_up: float,
-    models: api.ModelsLike,
-    given: Pipeline | None,
-    heard: Callable[[PlacedRun, float], None] | None,
-    tell: Callable[[str], None] | None,
+    wishes: Wishes,
+    generation: int = 0,
+    emitted: Mapping[str, int] | None = None,
+    onto: Path | None = None,
 ) -> PlacedResult:
-    if not 0 <= warm_up < seconds:
-        raise BadInputError(f"seconds: expected more than the warm-up of {warm_up:g}, found {seconds:g}")
-    say = tell or (lambda _: None)
+    """The whole of a run: services, session, queries, and their end."""
     address, cluster = find_master(master)
     if cluster is not None:
         check_nodes(job, cluster)
     needed = {operator.model or name for name, operator in job.pipeline.operators.items()}
     for warning in misfits([one for one in job.demands.values() if isinstance(one, Model)], this_machine()):
-        say(warning)
+        wishes.tell(warning)
     with services(needed, given=os.environ) as environment, _session(address, cluster, job.pipeline.name) as session:
         from penstock.spark.conducting import conduct  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.file_feed import FileFeed  # noqa: PLC0415
+        from penstock.spark.file_index import indexes_of  # noqa: PLC0415
+        from penstock.spark.fused import arrow_schema  # noqa: PLC0415
         from penstock.spark.interrupts import Interrupt, interrupts  # noqa: PLC0415
-        from penstock.spark.placed_run import PlacedRun  # noqa: PLC0415
+        from penstock.spark.placed_run import PlacedRun, PlacedSetup  # noqa: PLC0415
         from penstock.spark.requests import RunFolder  # noqa: PLC0415
+        from penstock.spark.sinks import ends_of  # noqa: PLC0415
 
-        run_folder = RunFolder(place)
-        run_folder.create()
-        state = _Describing(run_folder, job, address, generation, emitted)
-        state.write()
-        bundles = job.bundles(generation)
-        setup = _setup(job, place, environment, cluster, len(bundles))
-        started = Stopwatch()
-        run = PlacedRun(session, setup, bundles, emitted, tell)
-        interrupt = Interrupt()
+        folder = RunFolder(place)
+        folder.create()
+        saying = _Description(folder, job, address, generation, dict(emitted or {}))
+        saying.write()
+        feed = FileFeed(folder.path, indexes_of(job.pipeline))
+        ends = ends_of(job.pipeline, logic_of(job.pipeline), wishes.dead_letters, arrow_schema)
+        ends.make_folders()
+        bundles = job.bundles(generation, feed)
+        setup = PlacedSetup(
+            folder.path,
+            job.load,
+            environment,
+            job.most_rows,
+            TICKET_SECONDS,
+            interval_ms(len(bundles)),
+            EXECUTOR_MEMORY_MB,
+            None if cluster is None else cluster.web_url,
+            {node.name: node.slots for node in (cluster.nodes if cluster is not None else job.plan.nodes)},
+            feed,
+            ends,
+            wishes.show,
+        )
+        run = PlacedRun(session, setup, bundles, emitted, wishes.tell)
 
-        def onto(path: Path) -> Sequence[Bundle]:
-            other = prepare_placed(path, job.load, models, job.routing, given)
-            if cluster is not None:
-                check_nodes(other, cluster)
-            if set(other.pipeline.operators) != set(job.pipeline.operators):
-                raise BadInputError(f"{path}: a plan for other operators than those of '{job.pipeline.name}'")
-            state.next(other, run.dispatcher.emitted)
-            return other.bundles(state.generation)
+        def bundles_of(path: Path) -> Sequence[Bundle]:
+            other = _other_plan(path, job, cluster, wishes)
+            saying.next(other, run.dispatcher.emitted)
+            return other.bundles(saying.generation, feed)
 
+        started, interrupt = Stopwatch(), Interrupt()
         with interrupts(interrupt):
-            run_folder.sign()
+            folder.sign()
             try:
-                say(f"starting {len(bundles)} bundles on {len(job.threads)} slots")
+                wishes.tell(f"starting {len(bundles)} bundles on {len(job.threads)} slots; folder {folder.path}")
                 run.start()
+                if onto is not None:
+                    run.drain()
+                    run.replace(bundles_of(onto))
+                else:
+                    run.begin()
                 start_seconds = started.seconds()
-                run.begin()
-                done = conduct(
-                    run, run_folder, seconds, onto, lambda: interrupt.asked, heard or (lambda _run, _seconds: None)
-                )
+                done = conduct(run, folder, wishes.seconds, bundles_of, lambda: interrupt.asked, wishes.heard)
             finally:
                 run.stop()
-                run_folder.sign_off()
-        report = run.report(done.held, warm_up, done.backlog)
-    shared = cluster is not None
+                folder.sign_off()
+        report = run.report(done.held, wishes.warm_up, done.backlog)
     return PlacedResult(
         job.pipeline.name,
         str(place),
         str(job.routing),
         job.slots_rate(),
-        job.machine_rate(os.cpu_count() or 1, len(bundles)) if shared else None,
+        None if cluster is None else job.machine_rate(os.cpu_count() or 1, len(bundles)),
         job.predicted_slots(),
         report,
         tuple(run.places[name] for name in sorted(run.places)),
@@ -274,38 +210,26 @@ def _run(
     )
 
 
-def _setup(
-    job: PlacedJob, place: Path, environment: Mapping[str, str], cluster: RunningCluster | None, bundles: int
-) -> PlacedSetup:
-    from penstock.spark.placed_run import PlacedSetup  # noqa: PLC0415 - Spark loads only when it is used
-
-    nodes = {node.name: node.slots for node in (cluster.nodes if cluster is not None else job.plan.nodes)}
-    return PlacedSetup(
-        place.absolute(),
-        job.load,
-        environment,
-        job.most_rows,
-        TICKET_SECONDS,
-        interval_ms(bundles),
-        EXECUTOR_MEMORY_MB,
-        None if cluster is None else cluster.web_url,
-        nodes,
-    )
+def _other_plan(path: Path, job: PlacedJob, cluster: RunningCluster | None, wishes: Wishes) -> PlacedJob:
+    other = prepare_placed(path, job.load, wishes.models, job.routing, wishes.given)
+    if set(other.pipeline.operators) != set(job.pipeline.operators):
+        raise BadInputError(f"{path}: a plan for other operators than those of '{job.pipeline.name}'")
+    if cluster is not None:
+        check_nodes(other, cluster)
+    return other
 
 
-class _Describing:
+class _Description:
     """What a folder says about its run, so that another process can go on with it."""
 
     def __init__(self, folder: Any, job: PlacedJob, master: str, generation: int, emitted: Mapping[str, int]) -> None:
         self._folder = folder
         self._job = job
         self._master = master
-        self._emitted = dict(emitted)
+        self._emitted = emitted
         self.generation = generation
 
     def write(self) -> None:
-        import json  # noqa: PLC0415
-
         plan = f"plan-{self.generation:03d}.json"
         write_text(self._folder.path / plan, json.dumps(self._job.plan.model_dump(mode="json")) + "\n")
         self._folder.describe(
@@ -335,9 +259,9 @@ def drain(folder: str | Path, *, stop: bool = False, patience: float = PATIENCE_
     from penstock.spark.requests import RunError, RunFolder  # noqa: PLC0415 - psutil belongs to the extra
 
     run = RunFolder(Path(folder))
-    _ = run.description
+    name = run.description["pipeline"]
     if not run.conducted:
-        raise RunError(f"{run.path}: the run is not running; penstock resume goes on with it")
+        raise RunError(f"{run.path}: nothing runs '{name}' now; penstock resume goes on with it")
     return float(run.ask("stop" if stop else "drain", patience)["seconds"])
 
 
@@ -350,9 +274,11 @@ def resume(
     warm_up: float = 10.0,
     models: api.ModelsLike = None,
     given: Pipeline | None = None,
+    dead_letters: str | Path | None = None,
+    show: Callable[[str, str], None] | None = None,
     patience: float = PATIENCE_SECONDS,
-    heard: Callable[[PlacedRun, float], None] | None = None,
-    tell: Callable[[str], None] | None = None,
+    heard: Callable[[PlacedRun, float], None] = lambda _run, _seconds: None,
+    tell: Callable[[str], None] = lambda _text: None,
 ) -> float | PlacedResult:
     """Go on with a run, onto another plan where one is given.
 
@@ -363,20 +289,17 @@ def resume(
 
     run = RunFolder(Path(folder))
     said = run.description
+    other = None if plan is None else Path(plan)
     if run.conducted:
-        return float(run.ask("resume", patience, None if plan is None else Path(plan))["seconds"])
+        return float(run.ask("resume", patience, other)["seconds"])
     load = Load(tuple((float(s), float(r)) for s, r in said["load"]["spells"]), said["load"]["repeats"])
     job = prepare_placed(run.path / said["plan"], load, models, said["routing"], given)
-    arguments = (master or said["master"], said["generation"], said["emitted"], seconds, warm_up, models, given)
-    if plan is None:
-        return _run(job, run.path, *arguments, heard, tell)
-    raise BadInputError(f"{run.path}: what is in flight must be finished first: resume without a plan, then drain")
+    letters = None if dead_letters is None else Path(dead_letters)
+    wishes = Wishes(seconds, warm_up, models, given, letters, show, heard, tell)
+    return _conducted(job, run.path, master or said["master"], wishes, said["generation"], said["emitted"], other)
 
 
 def _fresh_folder(pipeline: str) -> Path:
     """Beside the working directory's other files: runs/NAME-TIME."""
     safe = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in pipeline)
     return Path("runs") / f"{safe}-{stamp()}"
-
-
-__all__ = ["PlacedJob", "drain", "interval_ms", "prepare_placed", "read_plan", "resume", "run_placed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.spark.bundle_work import BundleWorker, where_it_runs
 from penstock.spark.channels import Ticket
+from penstock.spark.sinks import Ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +25,10 @@ _workers: dict[tuple[str, str], BundleWorker] = {}
 """Bundles of this process: one worker may be handed tickets of several."""
 
 
-def _worker(run: str, bundle: Bundle) -> BundleWorker:
+def _worker(run: str, bundle: Bundle, ends: Ends) -> BundleWorker:
     key = (run, bundle.name)
     if key not in _workers:
-        _workers[key] = BundleWorker(Path(run), bundle)
+        _workers[key] = BundleWorker(Path(run), bundle, ends)
         atexit.register(_workers[key].close)
     return _workers[key]
 
@@ -39,10 +40,11 @@ class BundleFunction:
     run: str
     bundle: Bundle
     environment: tuple[tuple[str, str], ...] = ()
+    ends: Ends = field(default_factory=Ends)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         os.environ.update(self.environment)
-        worker = _worker(self.run, self.bundle)
+        worker = _worker(self.run, self.bundle, self.ends)
         where = where_it_runs()
         for batch in batches:
             numbers = []

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
     from penstock.spark.bundles import Bundle
+    from penstock.spark.sinks import Ends
 
 STARTING_AT_ONCE = 4
 TASKS_PER_SLOT = 16
@@ -62,6 +63,7 @@ class BundleQueries:
         environment: Mapping[str, str],
         slots: Slots,
         interval_ms: int,
+        ends: Ends,
     ) -> None:
         self._session = session
         self._folder = folder
@@ -69,6 +71,7 @@ class BundleQueries:
         self._environment = tuple(environment.items())
         self._interval_ms = interval_ms
         self._slots = slots
+        self._ends = ends
         self._queries: dict[str, StreamingQuery] = {}
 
     def start(self) -> None:
@@ -92,7 +95,7 @@ class BundleQueries:
             writer = frame.writeStream.outputMode(output_mode(bundle.aggregate))
         else:
             checkpoint = self._folder / "checkpoints" / name / uuid.uuid4().hex
-            function = BundleFunction(str(self._folder), bundle, self._environment)
+            function = BundleFunction(str(self._folder), bundle, self._environment, self._ends)
             writer = lines.mapInArrow(function, OUTPUT_SCHEMA, profile=profile).writeStream
         self._queries[name] = (
             writer.format("noop")

@@ -18,6 +18,7 @@ from penstock.spark.channels import BundleFolder, Manifest, Sent, Ticket
 from penstock.spark.process_tree import tree_usage
 from penstock.spark.routing import DirectError, deal, named_thread
 from penstock.spark.segment import Segment
+from penstock.spark.sinks import Ends, TaskName
 from penstock.spark.tuple_files import cannot_travel, read_tuples, write_table, write_tuples
 from penstock.spark.tuples import Tuple
 
@@ -34,8 +35,9 @@ MEMORY_INTERVAL = 1.0
 class BundleWorker:
     """One bundle in one Python worker; its threads and connections live across tickets."""
 
-    def __init__(self, run: Path, bundle: Bundle) -> None:
+    def __init__(self, run: Path, bundle: Bundle, ends: Ends | None = None) -> None:
         self._bundle = bundle
+        self._ends = ends or Ends()
         self._folder = BundleFolder(run, bundle.name)
         self._segment = Segment(bundle.steps)
         self._meter = SlotMeter()
@@ -47,6 +49,7 @@ class BundleWorker:
         begun, watch, cpu = now(), Stopwatch(), cpu_seconds()
         entering = self._read(ticket)
         result = self._segment.process(entering)
+        shown = self._ends.take(result, TaskName(f"{self._folder.run.name}-{self._bundle.name}", ticket.number, 0))
         with self._folder.attempt(ticket.number) as attempt:
             sent = send(self._bundle, self._folder, result, ticket.number, attempt)
             outcome = _write_outcome(result, attempt)
@@ -68,6 +71,7 @@ class BundleWorker:
                 where=where,
                 begun=begun,
                 finished=now(),
+                shown=tuple(shown),
             )
             if not self._folder.publish(manifest):
                 shutil.rmtree(attempt)

@@ -118,6 +118,8 @@ class Manifest:
     """What Spark and the operating system say about where this ran."""
     begun: float
     finished: float
+    shown: tuple[tuple[str, str], ...] = ()
+    """(sink, tuple as text): a sample for the console."""
 
     @property
     def size(self) -> int:
@@ -138,6 +140,7 @@ class Manifest:
                 "where": self.where,
                 "begun": self.begun,
                 "finished": self.finished,
+                "shown": self.shown,
             }
         )
 
@@ -145,6 +148,7 @@ class Manifest:
     def of(cls, text: str) -> Self:
         document = json.loads(text)
         document["ends"] = _ends(document["ends"])
+        document["shown"] = tuple((sink, text) for sink, text in document["shown"])
         document["sent"] = {name: Sent(*sent) for name, sent in document["sent"].items()}
         return cls(**document)
 

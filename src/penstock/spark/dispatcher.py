@@ -90,11 +90,15 @@ class Dispatcher:
         ticket_seconds: float,
         emitted: Mapping[str, int] | None = None,
         clock: Callable[[], float] = now,
+        there_are: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`emitted`: how many tuples each source operator has emitted before this set of bundles took over."""
+        """`emitted`: how many tuples each source operator has emitted before this set of bundles took over.
+        `there_are`: how many tuples a source can emit by now (None: there is no end).
+        """
         self._folder = folder
         self._ticket_seconds = ticket_seconds
         self._clock = clock
+        self._there_are = there_are
         self._start: float | None = None
         self._holding = False
         self._tidied = Stopwatch()
@@ -328,7 +332,9 @@ class Dispatcher:
     def _due(self, state: _State) -> int:
         if self._start is None or state.bundle.load is None:
             return 0
-        return state.bundle.load.due(self._clock() - self._start)
+        due = state.bundle.load.due(self._clock() - self._start)
+        there_are = self._there_are()
+        return due if there_are is None else min(due, there_are)
 
     def _sources(self) -> list[_State]:
         return [state for state in self._states.values() if state.bundle.load is not None]

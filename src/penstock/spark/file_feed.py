@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch
 from penstock.spark import load_source
+from penstock.spark.file_index import FileIndex
 from penstock.spark.file_rows import file_logic
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.dataflow.logic import Logic
-    from penstock.spark.file_index import FileIndex
 
 LOOK_SECONDS = 1.0
 
@@ -29,8 +29,11 @@ class FileFeed:
         self._indexes = dict(indexes)
         self._paths = {name: folder / f"files-{number}.json" for number, name in enumerate(indexes)}
         self._looked = Stopwatch()
-        for name, index in self._indexes.items():
-            index.save(self._paths[name])
+        for name, path in self._paths.items():
+            # a run that goes on keeps the order in which it numbered the rows
+            if path.exists():
+                self._indexes[name] = FileIndex.read(path).with_new_files()
+            self._indexes[name].save(path)
         self._bound()
 
     @property

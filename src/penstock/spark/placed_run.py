@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from penstock.spark.calls import StoppedError
 from penstock.spark.daemons import resource_name
 from penstock.spark.dispatcher import Dispatcher
 from penstock.spark.master_page import ALIVE, fetch_page
+from penstock.spark.sinks import Ends, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.report.report import Report
     from penstock.spark.bundles import Bundle
     from penstock.spark.dispatcher import Finished
+    from penstock.spark.file_feed import FileFeed
 
 POLL_SECONDS = 0.02
 LOOK_SECONDS = 1.0
@@ -64,6 +65,11 @@ class PlacedSetup:
     master_web: str | None = None
     nodes: Mapping[str, int] = field(default_factory=dict)
     """Slots of every node that may be used when another dies."""
+    feed: FileFeed | None = None
+    """The files of sources that have some."""
+    ends: Ends = field(default_factory=Ends)
+    show: Callable[[str, str], None] | None = None
+    """Hears of (sink, tuple as text) what reaches a console."""
 
 
 class PlacedRun:
@@ -85,6 +91,7 @@ class PlacedRun:
         self._restart_after: dict[str, float] = {}
         self._looked = Stopwatch()
         self._begun: float | None = None
+        self._sample = Sample(setup.show) if setup.show is not None else None
         self._slots = Slots(setup.executor_memory_mb)
         self._take(bundles, emitted)
         self._emitted_before = self.dispatcher.audit().emitted
@@ -92,9 +99,17 @@ class PlacedRun:
     def _take(self, bundles: Sequence[Bundle], emitted: Mapping[str, int] | None) -> None:
         setup = self.setup
         setup.folder.mkdir(parents=True, exist_ok=True)
-        self.dispatcher = Dispatcher(setup.folder, bundles, setup.most_rows, setup.ticket_seconds, emitted)
+        feed = setup.feed
+        self.dispatcher = Dispatcher(
+            setup.folder,
+            bundles,
+            setup.most_rows,
+            setup.ticket_seconds,
+            emitted,
+            there_are=lambda: None if feed is None else feed.tuples,
+        )
         self.queries = BundleQueries(
-            self._session, setup.folder, bundles, setup.environment, self._slots, setup.interval_ms
+            self._session, setup.folder, bundles, setup.environment, self._slots, setup.interval_ms, setup.ends
         )
 
     # The life of a run.
@@ -139,7 +154,7 @@ class PlacedRun:
         self.dispatcher.tidy()
 
     def replace(self, bundles: Sequence[Bundle]) -> float:
-        """After a drain: go on with other bundles on other slots; seconds until the first tuple was worked off there."""
+        """After a drain: go on with other bundles on other slots; seconds until the first tuple was worked off."""
         since = Stopwatch()
         emitted = self.dispatcher.emitted
         self.queries.stop()
@@ -182,6 +197,8 @@ class PlacedRun:
     # One turn.
 
     def step(self) -> None:
+        if self.setup.feed is not None:
+            self.setup.feed.look()
         for finished in self.dispatcher.step():
             self._note(finished)
         if self._looked.seconds() > LOOK_SECONDS:
@@ -191,6 +208,8 @@ class PlacedRun:
     def _note(self, finished: Finished) -> None:
         manifest, bundle = finished.manifest, self.queries.bundles[finished.bundle.name]
         where = manifest.where
+        if self._sample is not None:
+            self._sample.take(manifest.shown)
         resources = where.get("resources", {})
         self.places[bundle.name] = BundlePlace(
             bundle.operators,
@@ -286,10 +305,3 @@ class PlacedRun:
     def _say(self, text: str) -> None:
         self.notes.append(text)
         self._tell(text)
-
-
-def reason_of(text: str) -> str:
-    """The line of a Spark error that says what happened: the last exception named before the query's description."""
-    lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
-    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
-    return named[-1] if named else lines[0] if lines else "it did not say why"

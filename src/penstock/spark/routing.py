@@ -15,7 +15,7 @@ from penstock.dataflow.pipeline import Grouping
 from penstock.spark.tuples import Tuple, mixed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 GOLDEN = 0.6180339887498949
 """Multiples of it, without their whole part, are spread evenly: leftovers do not always fall to the same bundle."""
@@ -58,24 +58,17 @@ class DirectError(ValueError):
 def deal(items: Sequence[Tuple], route: Route, ticket: int) -> Dealt:
     if route.stream:
         items = [item.along(route.stream) for item in items]
-    match route.grouping:
-        case Grouping.ALL:
-            return _to_all(items, route.targets)
-        case Grouping.GLOBAL:
-            return {route.targets[0].bundle: list(items)}
-        case Grouping.FIELDS:
-            return _by_thread(items, route.targets, [_hash(item.payload.get(route.key or "")) for item in items])
-        case Grouping.PARTIAL_KEY:
-            return _less_loaded_of_two(items, route)
-        case Grouping.DIRECT:
-            return _by_thread(items, route.targets, [named_thread(item.payload) for item in items])
-        case Grouping.SLOT_AWARE:
-            return _in_proportion(items, route.targets, [target.able for target in route.targets], ticket)
-        case Grouping.LOCAL_OR_SHUFFLE:
-            targets = tuple(target for target in route.targets if target.local) or route.targets
-            return _in_proportion(items, targets, [target.threads for target in targets], ticket)
-        case Grouping.SHUFFLE:
-            return _in_proportion(items, route.targets, [target.threads for target in route.targets], ticket)
+    targets, grouping = route.targets, route.grouping
+    if grouping is Grouping.ALL:
+        return _to_all(items, targets)
+    if grouping is Grouping.GLOBAL:
+        return {targets[0].bundle: list(items)}
+    if grouping in _BY_THREAD:
+        return _by_thread(items, targets, _BY_THREAD[grouping](items, route))
+    if grouping is Grouping.LOCAL_OR_SHUFFLE:
+        targets = tuple(target for target in targets if target.local) or targets
+    weights = [target.able if grouping is Grouping.SLOT_AWARE else target.threads for target in targets]
+    return _in_proportion(items, targets, weights, ticket)
 
 
 def _in_proportion(items: Sequence[Tuple], targets: Sequence[Target], weights: Sequence[float], ticket: int) -> Dealt:
@@ -106,18 +99,32 @@ def _by_thread(items: Sequence[Tuple], targets: Sequence[Target], choices: Seque
     return dealt
 
 
-def _less_loaded_of_two(items: Sequence[Tuple], route: Route) -> Dealt:
+def _by_key(items: Sequence[Tuple], route: Route) -> list[int]:
+    return [_hash(item.payload.get(route.key or "")) for item in items]
+
+
+def _less_loaded_of_two(items: Sequence[Tuple], route: Route) -> list[int]:
     """Every key has two threads; each of its tuples goes to the one that got fewer of this ticket's so far."""
     threads = sum(target.threads for target in route.targets)
     got = [0] * threads
     choices = []
-    for item in items:
-        first = _hash(item.payload.get(route.key or ""))
+    for first in _by_key(items, route):
         one, other = first % threads, (first // threads) % threads
         chosen = one if got[one] <= got[other] else other
         got[chosen] += 1
         choices.append(chosen)
-    return _by_thread(items, route.targets, choices)
+    return choices
+
+
+def _as_named(items: Sequence[Tuple], _route: Route) -> list[int]:
+    return [named_thread(item.payload) for item in items]
+
+
+_BY_THREAD: dict[Grouping, Callable[[Sequence[Tuple], Route], list[int]]] = {
+    Grouping.FIELDS: _by_key,
+    Grouping.PARTIAL_KEY: _less_loaded_of_two,
+    Grouping.DIRECT: _as_named,
+}
 
 
 def _to_all(items: Sequence[Tuple], targets: Sequence[Target]) -> Dealt:
