@@ -62,7 +62,8 @@ def test_figures_while_a_run_goes_on() -> None:
     assert figures.latency_ms == {"p50": 500.0, "p95": 500.0}
     # 0.4 busy and 0.2 (0.1) CPU seconds in every second
     assert figures.busy == {"a": pytest.approx(0.4)}
-    assert figures.slots == {0: (pytest.approx(0.2), 100.0), 1: (pytest.approx(0.1), 90.0)}
+    assert [cpu for cpu, _ in figures.slots.values()] == pytest.approx([0.2, 0.1])
+    assert [memory for _, memory in figures.slots.values()] == [100.0, 90.0]
     progress.begin(Load.constant(5), seconds=20)
     assert progress.figures() is None
 

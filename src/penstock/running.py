@@ -56,7 +56,7 @@ def logic_of(pipeline: Pipeline) -> dict[str, Logic]:
             found[name] = operator.logic
         elif operator.run is not None:
             found[name] = find_logic(operator.run)
-        elif operator.kind is Kind.OPERATOR:
+        elif operator.kind is Kind.OPERATOR and operator.aggregate is None:
             model = operator.model or name
             if model not in reference_logic:
                 raise BadInputError(
@@ -296,7 +296,10 @@ def _fused_run(job: Job, dead_letters: str | Path | None, *, until_end: bool) ->
 def execute(session: Any, run: FusedRun, seconds: float, warm_up: float, hooks: Hooks) -> Report:
     """The one place where a job meets an engine."""
     from penstock.spark.fused import run_fused  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.segmented import has_aggregates, run_segmented  # noqa: PLC0415
 
+    if has_aggregates(run.pipeline):
+        return run_segmented(session, run, seconds, warm_up, hooks)
     return run_fused(session, run, seconds, warm_up, hooks=hooks)
 
 

@@ -66,9 +66,10 @@ def test_what_does_not_fit_becomes_a_dead_letter_of_the_sink(tmp_path: Path, sch
 
 
 def test_dead_letters_as_json_lines(tmp_path: Path) -> None:
+    odd: dict[Any, Any] = {(1, 2): 3}
     letters = [
         DeadLetter("x", Tuple(7, 0.0, 0, {"v": {1, 2}}), "ValueError: no"),
-        DeadLetter("y", Tuple(8, 0.0, 0, {(1, 2): 3}), "bad"),
+        DeadLetter("y", Tuple(8, 0.0, 0, odd), "bad"),
     ]
     Ends(dead_letters=str(tmp_path)).take(Result(dead=letters), TASK)
     rows = [json.loads(line) for line in (tmp_path / "run-000000003-00001.jsonl").read_text().splitlines()]

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from penstock.clock import Stopwatch, now, pause
 from penstock.cluster.topology import Slot
-from penstock.errors import PenstockError
 from penstock.report.placed_result import BundlePlace
 from penstock.report.report import OperatorObservation
 from penstock.report.tickets import TicketObservation, summarise_tickets
@@ -19,6 +18,8 @@ from penstock.spark.calls import StoppedError
 from penstock.spark.daemons import resource_name
 from penstock.spark.dispatcher import Dispatcher
 from penstock.spark.master_page import ALIVE, fetch_page
+from penstock.spark.query import RunFailedError
+from penstock.spark.query import reason as first_line
 from penstock.spark.sinks import Ends, Sample
 
 if TYPE_CHECKING:
@@ -44,10 +45,6 @@ MOST_RESTARTS = 20
 RESTART_PAUSE = 1.0
 MOST_LATENCIES = 2000
 """Latencies kept of one ticket: more of them would not change a percentile."""
-
-
-class RunFailedError(PenstockError):
-    """The run cannot go on; the message says why and what is left."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +246,7 @@ class PlacedRun:
             self._rescue(stuck)
 
     def _restart(self, name: str, reason: str) -> None:
-        first = reason_of(reason)
+        first = first_line(reason)
         if StoppedError.__name__ in reason:
             raise RunFailedError(f"the pipeline was stopped by its own code: {first}")
         if now() < self._restart_after.get(name, 0.0):

@@ -27,7 +27,7 @@ from penstock.clock import now
 from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError
 from penstock.report.report import Audit, summarise
-from penstock.spark.fused import RunFailedError, _reason
+from penstock.spark.query import RunFailedError, reason
 from penstock.spark.fused_function import OUTPUT_SCHEMA
 from penstock.spark.ledger import Ledger
 from penstock.spark.process_tree import TreeUsage, java_process, tree_usage
@@ -244,7 +244,7 @@ class TrialQuery:
     def _check(self) -> None:
         if self._query is None or not self._query.isActive:
             text = "" if self._query is None else str(self._query.exception())
-            raise RunFailedError(f"Spark stopped the trials of operator '{self._setting.operator}': {_reason(text)}")
+            raise RunFailedError(f"Spark stopped the trials of operator '{self._setting.operator}': {reason(text)}")
 
 
 class SparkBench:
