@@ -185,7 +185,11 @@ class SlotMeter:
         if self._since is None or self._since.seconds() > MEMORY_INTERVAL:
             self._since = Stopwatch()
             self._usage = tree_usage(self._root)
-        return {"slot_cpu_seconds": self._usage.cpu_seconds, "slot_memory_mb": self._usage.memory_mb, "at": now()}
+        return {
+            "slot_cpu_seconds": self._usage.cpu_seconds,
+            "slot_memory_mb": self._usage.memory_mb,
+            "own_memory_mb": psutil.Process().memory_info().rss / 2**20,
+        }
 
 
 def where_it_runs() -> dict[str, Any]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.load import Load
     from penstock.report.report import Report
     from penstock.spark.bundles import Bundle
+    from penstock.spark.channels import Manifest
     from penstock.spark.dispatcher import Finished
     from penstock.spark.file_feed import FileFeed
 
@@ -84,6 +85,7 @@ class PlacedRun:
         self._tell = tell or (lambda _: None)
         self.tickets: list[TicketObservation] = []
         self.places: dict[str, BundlePlace] = {}
+        self._used: dict[Slot, float] = {}
         self._restarts: dict[str, int] = {}
         self._restart_after: dict[str, float] = {}
         self._looked = Stopwatch()
@@ -215,7 +217,7 @@ class PlacedRun:
             where.get("executor-id"),
             where.get("worker-url"),
             where.get("java"),
-            obeyed=self.setup.executor_memory_mb is None or resource_name(bundle.slot.node) in resources,
+            obeyed=not self._has_slots or resource_name(bundle.slot.node) in resources,
         )
         latencies = np.empty(0)
         ended = manifest.size if bundle.aggregate is not None else 0
@@ -227,14 +229,25 @@ class PlacedRun:
             TicketObservation(
                 finished=manifest.finished,
                 slot=bundle.slot,
-                process=where.get("java") or 0,
-                slot_cpu_seconds=manifest.used["slot_cpu_seconds"],
-                slot_memory_mb=manifest.used["slot_memory_mb"],
+                process=(where.get("java") or 0) if self._has_slots else 0,
+                slot_cpu_seconds=self._slot_cpu(bundle, manifest),
+                slot_memory_mb=manifest.used["slot_memory_mb" if self._has_slots else "own_memory_mb"],
                 operators={name: OperatorObservation(**count) for name, count in manifest.counts.items()},  # type: ignore[arg-type] # counts are whole
                 ended=ended,
                 latencies=latencies[:: 1 + len(latencies) // MOST_LATENCIES],
             )
         )
+
+    @property
+    def _has_slots(self) -> bool:
+        return self.setup.executor_memory_mb is not None
+
+    def _slot_cpu(self, bundle: Bundle, manifest: Manifest) -> float:
+        """CPU of the slot so far: of its processes, or where slots are no processes, of the tickets worked off there."""
+        if self._has_slots:
+            return manifest.used["slot_cpu_seconds"]
+        total = self._used[bundle.slot] = self._used.get(bundle.slot, 0.0) + manifest.used["cpu_seconds"]
+        return total
 
     # Health.
 
