@@ -1,0 +1,159 @@
+"""A plan on a real standalone cluster, and the worst day of its life: everything that can be killed is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.clock import Stopwatch, pause
+from penstock.spark.channels import BundleFolder
+from penstock.spark.cluster_state import RunningCluster
+from penstock.spark.standalone import kill_worker, running_cluster
+
+PIPELINE = """
+name: eventful
+operators:
+  source: {kind: source}
+  check: {run: "placed_operators:not_a_thousand", threads: 2, cpu: 20, memory_mb: 64}
+  left: {run: "placed_operators:same", threads: 1, cpu: 20, memory_mb: 64}
+  right: {run: "placed_operators:twice", threads: 2, cpu: 20, memory_mb: 64}
+  join: {run: "placed_operators:same", threads: 1, cpu: 20, memory_mb: 64}
+  sink: {kind: sink}
+streams:
+  - {from: source, to: check}
+  - {from: check, to: left}
+  - {from: check, to: right, grouping: fields, key: value}
+  - {from: left, to: join}
+  - {from: right, to: join, selectivity: 2}
+  - {from: join, to: sink}
+"""
+PATIENCE = 150.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with running_cluster(2, 2, folder=tmp_path_factory.mktemp("cluster"), memory_mb=768) as running:
+        yield running
+
+
+class Commands:
+    """The command line in processes of its own: one Python process can have only one Spark."""
+
+    def __init__(self, cluster: RunningCluster) -> None:
+        self._environment = {
+            **os.environ,
+            "PENSTOCK_STATE": str(cluster.folder),
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
+        }
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "penstock", *words],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *words: str) -> str:
+        process = self.start(*words)
+        out, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, errors
+        return out
+
+
+def wait_for(what: str, is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    waited = Stopwatch()
+    while not is_so():
+        assert process.poll() is None, f"ended while waiting for {what}: {process.communicate()}"
+        assert waited.seconds() < PATIENCE, f"no {what} within {PATIENCE:g} s"
+        pause(0.1)
+
+
+def delivered(folder: Path) -> int:
+    """The highest manifest of any sink bundle, over all generations of a run."""
+    bundles = sorted((folder / "bundles").glob("*-sink-0")) if folder.exists() else []
+    numbers = [n for one in bundles for n in BundleFolder(folder, one.name).manifest_numbers()]
+    return len(bundles) * 1_000_000 + max(numbers, default=0)
+
+
+def more_delivered(folder: Path, process: subprocess.Popen[str], after: str) -> None:
+    before = delivered(folder)
+    wait_for(f"tuples at the sink after {after}", lambda: delivered(folder) > before + 1, process)
+
+
+def executors(cluster: RunningCluster, node: str) -> list[psutil.Process]:
+    worker = cluster.node(node).worker
+    assert worker is not None
+    return [one for one in psutil.Process(worker.pid).children(recursive=True) if "--executor-id" in one.cmdline()]
+
+
+def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path) -> None:
+    penstock = Commands(cluster)
+    pipeline, first, second = tmp_path / "eventful.yaml", tmp_path / "first.json", tmp_path / "second.json"
+    pipeline.write_text(PIPELINE, encoding="utf-8")
+    plan_words = ("plan", str(pipeline), "--rate", "200", "--cluster", str(cluster.folder / "cluster.yaml"))
+    penstock(*plan_words, "--placer", "r-storm", "-o", str(first))
+    penstock(*plan_words, "--placer", "round-robin", "-o", str(second))
+    folder = tmp_path / "run"
+
+    run = penstock.start("run", str(first), "--placed", "--seconds", "600", "--warm-up", "1", "--folder", str(folder))
+    try:
+        wait_for("tuples at the sink", lambda: delivered(folder) % 1_000_000 > 1, run)
+
+        executors(cluster, "n1")[0].kill()
+        more_delivered(folder, run, "the death of an executor")
+
+        penstock("drain", str(folder))
+        answer = json.loads(penstock("resume", str(folder), str(second), "--json"))
+        assert answer["resumed_seconds"] > 0
+        more_delivered(folder, run, "going on with another plan")
+
+        kill_worker("n2", cluster.folder)
+        more_delivered(folder, run, "the death of a node")
+
+        run.send_signal(signal.SIGKILL)
+        run.communicate()
+    finally:
+        if run.poll() is None:
+            run.kill()
+            run.communicate()
+
+    result = json.loads(penstock("resume", str(folder), "--seconds", "8", "--warm-up", "1", "--json"))
+    assert result["emitted"] > 1000
+    assert (result["lost"], result["duplicated"]) == (0, 0)
+    assert result["dead"] == result["emitted"] // 1000
+    # every tuple comes to the sink three times: on the left, and twice on the right
+    assert result["placement_obeyed"]
+    assert all(bundle["node"] == "n1" for bundle in result["bundles"])
+    assert any("node 'n2' died" in note for note in result["notes"])
+    check_colocation(result)
+
+
+def check_colocation(result: dict[str, Any]) -> None:
+    """Bundles planned on one slot ran in one process, others in others: as Spark and the processes say."""
+    processes: dict[tuple[str, int], set[int]] = {}
+    for bundle in result["bundles"]:
+        processes.setdefault((bundle["node"], bundle["slot"]), set()).add(bundle["process"])
+    assert all(len(found) == 1 for found in processes.values())
+    assert len({process for found in processes.values() for process in found}) == len(processes)
+
+
+def test_a_plan_for_other_nodes_is_refused(cluster: RunningCluster, tmp_path: Path) -> None:
+    penstock = Commands(cluster)
+    plan = tmp_path / "plan.json"
+    penstock("plan", "linear", "--rate", "100", "-o", str(plan))
+    process = penstock.start("run", str(plan), "--placed", "--seconds", "5", "--warm-up", "1")
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "of the cluster" in errors
+    assert "penstock plan PIPELINE" in errors
