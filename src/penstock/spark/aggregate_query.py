@@ -86,6 +86,8 @@ class SendGroups:
         begun, watch, cpu = now(), Stopwatch(), cpu_seconds()
         context: Any = TaskContext.get()
         number = int(context.getLocalProperty("streaming.sql.batchId"))
+        if context.partitionId() != 0:
+            raise RuntimeError(f"the groups of '{self.bundle.name}' are in several partitions, expected one")
         items = []
         for batch in batches:
             for row in batch.to_pylist():

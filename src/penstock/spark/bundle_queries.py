@@ -84,7 +84,8 @@ class BundleQueries:
     def start_one(self, name: str) -> None:
         bundle = self.bundles[name]
         lines = (
-            self._session.readStream.format("text")
+            self._session_of(bundle)
+            .readStream.format("text")
             .option("maxFilesPerTrigger", 1)
             .load(str(BundleFolder(self._folder, name).tickets))
         )
@@ -104,6 +105,15 @@ class BundleQueries:
             .trigger(processingTime=f"{self._interval_ms} milliseconds")
             .start()
         )
+
+    def _session_of(self, bundle: Bundle) -> SparkSession:
+        """An aggregation sends its groups from one place: its session has one partition."""
+        if bundle.aggregate is None:
+            return self._session
+        session: SparkSession = self._session.newSession()
+        session.conf.set("spark.sql.shuffle.partitions", "1")
+        session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        return session
 
     def stop_one(self, name: str) -> None:
         query = self._queries.pop(name, None)

@@ -1,0 +1,71 @@
+"""Aggregations as they are declared: what fits together, and what is said about what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.dataflow.aggregate import Aggregate
+from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.errors import BadInputError
+
+
+def test_keys_fields_and_calls_are_read() -> None:
+    made = Aggregate(
+        key=("user", "country"),
+        outputs={"n": "count", "spent": "sum(amount)"},
+        fields="user string, country string, amount double",
+        window_seconds=60.0,
+        slide_seconds=10.0,
+        emit="closed",
+    )
+    assert made.keys == ("user", "country")
+    assert made.columns == {"user": "string", "country": "string", "amount": "double"}
+    assert made.calls() == {"n": ("count", None), "spent": ("sum", "amount")}
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"outputs": {"n": "reflect('java.lang.Runtime')"}}, "outputs.n: expected a function of count, sum"),
+        ({"outputs": {"n": "java_method(word)"}}, "outputs.n: expected a function of"),
+        ({"outputs": {"n": "sum"}}, "sum needs a field"),
+        ({"outputs": {"n": "sum(price)"}}, "'price' is not one of the fields"),
+        ({"outputs": {"word": "count"}}, "a key has that name"),
+        ({"outputs": {}}, "at least one output"),
+        ({"key": "letter"}, "key 'letter' is not one of the fields"),
+        ({"fields": "word strnig"}, "expected 'NAME TYPE, ...'"),
+        ({"fields": "word string; drop"}, "expected 'NAME TYPE, ...'"),
+        ({"emit": "closed"}, "need window_seconds"),
+        ({"window_seconds": 1.0, "slide_seconds": 2.0}, "at most window_seconds"),
+        ({"key": ()}, "expected a key, a window, or both"),
+    ],
+)
+def test_what_does_not_fit_is_named(fields: dict[str, Any], complaint: str) -> None:
+    given = {"key": "word", "outputs": {"n": "count"}, "fields": "word string", **fields}
+    with pytest.raises(BadInputError, match="pipeline 'p'") as caught:
+        penstock.pipeline("p").source("s").then("a", aggregate=given)
+    assert complaint in str(caught.value)
+
+
+def test_an_aggregation_has_no_code_and_is_no_end() -> None:
+    given = {"key": "word", "outputs": {"n": "count"}, "fields": "word string"}
+    with pytest.raises(BadInputError, match="has an aggregate and code"):
+        penstock.pipeline("p").source("s").then("a", aggregate=given, run="module:code")
+    with pytest.raises(BadInputError, match="only operators aggregate"):
+        penstock.pipeline("p").source("s").sink("a", aggregate=given)
+
+
+def test_it_survives_being_written_and_read() -> None:
+    given = {"key": "word", "outputs": {"n": "count"}, "fields": "word string", "window_seconds": 5.0}
+    made = penstock.pipeline("p").source("s").then("a", aggregate=given).sink("out").build()
+    assert parse_pipeline(pipeline_document(made), "again") == made
+
+
+def test_without_a_model_it_is_planned_as_one_thread_of_fixed_demand() -> None:
+    plan = penstock.plan("word-count", rate=100)
+    count = next(one for one in plan.allocation.operators if one.name == "count")
+    assert count.threads == 1
+    assert not count.is_end
