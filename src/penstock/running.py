@@ -325,13 +325,19 @@ def _search(
     high: float | None,
     progress: Progress,
 ) -> RunResult:
-    from penstock.spark.find_max import find_highest_rate  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.find_max import MORE_THAN_ANY, find_highest_rate  # noqa: PLC0415 - Spark loads only when it is used
 
     def tried(trial: RateTrial) -> None:
         verdict = "saturated" if trial.saturated else "stable" if trial.stable else "falls behind"
         progress.say(f"{trial.rate:,.4g} tuples/s: {verdict}")
 
-    found = find_highest_rate(lambda rate: offer(Load.constant(rate)), stopped, low, high, tried)
+    def offering(rate: float) -> Report:
+        what = "more than can be done" if rate == MORE_THAN_ANY else f"{rate:,.4g} tuples/s"
+        progress.say(f"{progress.saying}; now offering {what}")
+        return offer(Load.constant(rate))
+
+    progress.say("looking for the highest stable rate")
+    found = find_highest_rate(offering, stopped, low, high, tried)
     shown = found.best or found.trials[-1]
     return job.result(
         shown.report,

@@ -80,6 +80,7 @@ RAISED = "[STREAM_FAILED] Query\nTraceback (most recent call last):\n  File\npen
 def test_only_what_is_nobodys_code_is_started_again() -> None:
     assert may_restart(DIED)
     assert not may_restart(RAISED)
+    assert may_restart("Job aborted due to stage failure: Python worker failed to connect back.")
     assert not may_restart("Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times")
     assert reason(RAISED) == "penstock.StoppedError: no"
     assert reason(DIED).startswith("[STREAM_FAILED]")

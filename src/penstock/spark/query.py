@@ -69,7 +69,12 @@ class LastingQuery:
 
 
 def may_restart(text: str) -> bool:
-    """Whether an error is nobody's code: neither a Python traceback nor a task that failed at every attempt."""
+    """Whether an error is nobody's code: neither a Python traceback nor a task that failed at every attempt.
+
+    A worker process that could not be started in time is nobody's code, however often it was tried.
+    """
+    if "failed to connect back" in text:
+        return True
     return "Traceback (most recent call last)" not in text and "stage failure" not in text
 
 
