@@ -162,10 +162,10 @@ def look_at_hops(seconds: float, rate: float) -> None:
             run.stop()
         finally:
             end_session(session)
-    hops = len(bundles) - 1
+    way = report.latency_ms["p50"]
     print(
-        f"placed chain of {len(bundles)} bundles at {rate:,.0f} tuples/s: {report.latency_ms['p50'] / hops:,.0f} ms per hop "
-        f"(p50 of the whole way {report.latency_ms['p50']:,.0f} ms), {report.batches / report.seconds:.1f} micro-batches/s, "
+        f"placed chain of {len(bundles)} bundles at {rate:,.0f} tuples/s: {way / (len(bundles) - 1):,.0f} ms per hop "
+        f"(p50 of the whole way {way:,.0f} ms), {report.batches / report.seconds:.1f} micro-batches/s, "
         f"drained in {drained:.1f} s, lost {report.audit.lost}, duplicated {report.audit.duplicated}"
     )
 

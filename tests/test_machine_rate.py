@@ -10,6 +10,7 @@ from penstock.cluster.topology import Slot
 from penstock.dataflow.rates import Gain
 from penstock.modelling.model import FixedDemand, Model, Point
 from penstock.prediction.machine import cpu_seconds_per_tuple, machine_rate
+from penstock.prediction.rate import Demands
 
 FAST = Model("fast", (Point(threads=1, rate=100.0, cpu=0.5, memory=0.1),))
 SLOW = Model(
@@ -20,7 +21,7 @@ SLOW = Model(
     ),
 )
 GAINS = {"source": Gain(1.0, 0.0), "fast": Gain(1.0, 0.0), "slow": Gain(0.5, 0.0)}
-DEMANDS = {"source": FixedDemand(0.1, 0.1), "fast": FAST, "slow": SLOW}
+DEMANDS: Demands = {"source": FixedDemand(0.1, 0.1), "fast": FAST, "slow": SLOW}
 THREADS = {Slot("n1", 0): {"source": 1, "fast": 1}, Slot("n1", 1): {"slow": 4}}
 
 

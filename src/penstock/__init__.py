@@ -83,6 +83,7 @@ __all__ = [
     "cluster_up",
     "compare",
     "diff",
+    "drain",
     "find_pipeline",
     "import_models",
     "init",
@@ -92,7 +93,9 @@ __all__ = [
     "place",
     "plan",
     "profile",
+    "resume",
     "run",
+    "run_placed",
 ]
 
 

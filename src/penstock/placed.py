@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from penstock.spark.bundles import Bundle
     from penstock.spark.cluster_state import RunningCluster
     from penstock.spark.placed_run import PlacedRun
-    from penstock.spark.requests import RunFolder
 
 EXECUTOR_MEMORY_MB = 512
 """Of the Java process of a slot; its Python workers hold the data."""

@@ -1,4 +1,4 @@
-"""A plan made ready to run on a cluster: everything about it that can be known, and be wrong, before Spark is started."""
+"""A plan made ready for a cluster: everything about it that can be known, and be wrong, before Spark is started."""
 
 from __future__ import annotations
 

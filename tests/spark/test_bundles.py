@@ -19,6 +19,7 @@ from penstock.spark.bundles import make_bundles, segments_between_aggregates
 from penstock.spark.channels import BundleFolder, Emission, Ticket
 from penstock.spark.routing import Route, Target, deal
 from penstock.spark.segmented import segments_of
+from penstock.spark.tuple_files import read_tuples
 from penstock.spark.tuples import Tuple
 
 COUNT = {"key": "word", "outputs": {"n": "count"}, "fields": "word string"}
@@ -115,5 +116,5 @@ def test_bytes_travel(tmp_path: Path) -> None:
     manifest = own.read_manifest(0)
     assert manifest is not None
     (sent,) = manifest.sent.values()
-    items = bundle_work.read_tuples(tmp_path / sent.file, 1, 3)
+    items = read_tuples(tmp_path / sent.file, 1, 3)
     assert [item.payload for item in items] == [{"raw": b"\x00\xff", "value": 1}, {"raw": b"\x00\xff", "value": 2}]

@@ -1,4 +1,4 @@
-"""Bundles, tickets and manifests without Spark: whatever is tried twice, killed or forgotten, no tuple is lost or doubled."""
+"""Bundles, tickets and manifests without Spark: whatever is tried twice or killed, no tuple is lost or doubled."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def work(folder: Path, bundles: list[Bundle], chance: random.Random, workers: di
 
 
 @given(seed=st.integers(0, 2**32), restarts=st.integers(0, 4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_no_tuple_is_lost_or_doubled_whoever_starts_anew(
     tmp_path_factory: pytest.TempPathFactory, seed: int, restarts: int
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311
     clock = Clock()
     logic = {"a": Logic(odd_only), "b": Logic(not_a_hundred), "join": Logic(twice)}
     bundles = diamond_bundles(logic, Load.constant(200))
@@ -139,7 +139,7 @@ def test_code_that_answers_differently_on_a_second_try_loses_nothing(tmp_path: P
     conductor = Dispatcher(tmp_path, bundles, lambda _: 50, ticket_seconds=1.0, clock=clock)
     conductor.begin()
     clock.now += 3
-    chance = random.Random(1)
+    chance = random.Random(1)  # noqa: S311
     workers: dict[str, BundleWorker] = {}
     for _ in range(60):
         conductor.step()
@@ -157,7 +157,7 @@ def test_an_overload_waits_at_the_source(tmp_path: Path) -> None:
     conductor = Dispatcher(tmp_path, bundles, lambda _: 40, ticket_seconds=1.0, clock=clock)
     conductor.begin()
     workers: dict[str, BundleWorker] = {}
-    chance = random.Random(1)
+    chance = random.Random(1)  # noqa: S311
     asleep = [bundle for bundle in bundles if "join" not in bundle.operators]
     for _ in range(60):
         clock.now += 1
@@ -200,7 +200,7 @@ def test_every_grouping_delivers_every_tuple_to_somebody(tmp_path: Path, groupin
         for done in conductor.step():
             if "b" in done.bundle.operators:
                 received[done.bundle.name] = received.get(done.bundle.name, 0) + done.manifest.size
-        work(tmp_path, bundles, random.Random(1), workers)
+        work(tmp_path, bundles, random.Random(1), workers)  # noqa: S311
     conductor.hold()
     conductor.step()
     audit = conductor.audit()

@@ -1,8 +1,7 @@
 """What a machine can do whose cores are shared by several slots: a cluster in processes on one computer.
 
-Slots are planned as whole cores. Where there are more slots than cores, the machine's CPU is the limit: bundle k of
-operator i does a tuple with `C_i(t) / I_i(t)` seconds of CPU, `gain_i` of them for a tuple of the source, and the engine
-needs e seconds of CPU for every micro-batch, b of them a second over all bundles. The machine is full when
+Slots are planned as whole cores. Where there are more slots than cores, the machine's CPU is the limit: operator i does
+a tuple with `C_i(t) / I_i(t)` seconds of CPU, `gain_i` of them for a tuple of the source, and the engine needs e seconds of CPU for every micro-batch, b of them a second over all bundles. The machine is full when
 `W * sum_i gain_i C_i / I_i + b e = cores`.
 """
 

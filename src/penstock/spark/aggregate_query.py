@@ -1,6 +1,6 @@
 """An aggregation as a query: tickets are expanded to rows, Spark groups them and keeps the state, groups are sent on.
 
-Unlike other bundles this one depends on its checkpoint, because the state is there: ticket n is Spark's batch n, always.
+Unlike other bundles this one depends on its checkpoint, because the state is there: ticket n is always Spark's batch n.
 """
 
 from __future__ import annotations
@@ -145,8 +145,7 @@ def aggregate_frame(
         rows = rows.withWatermark(_MOMENT, _interval(aggregate.late_seconds))
         slide = aggregate.slide_seconds or aggregate.window_seconds
         keys.append(F.window(F.col(_MOMENT), _interval(aggregate.window_seconds), _interval(slide)).alias(_WINDOW))
-        for end in ("start", "end"):
-            shown.append(F.col(f"{_WINDOW}.{end}").cast("double").alias(f"window_{end}"))
+        shown += [F.col(f"{_WINDOW}.{end}").cast("double").alias(f"window_{end}") for end in ("start", "end")]
     calls = []
     for output, (function, name) in aggregate.calls().items():
         made = F.count(F.lit(1)) if name is None else getattr(F, function)(F.col(name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -24,6 +23,7 @@ from penstock.spark.tuples import Tuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from penstock.spark.bundles import Bundle
     from penstock.spark.segment import Result

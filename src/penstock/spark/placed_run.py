@@ -243,7 +243,7 @@ class PlacedRun:
         return self.setup.executor_memory_mb is not None
 
     def _slot_cpu(self, bundle: Bundle, manifest: Manifest) -> float:
-        """CPU of the slot so far: of its processes, or where slots are no processes, of the tickets worked off there."""
+        """CPU of the slot so far: of its processes, or where slots are none, of the tickets worked off there."""
         if self._has_slots:
             return manifest.used["slot_cpu_seconds"]
         total = self._used[bundle.slot] = self._used.get(bundle.slot, 0.0) + manifest.used["cpu_seconds"]

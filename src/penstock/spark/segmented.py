@@ -1,7 +1,7 @@
 """Embedded execution of pipelines that aggregate: segments between the aggregations, joined by channels.
 
-Every segment runs in all slots as one streaming query each; an aggregation is one query with its state. The mechanism is
-that of placed execution, without slots of their own: there is one process for everything.
+Every segment runs in all slots as one streaming query each; an aggregation is one query with its state. The mechanism
+is that of placed execution, without slots of their own: there is one process for everything.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ from penstock.clock import now
 from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError
 from penstock.report.report import Audit, summarise
-from penstock.spark.query import RunFailedError, reason
 from penstock.spark.fused_function import OUTPUT_SCHEMA
 from penstock.spark.ledger import Ledger
 from penstock.spark.process_tree import TreeUsage, java_process, tree_usage
+from penstock.spark.query import RunFailedError, reason
 from penstock.spark.trial_course import Course, busy_seconds
 from penstock.spark.trial_function import TrialFunction, packed
 from penstock.spark.trial_source import NAME, NOTHING_ON_TRIAL, Setting, TrialSource
