@@ -14,7 +14,7 @@ from penstock.errors import BadInputError
 from penstock.modelling.model import Model
 from penstock.prediction.machine import machine_rate
 from penstock.prediction.rate import Routing
-from penstock.running import demands_to_run, logic_of, runnable
+from penstock.running import batch_cpu_seconds, demands_to_run, logic_of, runnable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +30,6 @@ TICKET_SECONDS = 1.0
 """Tickets hold at most so much work."""
 FIRST_ROWS = 100
 """Rows of the first tickets of a bundle nobody has a model of."""
-ASSUMED_BATCH_CPU_SECONDS = 0.1
-"""CPU the engine needs for a micro-batch where no model says."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,7 @@ class PlacedJob:
         models = [demand for demand in self.demands.values() if isinstance(demand, Model)]
         if not models:
             return None
-        told = [one.measured_on.batch_cpu_ms for one in models if one.measured_on.batch_cpu_ms is not None]
-        each = sum(told) / len(told) / 1000 if told else ASSUMED_BATCH_CPU_SECONDS
+        each = batch_cpu_seconds(models)
         return machine_rate(gains(self.pipeline), self.demands, self.threads, cores, bundles / TICKET_SECONDS, each)
 
     def predicted_slots(self) -> dict[Slot, tuple[float, float]]:

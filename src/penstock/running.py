@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import api
 from penstock.allocation.pipeline import demands_of
+from penstock.cluster.topology import Slot
 from penstock.dataflow.file import parse_pipeline
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Logic, find_logic
@@ -24,8 +25,10 @@ from penstock.files import read_document
 from penstock.modelling.model import Model
 from penstock.planning.file import SavedPlan, read_plan
 from penstock.planning.plan import Plan
-from penstock.prediction.fused import fused_batch, fused_rate, fused_threads
+from penstock.prediction.fused import fused_batch, fused_rate, fused_threads, fused_usage
+from penstock.prediction.machine import machine_rate
 from penstock.report.progress import Progress
+from penstock.report.report import EMBEDDED_NODE
 from penstock.report.result import RunResult, TriedRate
 from penstock.workloads.operators import reference_logic, services
 
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 ASSUMED_OVERHEAD_SECONDS = 0.15
 """What the engine needs for a batch where no model says."""
+ASSUMED_BATCH_CPU_SECONDS = 0.1
+"""CPU the engine needs for a batch where no model says."""
 BATCH_SECONDS = 1.0
 """Batches of a run hold at most so much work."""
 FIRST_ROWS = 50
@@ -109,6 +114,7 @@ class Job:
     predicted_rate: float | None
     notes: tuple[str, ...]
     plan_rates: Mapping[str, float | None] | None
+    predicted_use: Callable[[float], tuple[float, float]] | None
 
     def result(self, report: Report, load: Load, **more: Any) -> RunResult:
         noted = replace(report, notes=(*self.notes, *report.notes))
@@ -120,6 +126,7 @@ class Job:
             noted,
             load,
             plan_rates=self.plan_rates,
+            predicted_use=self.predicted_use,
             **more,
         )
 
@@ -153,10 +160,24 @@ def prepare(
     modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
     most_rows = fused_batch(pipeline_gains, demands, threads, slots, BATCH_SECONDS)
     predicted = fused_rate(pipeline_gains, demands, threads, slots, most_rows, _overhead(modelled))
+    full = machine_rate(
+        pipeline_gains,
+        demands,
+        {Slot(EMBEDDED_NODE, number): threads for number in range(slots)},
+        os.cpu_count() or 1,
+        predicted / most_rows,
+        batch_cpu_seconds(modelled),
+    )
+    predicted = min(predicted, full)
+
+    def use(rate: float) -> tuple[float, float]:
+        slot = fused_usage(pipeline_gains, demands, threads, slots, rate)
+        return slot.cpu, slot.memory_mb
+
     notes = [f"operator '{name}' has no model: its work is not in the prediction" for name in unknown if modelled]
     cores = os.cpu_count()
     if modelled and cores is not None and slots > cores:
-        notes.append(f"{slots} slots share {cores} cores here; the prediction takes a core for each")
+        notes.append(f"{slots} slots share {cores} cores here")
     return Job(
         pipeline=found,
         logic=logic_of(found),
@@ -168,6 +189,7 @@ def prepare(
         predicted_rate=predicted if modelled else None,
         notes=tuple(notes),
         plan_rates=planned.rates if planned else None,
+        predicted_use=use if modelled else None,
     )
 
 
@@ -347,6 +369,12 @@ def _search(
         highest_rate=found.best.rate if found.best else None,
         tried=tuple(TriedRate(t.rate, t.stable, t.report.sustained_rate, t.saturated) for t in found.trials),
     )
+
+
+def batch_cpu_seconds(models: list[Model]) -> float:
+    """CPU the engine needs for a micro-batch, as the models say."""
+    told = [one.measured_on.batch_cpu_ms for one in models if one.measured_on.batch_cpu_ms is not None]
+    return sum(told) / len(told) / 1000 if told else ASSUMED_BATCH_CPU_SECONDS
 
 
 def _overhead(models: list[Model]) -> float:

@@ -175,11 +175,21 @@ def _print(result: RunResult) -> None:
             ),
         )
     )
+    predicted = result.predicted_slot
     screen.print(
         output.table(
             "Slots",
-            ("slot", "cpu", "memory MB"),
-            ((str(slot), output.share(cpu), f"{memory:,.0f}") for slot, (cpu, memory) in report.slots.items()),
+            ("slot", "cpu predicted", "cpu", "memory MB predicted", "memory MB"),
+            (
+                (
+                    str(slot),
+                    "-" if predicted is None else output.share(predicted[0]),
+                    output.share(cpu),
+                    "-" if predicted is None else f"{predicted[1]:,.0f}",
+                    f"{memory:,.0f}",
+                )
+                for slot, (cpu, memory) in report.slots.items()
+            ),
         )
     )
     latency = ", ".join(f"{name} {output.figure(value)} ms" for name, value in report.latency_ms.items())

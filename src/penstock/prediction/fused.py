@@ -7,9 +7,11 @@ with batches of about one second of work, o included, so `b_i = (1 - o) / I_i(t_
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.modelling.model import Model
+from penstock.prediction.machine import own_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +48,33 @@ def fused_rate(
     """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them."""
     busy = (1 - overhead_seconds) * busy_seconds(gains, demands, threads)
     return batch_tuples / (overhead_seconds + batch_tuples / slots * busy)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """CPU (1.0 = one core) and memory in MB of the process of a slot."""
+
+    cpu: float
+    memory_mb: float
+
+
+def fused_usage(
+    gains: Mapping[str, Gain], demands: Demands, threads: Mapping[str, int], slots: int, rate: float
+) -> SlotUse:
+    """What each of the slots uses at `rate` tuples/s over all of them.
+
+    CPU: `rate / slots * sum gain_i c_i(t_i) / I_i(t_i)` with c the CPU of the operator's own process. Memory: the base
+    of a worker and what every operator adds, whatever the rate: threads and what they opened stay.
+    """
+    cpu = memory = base = 0.0
+    for name, gain in gains.items():
+        model = demands[name]
+        if isinstance(model, Model):
+            count = threads[name]
+            cpu += gain.factor * own_cpu(model, count) / model.rate(count)
+            memory += model.memory(count) * (model.measured_on.slot_memory_mb or 0.0)
+            base = max(base, model.measured_on.base_memory_mb or 0.0)
+    return SlotUse(rate / slots * cpu, base + memory)
 
 
 def fused_threads(gains: Mapping[str, Gain], demands: Demands, rate: float, slots: int) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """What a machine can do whose cores are shared by several slots: a cluster in processes on one computer.
 
 Slots are planned as whole cores. Where there are more slots than cores, the machine's CPU is the limit: operator i does
-a tuple with `C_i(t) / I_i(t)` seconds of CPU, `gain_i` of them for a tuple of the source, and the engine needs e seconds of CPU for every micro-batch, b of them a second over all bundles. The machine is full when
+a tuple with `C_i(t) / I_i(t)` seconds of CPU, `gain_i` of them for a tuple of the source, and the engine needs e
+seconds of CPU for every micro-batch, b of them a second over all bundles. The machine is full when
 `W * sum_i gain_i C_i / I_i + b e = cores`.
 """
 
@@ -29,12 +30,12 @@ def cpu_seconds_per_tuple(gains: Mapping[str, Gain], demands: Demands, threads: 
             continue
         spread = spread_of(threads, operator)
         rate = sum(model.rate(count) for count in spread.values())
-        cpu = sum(_own_cpu(model, count) for count in spread.values())
+        cpu = sum(own_cpu(model, count) for count in spread.values())
         total += gain.factor * cpu / rate if rate > 0 else 0.0
     return total
 
 
-def _own_cpu(model: Model, threads: int) -> float:
+def own_cpu(model: Model, threads: int) -> float:
     """The nearest measured point's own CPU, scaled to the rate at `threads`; else the slot's."""
     point = min(model.points, key=lambda one: abs(one.threads - threads))
     if point.operator_cpu is None or point.rate <= 0:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.dataflow.load import Load
     from penstock.report.report import Report
@@ -39,6 +39,8 @@ class RunResult:
     highest_rate: float | None = None
     """The highest rate that was found stable; None: not looked for, or none was."""
     tried: tuple[TriedRate, ...] = ()
+    predicted_use: Callable[[float], tuple[float, float]] | None = None
+    """CPU (1.0 = one core) and memory in MB of a slot at a rate."""
     plan_rates: Mapping[str, float | None] | None = None
     """Where a plan was run: what it predicts for its own placement, by routing."""
 
@@ -51,13 +53,20 @@ class RunResult:
         measured = self.highest_rate or self.report.sustained_rate
         return (self.predicted_rate - measured) / measured if measured else None
 
+    @property
+    def predicted_slot(self) -> tuple[float, float] | None:
+        """CPU and memory in MB of a slot at the rate that was sustained."""
+        return None if self.predicted_use is None else self.predicted_use(self.report.sustained_rate)
+
     def document(self) -> dict[str, Any]:
+        slot = self.predicted_slot
         found: dict[str, Any] = {
             "pipeline": self.pipeline,
             "mode": "fused",
             "threads_per_slot": dict(self.threads),
             "predicted_rate": self.predicted_rate,
             "rate_error": self.rate_error,
+            "predicted_slot": None if slot is None else {"cpu": slot[0], "memory_mb": slot[1]},
             "interrupted": self.interrupted,
         }
         if self.plan_rates is not None:

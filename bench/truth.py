@@ -1,0 +1,153 @@
+"""Predicted against measured: the micro pipelines, planned by several policy pairs for several rates, run on Spark.
+
+    python bench/truth.py [--models FILE] [--budget SECONDS] [--seconds S] [--quick] [--json FILE]
+
+Without --models the reference operators are profiled first. Every plan that fits two cores is run fused on embedded
+Spark twice: offered more than it can do (the rate that is sustained stands beside the predicted one), and at a part of
+the predicted rate (CPU and memory of its slots stand beside the predicted ones, in both runs). Plans that come to the
+same threads and slots are run once. Nothing else should run on the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import penstock
+from penstock.dataflow.load import Load
+from penstock.errors import PenstockError
+from penstock.running import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PIPELINES = ("linear", "diamond", "star")
+PAIRS = ("mba+sam", "lsa+rsm", "mba+r-storm", "lsa+round-robin")
+PARTS_OF_PEAK = (0.3, 0.6, 1.0)
+"""Rates to plan for, as parts of what one slot can do."""
+MOST_SLOTS = 2
+OVERLOAD = 1.5
+PART_LOAD = 0.6
+
+
+@dataclass(frozen=True)
+class Run:
+    pipeline: str
+    pair: str
+    planned_rate: float
+    slots: int
+    threads: dict[str, int]
+    offered: float
+    saturated: bool
+    predicted_rate: float
+    measured_rate: float
+    predicted_cpu: float
+    measured_cpu: float
+    predicted_memory_mb: float
+    measured_memory_mb: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted_rate / self.measured_rate - 1 if self.measured_rate else float("inf")
+
+
+def plans(models: Path, quick: bool) -> Iterator[tuple[str, str, penstock.Plan]]:
+    seen = set()
+    for pipeline in PIPELINES:
+        peak = prepare(pipeline, 1.0, 1, models, search=True).predicted_rate or 1.0
+        for pair in PAIRS[:2] if quick else PAIRS:
+            allocator, placer = pair.split("+")
+            for part in PARTS_OF_PEAK[1:] if quick else PARTS_OF_PEAK:
+                try:
+                    plan = penstock.plan(
+                        pipeline, rate=round(part * peak, 1), models=models, allocator=allocator, placer=placer
+                    )
+                except PenstockError as error:
+                    print(f"{pipeline} {pair} at {part * peak:.1f}: not planned: {error}")
+                    continue
+                job = prepare(plan, None, None, models, search=False)
+                key = (pipeline, job.slots, tuple(sorted(job.threads.items())))
+                if job.slots <= MOST_SLOTS and key not in seen:
+                    seen.add(key)
+                    yield pipeline, pair, plan
+
+
+def run(pipeline: str, pair: str, plan: penstock.Plan, models: Path, seconds: float, *, saturated: bool) -> Run:
+    job = prepare(plan, None, None, models, search=False)
+    predicted = job.predicted_rate or 0.0
+    offered = (OVERLOAD if saturated else PART_LOAD) * predicted
+    result = penstock.run(plan, Load.constant(offered), seconds=seconds, warm_up=seconds / 3, models=models)
+    report = result.report
+    if report.audit.lost or report.audit.duplicated:
+        sys.exit(f"{pipeline} {pair}: lost {report.audit.lost}, duplicated {report.audit.duplicated}")
+    slot = result.predicted_slot or (0.0, 0.0)
+    cpus, memories = zip(*report.slots.values(), strict=True)
+    return Run(
+        pipeline,
+        pair,
+        plan.rate,
+        result.slots,
+        dict(result.threads),
+        offered,
+        saturated,
+        predicted if saturated else min(offered, predicted),
+        report.sustained_rate,
+        slot[0],
+        float(np.mean(cpus)),
+        slot[1],
+        float(np.mean(memories)),
+    )
+
+
+def r_squared(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    """`1 - sum (m - p)^2 / sum (m - mean m)^2`: of the predictions themselves, not of a line fitted to them."""
+    p, m = np.array(predicted), np.array(measured)
+    spread = float(((m - m.mean()) ** 2).sum())
+    return 1 - float(((m - p) ** 2).sum()) / spread if spread else float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--budget", type=float, default=30.0, help="seconds of profiling for each operator")
+    parser.add_argument("--seconds", type=float, default=18.0)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    models = given.models
+    if models is None:
+        models = Path(tempfile.mkdtemp()) / "models.json"
+        for pipeline in PIPELINES:
+            penstock.profile(pipeline, models, budget_seconds=given.budget)
+    runs: list[Run] = []
+    for pipeline, pair, plan in plans(models, given.quick):
+        for saturated in (True, False):
+            one = run(pipeline, pair, plan, models, given.seconds, saturated=saturated)
+            runs.append(one)
+            print(
+                f"{pipeline:8} {pair:16} {one.slots} slots {'full' if saturated else 'part':4} rate predicted "
+                f"{one.predicted_rate:7.1f} measured {one.measured_rate:7.1f} ({100 * one.error:+5.1f} %)  cpu "
+                f"{one.predicted_cpu:.2f} {one.measured_cpu:.2f}  memory {one.predicted_memory_mb:4.0f} "
+                f"{one.measured_memory_mb:4.0f} MB",
+                flush=True,
+            )
+    full = [one for one in runs if one.saturated]
+    within = sum(abs(one.error) <= 0.1 for one in full)
+    print(f"\nrate    within 10 % in {within} of {len(full)} cases (wanted 9 of 10), R2 ", end="")
+    print(f"{r_squared([one.predicted_rate for one in full], [one.measured_rate for one in full]):.3f} (wanted 0.95)")
+    cpu = r_squared([one.predicted_cpu for one in runs], [one.measured_cpu for one in runs])
+    memory = r_squared([one.predicted_memory_mb for one in runs], [one.measured_memory_mb for one in runs])
+    print(f"cpu     R2 {cpu:.3f} (wanted 0.85)\nmemory  R2 {memory:.3f} (wanted 0.7)")
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(one) for one in runs], indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
