@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from penstock.spark.process_tree import MachineUsage, share_of_others, tree_usage
+from penstock.spark.process_tree import MachineUsage, cpu_between, cpu_by_process, share_of_others, tree_usage
 
 BUSY = "sum(range(6_000_000))"
 
@@ -32,6 +32,21 @@ def test_a_child_counts_while_it_runs_and_after_it_ended() -> None:
     after = tree_usage(own)
     assert after.cpu_seconds >= with_child.cpu_seconds
     assert after.memory_mb < with_child.memory_mb
+
+
+# process 1 used 2 s more, 3 is new with 1 s; 2 ended, which takes nothing back
+def test_cpu_between_two_looks() -> None:
+    assert cpu_between({1: 10.0, 2: 50.0}, {1: 12.0, 3: 1.0}) == 3.0
+    assert cpu_between({1: 10.0}, {}) == 0
+
+
+def test_a_tree_without_one_of_its_branches() -> None:
+    own = psutil.Process()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    branch = psutil.Process(child.pid)
+    assert {own.pid, child.pid} <= set(cpu_by_process(own))
+    assert child.pid not in cpu_by_process(own, without=branch)
+    child.communicate(b"\n")
 
 
 # 2 cores for 10 s: 20 core seconds. 15 used, 5 of them by us: others had half of the machine

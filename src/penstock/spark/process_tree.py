@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -39,6 +40,24 @@ def tree_usage(root: psutil.Process) -> TreeUsage:
         except psutil.NoSuchProcess:
             continue
     return TreeUsage(cpu, memory / 2**20)
+
+
+def cpu_by_process(root: psutil.Process, without: psutil.Process | None = None) -> dict[int, float]:
+    """CPU seconds so far of every process of a tree, by its id; a tree `without` is left out."""
+    left_out = {process.pid for process in _tree(without)} if without is not None else set()
+    seconds: dict[int, float] = {}
+    for process in _tree(root):
+        if process.pid not in left_out:
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds[process.pid] = times.user + times.system
+    return seconds
+
+
+def cpu_between(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """What the processes that are there now used since. One that ended takes only its own last bit with it: Spark ends
+    idle workers at times, and a sum over all would fall by all they ever used."""
+    return sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in after.items())
 
 
 def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
