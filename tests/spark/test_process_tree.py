@@ -52,12 +52,12 @@ def test_a_tree_without_one_of_its_branches() -> None:
 # 2 cores for 10 s: 20 core seconds. 15 used, 5 of them by us: others had half of the machine
 @pytest.mark.parametrize(("used", "own", "expected"), [(15, 5, 0.5), (5, 5, 0.0), (4, 5, 0.0), (20, 0, 1.0)])
 def test_the_share_of_others(used: float, own: float, expected: float) -> None:
-    before = MachineUsage(there=1000, used=300, own=70)
-    after = MachineUsage(there=1020, used=300 + used, own=70 + own)
+    before = MachineUsage(there=1000, used=300, own={1: 70, 2: 9})
+    after = MachineUsage(there=1020, used=300 + used, own={1: 70 + own})
     assert share_of_others(before, after) == expected
 
 
 def test_no_time_no_share() -> None:
     look = MachineUsage.now()
     assert share_of_others(look, look) == 0
-    assert 0 < look.own <= look.used <= look.there
+    assert 0 < sum(look.own.values()) <= look.used <= look.there

@@ -70,11 +70,11 @@ def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
 
 @dataclass(frozen=True, slots=True)
 class MachineUsage:
-    """Core seconds of the whole machine so far: there were, were used, and were used by this process and all below."""
+    """Core seconds of the whole machine so far: there were, were used, and were used by this process and each below."""
 
     there: float
     used: float
-    own: float
+    own: Mapping[int, float]
 
     @classmethod
     def now(cls) -> MachineUsage:
@@ -82,11 +82,11 @@ class MachineUsage:
         # what a guest uses stands in its host's user time as well; waiting for a disk is not using the core
         parts = {name: value for name, value in times._asdict().items() if not name.startswith("guest")}
         idle = parts.get("idle", 0.0) + parts.get("iowait", 0.0)
-        return cls(sum(parts.values()), sum(parts.values()) - idle, tree_usage(psutil.Process()).cpu_seconds)
+        return cls(sum(parts.values()), sum(parts.values()) - idle, cpu_by_process(psutil.Process()))
 
 
 def share_of_others(before: MachineUsage, after: MachineUsage) -> float:
     """The part of the machine other processes used: `(used - own) / there`, from one look to the next."""
     there = after.there - before.there
-    others = (after.used - before.used) - (after.own - before.own)
+    others = (after.used - before.used) - cpu_between(before.own, after.own)
     return min(1.0, max(0.0, others / there)) if there > 0 else 0.0
