@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from penstock.spark.process_tree import MachineUsage, share_of_others, tree_usage
+from penstock.spark.process_tree import MachineUsage, cpu_between, cpu_by_process, share_of_others, tree_usage
 
 BUSY = "sum(range(6_000_000))"
 
@@ -34,15 +34,30 @@ def test_a_child_counts_while_it_runs_and_after_it_ended() -> None:
     assert after.memory_mb < with_child.memory_mb
 
 
+# process 1 used 2 s more, 3 is new with 1 s; 2 ended, which takes nothing back
+def test_cpu_between_two_looks() -> None:
+    assert cpu_between({1: 10.0, 2: 50.0}, {1: 12.0, 3: 1.0}) == 3.0
+    assert cpu_between({1: 10.0}, {}) == 0
+
+
+def test_a_tree_without_one_of_its_branches() -> None:
+    own = psutil.Process()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    branch = psutil.Process(child.pid)
+    assert {own.pid, child.pid} <= set(cpu_by_process(own))
+    assert child.pid not in cpu_by_process(own, without=branch)
+    child.communicate(b"\n")
+
+
 # 2 cores for 10 s: 20 core seconds. 15 used, 5 of them by us: others had half of the machine
 @pytest.mark.parametrize(("used", "own", "expected"), [(15, 5, 0.5), (5, 5, 0.0), (4, 5, 0.0), (20, 0, 1.0)])
 def test_the_share_of_others(used: float, own: float, expected: float) -> None:
-    before = MachineUsage(there=1000, used=300, own=70)
-    after = MachineUsage(there=1020, used=300 + used, own=70 + own)
+    before = MachineUsage(there=1000, used=300, own={1: 70, 2: 9})
+    after = MachineUsage(there=1020, used=300 + used, own={1: 70 + own})
     assert share_of_others(before, after) == expected
 
 
 def test_no_time_no_share() -> None:
     look = MachineUsage.now()
     assert share_of_others(look, look) == 0
-    assert 0 < look.own <= look.used <= look.there
+    assert 0 < sum(look.own.values()) <= look.used <= look.there

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -41,6 +42,24 @@ def tree_usage(root: psutil.Process) -> TreeUsage:
     return TreeUsage(cpu, memory / 2**20)
 
 
+def cpu_by_process(root: psutil.Process, without: psutil.Process | None = None) -> dict[int, float]:
+    """CPU seconds so far of every process of a tree, by its id; a tree `without` is left out."""
+    left_out = {process.pid for process in _tree(without)} if without is not None else set()
+    seconds: dict[int, float] = {}
+    for process in _tree(root):
+        if process.pid not in left_out:
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds[process.pid] = times.user + times.system
+    return seconds
+
+
+def cpu_between(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """What the processes that are there now used since. One that ended takes only its own last bit with it: Spark ends
+    idle workers at times, and a sum over all would fall by all they ever used."""
+    return sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in after.items())
+
+
 def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
     yield root
     try:
@@ -51,11 +70,11 @@ def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
 
 @dataclass(frozen=True, slots=True)
 class MachineUsage:
-    """Core seconds of the whole machine so far: there were, were used, and were used by this process and all below."""
+    """Core seconds of the whole machine so far: there were, were used, and were used by this process and each below."""
 
     there: float
     used: float
-    own: float
+    own: Mapping[int, float]
 
     @classmethod
     def now(cls) -> MachineUsage:
@@ -63,11 +82,11 @@ class MachineUsage:
         # what a guest uses stands in its host's user time as well; waiting for a disk is not using the core
         parts = {name: value for name, value in times._asdict().items() if not name.startswith("guest")}
         idle = parts.get("idle", 0.0) + parts.get("iowait", 0.0)
-        return cls(sum(parts.values()), sum(parts.values()) - idle, tree_usage(psutil.Process()).cpu_seconds)
+        return cls(sum(parts.values()), sum(parts.values()) - idle, cpu_by_process(psutil.Process()))
 
 
 def share_of_others(before: MachineUsage, after: MachineUsage) -> float:
     """The part of the machine other processes used: `(used - own) / there`, from one look to the next."""
     there = after.there - before.there
-    others = (after.used - before.used) - (after.own - before.own)
+    others = (after.used - before.used) - cpu_between(before.own, after.own)
     return min(1.0, max(0.0, others / there)) if there > 0 else 0.0

@@ -29,7 +29,7 @@ from penstock.errors import BadInputError
 from penstock.report.report import Audit, summarise
 from penstock.spark.fused_function import OUTPUT_SCHEMA
 from penstock.spark.ledger import Ledger
-from penstock.spark.process_tree import TreeUsage, java_process, tree_usage
+from penstock.spark.process_tree import TreeUsage, cpu_between, cpu_by_process, java_process, tree_usage
 from penstock.spark.query import RunFailedError, reason
 from penstock.spark.trial_course import Course, busy_seconds
 from penstock.spark.trial_function import TrialFunction, packed
@@ -92,9 +92,9 @@ class EngineCost:
 
 @dataclass(frozen=True, slots=True)
 class _Usage:
-    """CPU seconds so far, of the whole tree and of the operator's worker."""
+    """CPU seconds so far, of the engine's processes one by one and of the operator's worker and below."""
 
-    tree: float
+    engine: dict[int, float]
     worker: float
 
 
@@ -160,9 +160,9 @@ class TrialQuery:
         course = self.run(_RESTING, 1, MORE_THAN_ANY, Course(now() - _HEAD_START, seconds + _HEAD_START, 1))
         counted = course.counted[1:]
         wall = counted[-1].finished - course.counted[0].finished - sum(map(busy_seconds, counted))
-        used = self._used(course)
+        engine, _ = self._used(course)
         self._base_mb = self._base_mb or self._peak_mb
-        return EngineCost(wall / len(counted), (used.tree - used.worker) / len(counted), self._base_mb)
+        return EngineCost(wall / len(counted), engine / len(counted), self._base_mb)
 
     def run(self, operator: str, threads: int, rate: float, course: Course) -> Course:
         """One trial, from setting it up to the end of its last batch. Nothing is emitted after that."""
@@ -189,21 +189,21 @@ class TrialQuery:
                 f"operator '{self._setting.operator}': its code raised for {operator.dead} of {operator.received} "
                 "tuples of a trial, so there is nothing to measure; trials feed it tuples {'value': number}"
             )
-        used = self._used(course)
+        engine, worker = self._used(course)
         return Trial(
             threads=threads,
             rate=report.sustained_rate,
             stable=report.stable,
-            cpu=used.tree / report.seconds,
+            cpu=(engine + worker) / report.seconds,
             memory_mb=max(0.0, self._peak_mb - self._base_mb),
-            operator_cpu=used.worker / report.seconds,
+            operator_cpu=worker / report.seconds,
             busy=sum(map(busy_seconds, course.counted[1:])) / report.seconds,
         )
 
-    def _used(self, course: Course) -> _Usage:
+    def _used(self, course: Course) -> tuple[float, float]:
+        """CPU seconds of the engine, and of the operator's worker, over the batches that count."""
         begin, end = self._usage[course.counts_from or 0], self._usage[len(course.batches) - 1]
-        worker = max(0.0, end.worker - begin.worker)
-        return _Usage(max(worker, end.tree - begin.tree), worker)
+        return cpu_between(begin.engine, end.engine), max(0.0, end.worker - begin.worker)
 
     def _set(self, setting: Setting) -> None:
         self._setting = setting
@@ -213,7 +213,7 @@ class TrialQuery:
         """For `foreachBatch`: the trial is steered here, between two batches, so that none is wasted."""
         self._ledger.write(frame, number)
         self._find_worker()
-        self._usage.append(_Usage(tree_usage(self._java).cpu_seconds, self._note_memory().cpu_seconds))
+        self._usage.append(_Usage(cpu_by_process(self._java, self._worker), self._note_memory().cpu_seconds))
         self._course.see(self._ledger.batches[-1])
         over = self._course.over
         if over or self._course.most_rows != self._setting.most_rows:
