@@ -183,7 +183,7 @@ def test_spread(threads: int, expected: float) -> None:
         ("pi", 110, 2),
         ("azure_blob", 30, 50),
         ("azure_table", 40, 60),
-        ("split_words", 26000, 1),
+        ("split_words", 5300, 1),
     ],
 )
 def test_reference_tasks(name: str, peak: float, threads: int) -> None:
