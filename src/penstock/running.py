@@ -158,8 +158,9 @@ def prepare(
     threads |= {name: -(-count // slots) for name, count in given.items()}
     unknown = [n for n, one in found.operators.items() if one.kind is Kind.OPERATOR and demands[n] is None]
     modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
-    most_rows = fused_batch(pipeline_gains, demands, threads, slots, BATCH_SECONDS)
-    predicted = fused_rate(pipeline_gains, demands, threads, slots, most_rows, _overhead(modelled))
+    overhead = _overhead(modelled)
+    most_rows = fused_batch(pipeline_gains, demands, threads, slots, BATCH_SECONDS, overhead)
+    predicted = fused_rate(pipeline_gains, demands, threads, slots, most_rows, overhead)
     full = machine_rate(
         pipeline_gains,
         demands,

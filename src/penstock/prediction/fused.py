@@ -1,12 +1,15 @@
 """What fused execution will sustain: every slot runs the whole pipeline on its share of each batch.
 
-A batch of n tuples over S slots takes `o + n/S * sum over operators of gain_i * b_i(t_i)` seconds: o is what the engine
-needs for any batch, b_i the seconds a slot with t_i threads is busy with one tuple of operator i. A model was measured
-with batches of about one second of work, o included, so `b_i = (1 - o) / I_i(t_i)`. The rate is n over that time.
+A batch of n tuples per slot takes `o + sum over operators of r_i(n) S_i` seconds. o is what the engine needs for any
+batch. S_i is the seconds a thread of operator i needs for a tuple while all t_i of them are at work, and
+`r_i(n) = ceil(gain_i n / t_i)` how often they go round: operators run one after the other, so a batch that does not
+fill the last round waits for it all the same. A model was measured with batches of B seconds of work and full rounds,
+o included, so `S_i = t_i / I_i(t_i) * B / (B + o)`. The rate is n over that time, for all slots.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,21 +23,46 @@ if TYPE_CHECKING:
     from penstock.prediction.rate import Demands
 
 
-def busy_seconds(gains: Mapping[str, Gain], demands: Demands, threads: Mapping[str, int]) -> float:
-    """Seconds a slot needs for all that one tuple of the source causes, engine included: `sum gain_i / I_i(t_i)`."""
-    return sum(
-        gain.factor / demand.rate(threads[name])
-        for name, gain in gains.items()
-        if isinstance(demand := demands[name], Model)
-    )
+ASSUMED_BATCH_SECONDS = 1.0
+"""What batches of trials held where a model does not say."""
+
+
+def rounds_of(
+    gains: Mapping[str, Gain], demands: Demands, threads: Mapping[str, int], overhead_seconds: float
+) -> list[tuple[float, int, float]]:
+    """(gain, threads, seconds of a round) of every operator with a model."""
+    found = []
+    for name, gain in gains.items():
+        model = demands[name]
+        if isinstance(model, Model):
+            work = model.measured_on.batch_seconds or ASSUMED_BATCH_SECONDS
+            count = threads[name]
+            found.append((gain.factor, count, count / model.rate(count) * work / (work + overhead_seconds)))
+    return found
+
+
+def batch_time(rounds: list[tuple[float, int, float]], tuples: int, overhead_seconds: float) -> float:
+    """Seconds a slot needs for a batch of `tuples` tuples."""
+    return overhead_seconds + sum(math.ceil(gain * tuples / count - 1e-9) * each for gain, count, each in rounds)
 
 
 def fused_batch(
-    gains: Mapping[str, Gain], demands: Demands, threads: Mapping[str, int], slots: int, seconds: float
+    gains: Mapping[str, Gain],
+    demands: Demands,
+    threads: Mapping[str, int],
+    slots: int,
+    seconds: float,
+    overhead_seconds: float,
 ) -> int:
-    """Tuples that keep all slots busy for `seconds`."""
-    busy = busy_seconds(gains, demands, threads)
-    return max(slots, round(slots * seconds / busy)) if busy > 0 else 100_000
+    """Tuples of a batch over all slots: about `seconds` of work, in whole rounds of the operator whose round takes
+    longest, and at least one of them."""
+    rounds = rounds_of(gains, demands, threads, overhead_seconds)
+    busy = sum(gain / count * each for gain, count, each in rounds)
+    if busy <= 0:
+        return 100_000
+    gain, count, _ = max(rounds, key=lambda one: one[2])
+    whole = count / gain if gain > 0 else 1.0
+    return slots * max(1, round(whole * max(1, round(seconds / busy / whole))))
 
 
 def fused_rate(
@@ -46,8 +74,9 @@ def fused_rate(
     overhead_seconds: float,
 ) -> float:
     """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them."""
-    busy = (1 - overhead_seconds) * busy_seconds(gains, demands, threads)
-    return batch_tuples / (overhead_seconds + batch_tuples / slots * busy)
+    each = max(1, batch_tuples // slots)
+    rounds = rounds_of(gains, demands, threads, overhead_seconds)
+    return slots * each / batch_time(rounds, each, overhead_seconds)
 
 
 @dataclass(frozen=True, slots=True)
