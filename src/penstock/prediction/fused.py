@@ -93,17 +93,18 @@ def fused_usage(
     """What each of the slots uses at `rate` tuples/s over all of them.
 
     CPU: `rate / slots * sum gain_i c_i(t_i) / I_i(t_i)` with c the CPU of the operator's own process. Memory: the base
-    of a worker and what every operator adds, whatever the rate: threads and what they opened stay.
+    of a worker and `sum M_i(t_i) * min(1, received_i / I_i(t_i))`, as for any placement.
     """
     cpu = memory = base = 0.0
     for name, gain in gains.items():
         model = demands[name]
         if isinstance(model, Model):
             count = threads[name]
-            cpu += gain.factor * own_cpu(model, count) / model.rate(count)
-            memory += model.memory(count) * (model.measured_on.slot_memory_mb or 0.0)
+            part = gain.at(rate) / slots / model.rate(count)
+            cpu += part * own_cpu(model, count)
+            memory += min(1.0, part) * model.memory(count) * (model.measured_on.slot_memory_mb or 0.0)
             base = max(base, model.measured_on.base_memory_mb or 0.0)
-    return SlotUse(rate / slots * cpu, base + memory)
+    return SlotUse(cpu, base + memory)
 
 
 def fused_threads(gains: Mapping[str, Gain], demands: Demands, rate: float, slots: int) -> dict[str, int]:
