@@ -22,7 +22,7 @@ from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError, nearest
 from penstock.files import write_text
-from penstock.modelling.file import models_document, read_models
+from penstock.modelling.file import models_document, read_models_and_profiles
 from penstock.modelling.model import MeasuredOn, Model
 from penstock.prediction.fused import fused_batch, fused_rate, fused_threads
 from penstock.workloads.operators import reference_logic, services
@@ -171,7 +171,8 @@ def profile(
             raise BadInputError(f"unknown operator or model '{name}'; {nearest(name, named)}")
     settings = ProfileSettings(trial_seconds, most_threads=most_threads, repeats=repeats)
     path = Path(output)
-    done = {model.name: model for model in read_models(path)} if path.exists() else {}
+    there, profiles = read_models_and_profiles(path) if path.exists() else ([], [])
+    done = {model.name: model for model in there}
     with services(named, given=os.environ, progress=building) as environment, _session(1) as session:
         from penstock.spark.trials import SparkBench, batch_overhead  # noqa: PLC0415 - Spark loads only when it is used
 
@@ -186,7 +187,7 @@ def profile(
             for point in profile_points(bench, settings, DEFAULT_SLOT_MEMORY_MB, known, over):
                 known = sorted([*known, point], key=lambda one: one.threads)
                 done[name] = Model(name, tuple(known), _measured_on(session.version, overhead))
-                write_text(path, json.dumps(models_document(done.values()), indent=1) + "\n")
+                write_text(path, json.dumps(models_document(done.values(), profiles=profiles), indent=1) + "\n")
                 if watch is not None:
                     watch(name, point)
     return [done[name] for name in named if name in done]

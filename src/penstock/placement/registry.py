@@ -19,6 +19,7 @@ PLACERS: Registry[Placer] = Registry(
         "r-storm": "penstock.placement.r_storm:RStorm",
         "compact": "penstock.placement.compact:Compact",
         "random": "penstock.placement.random_feasible:RandomFeasible",
+        "packing": "penstock.placement.packing:Packing",
     },
 )
 
