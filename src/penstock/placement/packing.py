@@ -88,8 +88,8 @@ def pack(tasks: Tasks, request: Request, room: Room, saving_weight: float, budge
             packed.slots.append(slots.put(cpu, float(memory[operator])))
             if request.explain:
                 packed.reasons.append(open_node.reason(operator))
-            open_node.put(operator)
             tasks.left[operator] -= 1
+            open_node.put(operator)
             waiting -= 1
         if len(packed.operators) > before:
             used += 1

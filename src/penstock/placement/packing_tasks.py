@@ -5,7 +5,7 @@ The threads of one operator are alike, so everything is kept per operator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from penstock.placement.contract import Request, Room
 
 
+Neighbours: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]"
+
+
 class Tasks:
     """Demands of one thread of every operator, in units of the resource, and how many threads are left to place.
 
     A thread's CPU is that of Eq. 3: `local + c_t * moved`, where moved is what it exchanges with threads on other
-    nodes. `demand` holds it with nothing co-located. Every thread of operator j on a node saves a thread of operator k there
-    `own = S / (P_j P_k) * c_t,k` points, and both together `S / (P_j P_k) * (c_t,j + c_t,k)`, S being the tuples/s
+    nodes. `demand` holds it with nothing co-located. Every thread of operator j on a node saves a thread of operator k
+    there `S / (P_j P_k) * c_t,k` points, and both together `S / (P_j P_k) * (c_t,j + c_t,k)`, S being the tuples/s
     between j and k in both directions.
     """
 
@@ -36,7 +39,8 @@ class Tasks:
         self.demand = np.array([operator.demand for operator in operators], dtype=float)
         self.demand = self.demand.reshape(len(operators), len(names))
         self.moving = np.array([operator.moving_cpu for operator in operators], dtype=float)
-        self.neighbours = self._neighbours(request)
+        self._talking = self._exchanged(request)
+        self._neighbours: dict[float, list[Neighbours | None]] = {}
         if self.cpu_axis is not None:
             local = [
                 operator.demand[self.cpu_axis] if operator.local_cpu is None else operator.local_cpu
@@ -61,10 +65,10 @@ class Tasks:
                 moved[receiver] += rate / self.threads[receiver]
         return moved
 
-    def _neighbours(self, request: Request) -> list[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
-        """Of every operator: those it talks to, what a thread of it saves one of theirs, and what the two save in all.
+    def _exchanged(self, request: Request) -> list[dict[int, float]]:
+        """Of every operator, those it talks to and the tuples/s between one thread of each.
 
-        A stream from an operator to itself, or without a rate, saves nothing.
+        A stream from an operator to itself, or without a rate, or that costs nothing to move, saves nothing.
         """
         table: list[dict[int, float]] = [{} for _ in self.threads]
         for (sender, receiver), rate in zip(request.streams, request.rates, strict=False):
@@ -72,15 +76,18 @@ class Tasks:
                 pairs = float(self.threads[sender] * self.threads[receiver])
                 table[sender][receiver] = table[sender].get(receiver, 0.0) + rate / pairs
                 table[receiver][sender] = table[receiver].get(sender, 0.0) + rate / pairs
-        found = []
-        for operator, row in enumerate(table):
-            others = np.array(list(row), dtype=np.int64)
-            exchanged = np.array(list(row.values()), dtype=float)
-            found.append(
-                (
-                    others,
-                    exchanged * self.moving[others],
-                    exchanged * (self.moving[others] + self.moving[operator]),
-                )
-            )
+        return table
+
+    def neighbours_on(self, cpu_capacity: float) -> list[Neighbours | None]:
+        """Of every operator: those it talks to, what a thread of it saves one of theirs, and what the two save in all,
+        as shares of a node's CPU; None where it saves nobody anything."""
+        found = self._neighbours.get(cpu_capacity)
+        if found is None:
+            found = self._neighbours[cpu_capacity] = []
+            for operator, row in enumerate(self._talking):
+                others = np.array(list(row), dtype=np.int64)
+                exchanged = np.array(list(row.values()), dtype=float) / cpu_capacity
+                own = exchanged * self.moving[others]
+                both = own + exchanged * self.moving[operator]
+                found.append((others, own, both) if row else None)
         return found

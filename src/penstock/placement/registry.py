@@ -20,7 +20,9 @@ PLACERS: Registry[Placer] = Registry(
         "compact": "penstock.placement.compact:Compact",
         "random": "penstock.placement.random_feasible:RandomFeasible",
         "packing": "penstock.placement.packing:Packing",
+        "metis": "penstock.placement.metis:Metis",
     },
+    needs={"metis": ("pymetis", "metis")},
 )
 
 DEFAULT_PLACER = "sam"
