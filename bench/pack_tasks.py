@@ -14,12 +14,14 @@ import resource
 import sys
 import time
 import tracemalloc
+from math import log
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from penstock.cluster.topology import Cluster, Node
 from penstock.placement.contract import OperatorRequest, Placement, Request, Room
 from penstock.placement.packing import Packing
-from place_whole_cluster import exponent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +64,11 @@ def seconds(request: Request, cluster: Cluster, repeat: int) -> tuple[float, Pla
     return min(times), placements[0]
 
 
+def exponent(times: Sequence[float]) -> float:
+    """Slope of log(time) over log(threads), by least squares."""
+    return float(np.polyfit([log(size) for size in SIZES], [log(t) for t in times], 1)[0])
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3, help="runs, of which the best counts (default 3)")
@@ -83,7 +90,7 @@ def main(arguments: Sequence[str]) -> None:
                 f"{operators:>9} {threads:>8} {took:>8.3f} {1e6 * took / threads:>10.1f} {held:>6.1f} {used:>6}",
                 flush=True,
             )
-        print(f"{operators:>9} exponent {exponent(SIZES, times):.2f}")
+        print(f"{operators:>9} exponent {exponent(times):.2f}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak of the whole process {peak:.0f} MB")
 

@@ -467,7 +467,7 @@ def test_a_refusal_says_that_slots_are_taken_for_themselves() -> None:
 GPU_CLUSTER = {"nodes": [{"name": "plain", "slots": 4}, {"name": "gpu", "slots": 4, "resources": {"gpu": 2}}]}
 
 
-@pytest.mark.parametrize("placer", ["r-storm", "compact", "random"])
+@pytest.mark.parametrize("placer", ["r-storm", "compact", "random", "packing"])
 def test_threads_go_where_the_gpus_are(placer: str) -> None:
     wants = declared(threads=2, cpu=10, memory_mb=100, resources={"gpu": 1})
     plan = api.plan(wants, 10, placer=placer, cluster=parse_cluster(GPU_CLUSTER, "c"))

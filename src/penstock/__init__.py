@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import logic
     from penstock.dataflow.pipeline import Grouping, Operator, Pipeline, Stream
     from penstock.errors import BadInputError, PenstockError, Refusal, RefusedError
+    from penstock.modelling.conversion import model_of, profile_of
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.model import Model, Point
+    from penstock.modelling.task_profile import TaskProfile
     from penstock.planning.plan import Plan
     from penstock.running import profile, run
 
@@ -45,8 +47,10 @@ _HOMES = {
     "penstock.dataflow.builder": ("pipeline",),
     "penstock.dataflow.pipeline": ("Grouping", "Operator", "Pipeline", "Stream"),
     "penstock.errors": ("BadInputError", "PenstockError", "Refusal", "RefusedError"),
+    "penstock.modelling.conversion": ("model_of", "profile_of"),
     "penstock.modelling.library": ("ModelLibrary",),
     "penstock.modelling.model": ("Model", "Point"),
+    "penstock.modelling.task_profile": ("TaskProfile",),
     "penstock.planning.plan": ("Plan",),
     "penstock.dataflow.logic": ("logic",),
     "penstock.running": ("profile", "run"),
@@ -70,6 +74,7 @@ __all__ = [
     "RefusedError",
     "Slot",
     "Stream",
+    "TaskProfile",
     "capacity",
     "compare",
     "diff",
@@ -77,11 +82,13 @@ __all__ = [
     "import_models",
     "init",
     "logic",
+    "model_of",
     "models",
     "pipeline",
     "place",
     "plan",
     "profile",
+    "profile_of",
     "run",
 ]
 

@@ -118,12 +118,12 @@ class ThreadGraph:
         rates = request.rates if any(request.rates) else (1.0,) * len(request.streams)
         self._streams = [(*ends, rate) for ends, rate in zip(request.streams, rates, strict=True) if ends[0] != ends[1]]
         self.edges = int(sum(int(self._groups[a]) * int(self._groups[b]) for a, b, _ in self._streams))
-        cpu = np.array([operator.demand[_cpu_axis(room)] for operator in request.operators], dtype=float) * threads
+        points = [operator.threads * operator.demand[_cpu_axis(room)] for operator in request.operators]
         traffic = np.zeros(len(threads))
         for sender, receiver, rate in self._streams:
             traffic[sender] += rate
             traffic[receiver] += rate
-        weight = _shares(cpu) + _shares(traffic)
+        weight = _shares(np.array(points, dtype=float)) + _shares(traffic)
         self._weight = weight[self.operator] * self.size / threads[self.operator]
 
     def cut(self, capacity: NDArray[np.float64], seed: int) -> NDArray[np.int64]:
@@ -139,7 +139,7 @@ class ThreadGraph:
             pymetis.CSRAdjacency(starts, adjacent),
             vweights=_whole(self._weight).tolist(),
             eweights=_whole(exchanged).tolist(),
-            tpwgts=(wanted * (1 - TOLERANCE)).tolist(),
+            tpwgts=wanted.tolist(),
             options=pymetis.Options(seed=seed),
         )
         return np.array(found.vertex_part, dtype=np.int64)

@@ -74,7 +74,7 @@ class Planner:
             if operator.resources and not placer.keeps_resources:
                 raise BadInputError(
                     f"operator '{name}' demands {', '.join(operator.resources)}, and placer '{placer.name}' knows only "
-                    "cpu and memory; take r-storm, compact or random"
+                    "cpu and memory; take r-storm, compact, random or packing"
                 )
 
     def allocate(self, rate: float, allocator: Allocator) -> Allocation:
