@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from outcome import Penstock
+from outcome import Outcome, Penstock
 
 from penstock.allocation.registry import ALLOCATORS
 from penstock.placement.registry import PLACERS
@@ -202,13 +202,15 @@ def test_profiles_are_listed_shown_and_converted(penstock: Penstock) -> None:
 
 
 def test_a_plan_from_profiles(penstock: Penstock) -> None:
-    words = ("plan", EXAMPLES / "word-count.yaml", "--rate", 1000, "--models", EXAMPLES / "profiles.json")
-    words = (*words, "--allocator", "profiled", "--placer")
-    out = penstock(*words, "packing", "--explain").out
+    def plan(rate: int, placer: str, *more: object) -> Outcome:
+        policies = ("--allocator", "profiled", "--placer", placer)
+        models = ("--models", EXAMPLES / "profiles.json")
+        return penstock("plan", EXAMPLES / "word-count.yaml", "--rate", rate, *models, *policies, *more)
+
+    out = plan(1000, "packing", "--explain").out
     assert "cpu-bound by 'split': 1000/s x 0.0005 threads per tuple/s = 1 thread of 50 to 150 points" in out
-    fits = penstock(*words, "packing:nodes=1", "--cluster", EXAMPLES / "cluster.yaml", "--json")
-    assert fits.code == 0
-    large = penstock(*words[:3], 3000, *words[4:], "packing:nodes=1", "--cluster", EXAMPLES / "cluster.yaml", "--json")
+    assert plan(1000, "packing:nodes=1", "--cluster", EXAMPLES / "cluster.yaml").code == 0
+    large = plan(3000, "packing:nodes=1", "--cluster", EXAMPLES / "cluster.yaml", "--json")
     assert large.code == 1
     assert "needs 2 nodes, closest is the budget with 1" in large.document["refused"]
 
