@@ -20,6 +20,7 @@ from penstock.errors import BadInputError, Refusal, RefusedError, Shortage
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.placement.registry import PLACERS
+from penstock.planning.growth import grow
 from penstock.planning.planner import Planner
 
 if TYPE_CHECKING:
@@ -134,6 +135,19 @@ def test_growth_ends() -> None:
     assert list(dict.fromkeys(hopeful.slots)) == [1, 2, 4]
     assert isinstance(planner.plan(5, ALLOCATORS.create("lsa"), hopeless), Refusal)
     assert hopeless.slots == [1]
+
+
+def test_growth_takes_a_refusal_at_its_word() -> None:
+    asked: list[int] = []
+
+    def attempt(slots: int) -> int | Refusal:
+        # 50 are enough; a refusal knows half of what is missing
+        asked.append(slots)
+        missing = 50 - slots
+        return slots if missing <= 0 else Refusal("one", (), slots_missing=max(1, missing // 2))
+
+    assert grow(10, 100, attempt) == (50, 50)
+    assert asked == [10, 30, 40, 45, 47, 48, 49, 50]
 
 
 def test_the_price_is_that_of_the_machines() -> None:

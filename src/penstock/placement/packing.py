@@ -7,6 +7,7 @@ threads save nothing beside others, and what is left is packing by CPU and memor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -117,8 +118,22 @@ def _refusal(request: Request, room: Room, tasks: Tasks, packed: Packed, budget:
     limit = float(slot_limit(request, room).max(initial=0.0))
     if room.slot_memory_shared and tasks.memory[operator] <= limit * (1 + TOLERANCE):
         # What no node of a plan has is CPU; more slots can mean a larger machine.
-        return replace(found, more_slots_may_help=True)
+        return replace(found, more_slots_may_help=True, slots_missing=_slots_missing(request, room, tasks, packed))
     return found
+
+
+def _slots_missing(request: Request, room: Room, tasks: Tasks, packed: Packed) -> int:
+    """How many slots the threads that are left fill at least, each with all it talks to on its node.
+
+    Growth adds machines behind those that are there, and the largest are packed again as they were; only what smaller
+    ones have left, which may be replaced, is taken off.
+    """
+    if tasks.cpu_axis is None:
+        return 1
+    local = np.array([operator.local_cpu or 0.0 for operator in request.operators])
+    smaller = room.slots < room.slots.max()
+    spare = float(packed.board.free[tasks.cpu_axis, smaller].sum())
+    return max(1, math.floor((float(tasks.left @ local) - spare) / CPU_POINTS_PER_SLOT))
 
 
 def _fits_an_empty_node(tasks: Tasks, request: Request, room: Room) -> NDArray[np.bool_]:

@@ -67,7 +67,7 @@ def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: P
     def attempt(fewer: int) -> Plan | Refusal:
         """A refusal says whether more slots help; here it is a lower rate that does, and asks less of a thread."""
         answer = planner.plan((allocated - fewer) * step, allocator, placer)
-        return replace(answer, more_slots_may_help=True) if isinstance(answer, Refusal) else answer
+        return replace(answer, more_slots_may_help=True, slots_missing=1) if isinstance(answer, Refusal) else answer
 
     fewer, answer = grow(0, allocated - 1, attempt)
     if isinstance(answer, Refusal):
