@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Packing:
     """The published rule. `saving_weight` is a_r, how much a saved point of CPU is worth beside filling the node;
-    `nodes` is the budget: the most nodes a pipeline may use. O(threads x operators), whatever the number of nodes.
+    `nodes` is the budget: the most nodes a pipeline may use. O((threads + nodes) x operators).
     """
 
     saving_weight: Weight = 1.0
@@ -72,7 +72,9 @@ def pack(tasks: Tasks, request: Request, room: Room, saving_weight: float, budge
     smallest = float(memory.min(initial=np.inf)) if len(memory) else 0.0
     used = 0
     waiting = int(tasks.left.sum())
-    for node in np.flatnonzero(room.slots > room.slots_taken).tolist():
+    # The first thread on a node saves nothing: where the least demand of any is not there, none fits.
+    least = tasks.demand.min(axis=0, initial=np.inf) - TOLERANCE * room.capacity
+    for node in np.flatnonzero((room.slots > room.slots_taken) & (room.free >= least).all(axis=1)).tolist():
         if not waiting or used == budget:
             break
         slots = slots_of(room, node, float(board.limit[node]), slack, smallest)
