@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, assume, given, note, settings
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.allocation.pipeline import profiles_of
 from penstock.allocation.registry import ALLOCATORS
-from penstock.cluster.catalogue import Acquisition, acquire
+from penstock.cluster.catalogue import Acquisition, Catalogue, acquire
 from penstock.cluster.file import parse_cluster
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.dataflow.file import parse_pipeline, pipeline_document
@@ -28,9 +29,11 @@ from penstock.errors import BadInputError, Refusal
 from penstock.files import parse_json, parse_yaml
 from penstock.modelling.file import parse_models
 from penstock.modelling.traffic import stream_rate
+from penstock.placement.packing import Packing
 from penstock.placement.registry import PLACERS
 from penstock.planning.cluster_file import parse_whole_cluster
 from penstock.planning.file import read_plan, write_plan
+from penstock.planning.growth import SINGLE_STEPS
 from penstock.planning.plan import Plan
 from strategies import Asked, models, pipelines, requests
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.allocation.contract import Bundle
     from penstock.cluster.topology import Slot
     from penstock.modelling.model import Model
+    from penstock.placement.contract import Placement, Request, Room
 
 # Requests for hundreds of threads are thrown away while they are drawn, which hypothesis would call filtering too
 # much; and drawing a whole pipeline with its models is what it would call slow.
@@ -246,6 +250,33 @@ def test_hard_limits_of_nodes_and_slots(asked: Asked) -> None:
             assert not above(held, node.capacity[MEMORY])
             if plan.placement.placer != "r-storm":  # whose rule lets cpu go above
                 assert not above(cpu_of_nodes.get(node.name, 0.0), node.capacity[CPU])
+
+
+class OneByOne:
+    """`packing`, saying nothing of how many slots are missing."""
+
+    name: ClassVar[str] = "packing"
+    whole_cluster: ClassVar[bool] = True
+    keeps_resources: ClassVar[bool] = True
+
+    def place(self, request: Request, room: Room) -> Placement | Refusal:
+        answer = Packing().place(request, room)
+        return replace(answer, slots_missing=1) if isinstance(answer, Refusal) else answer
+
+
+@examples(60)
+@given(requests())
+def test_growth_by_what_packing_says_is_missing_ends_where_growth_one_by_one_does(asked: Asked) -> None:
+    assume(isinstance(asked.offer, Catalogue))
+    for allocator in ("profiled", "lsa"):
+        policy = ALLOCATORS.create(allocator)
+        plan, slow = (asked.planner().plan(asked.rate, policy, placer) for placer in (Packing(), OneByOne()))
+        if isinstance(plan, Plan) and isinstance(slow, Plan):
+            assert plan.slots_asked <= slow.slots_asked
+            if slow.growth <= SINGLE_STEPS:  # beyond, strides double and take it that more slots never hurt
+                assert plan.slots_asked == slow.slots_asked
+        else:
+            assert isinstance(plan, Refusal) == isinstance(slow, Refusal)
 
 
 @examples(120)

@@ -152,6 +152,11 @@ def test_the_refusal_names_the_thread_that_fits_nowhere_not_the_first_that_is_le
     assert not found.more_slots_may_help
 
 
+def test_a_demand_beyond_all_bounds_is_refused_like_any_other() -> None:
+    found = refused(Packing(), pipeline([(1, 10, 1), (1, 1e300, 1)]), whole(Cluster((node("a"),))))
+    assert (found.shortages[0].operator, found.shortages[0].needed) == ("o1", 1e300)
+
+
 def test_a_larger_machine_is_rented_for_a_thread_of_more_than_a_core() -> None:
     # one thread of 150 points when the other end is away, 300 MB: D1 has one core, D2 two
     room = Room(Cluster((node("a", slots=1, cpu=100),)), slot_memory_shared=True)

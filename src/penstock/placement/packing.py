@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from penstock.placement.contract import Request, Room
 
 
+BEYOND = 1e100
+"""No node has so much of anything; squares of more are no numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Packing:
     """The published rule. `saving_weight` is a_r, how much a saved point of CPU is worth beside filling the node;
@@ -72,6 +76,8 @@ def pack(tasks: Tasks, request: Request, room: Room, saving_weight: float, budge
     smallest = float(memory.min(initial=np.inf)) if len(memory) else 0.0
     used = 0
     waiting = int(tasks.left.sum())
+    if tasks.demand.max(initial=0.0) > BEYOND:
+        return packed
     # The first thread on a node saves nothing: where the least demand of any is not there, none fits.
     least = tasks.demand.min(axis=0, initial=np.inf) - TOLERANCE * room.capacity
     for node in np.flatnonzero((room.slots > room.slots_taken) & (room.free >= least).all(axis=1)).tolist():

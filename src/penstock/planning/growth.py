@@ -19,8 +19,8 @@ def grow(first: int, most: int, attempt: Callable[[int], T | Refusal]) -> tuple[
     """The fewest slots from `first` to `most` for which `attempt` does not refuse, and its answer.
 
     One by one for the first steps, or by as many as a refusal says are missing at least. Large plans can lack
-    hundreds: strides then double until one does, and bisection finds the step that was enough, taking it that slots
-    which do not suffice are fewer than those that do.
+    hundreds: strides then double until one does. After a step of more than one, bisection finds the number that was
+    enough, taking it that slots which do not suffice are fewer than those that do.
     """
     answer: T | Refusal = attempt(first)
     slots = first
@@ -33,7 +33,7 @@ def grow(first: int, most: int, attempt: Callable[[int], T | Refusal]) -> tuple[
         steps += 1
         slots = min(slots + max(stride, answer.slots_missing), most)
         answer = attempt(slots)
-        if not isinstance(answer, Refusal) and stride > 1:
+        if not isinstance(answer, Refusal) and slots - refused > 1:
             return _bisect(refused, slots, answer, attempt)
     return slots, answer
 
