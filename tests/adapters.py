@@ -18,6 +18,8 @@ from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import FixedDemand, Model, Point
+from penstock.modelling.task_profile import Bound, TaskProfile, memory, thread_cpu_range
+from penstock.modelling.traffic import Traffic
 from penstock.placement.contract import OperatorRequest, Placement, Request, Room
 
 if TYPE_CHECKING:
@@ -139,6 +141,50 @@ def request(operators: Sequence[OperatorRequest], edges: Sequence[tuple[str, str
     receivers = {receiver for _, receiver in streams}
     sources = tuple(index for index in range(len(operators)) if index not in receivers)
     return Request("case", tuple(operators), streams, sources)
+
+
+def profile(given: Mapping[str, Any]) -> TaskProfile:
+    """An operator of a P-Deployer case; kind "auto" leaves what binds it to be found."""
+    kind = given.get("kind", "auto")
+    return TaskProfile(
+        name=given.get("name", "case"),
+        sojourn_seconds=given.get("tsoj", 0),
+        processing_cpu=given["cp"],
+        moving_cpu=given["ct"],
+        memory_mb=given["mpt"],
+        bound=None if kind == "auto" else Bound(kind),
+    )
+
+
+def traffic(app: Mapping[str, Any], operator: str) -> Traffic:
+    """What an operator of a P-Deployer case takes in and sends on."""
+    return Traffic(
+        app.get("ingest", {}).get(operator, 0),
+        tuple(size for _, receiver, size in app["streams"] if receiver == operator),
+        tuple(size for sender, _, size in app["streams"] if sender == operator),
+    )
+
+
+def packing_request(given: Given) -> Request:
+    """The threads of a P-Deployer case, with CPU as if nothing were co-located."""
+    app, threads = given["app"], given["P"]
+    operators = []
+    for entry in app["operators"]:
+        name, count = entry["name"], threads[entry["name"]]
+        least, most = thread_cpu_range(profile(entry), count, traffic(app, name))
+        demand = (most, memory(profile(entry), traffic(app, name), count))
+        operators.append(OperatorRequest(name, count, demand, local_cpu=least, moving_cpu=entry["ct"]))
+    position = {operator.name: index for index, operator in enumerate(operators)}
+    streams = tuple((position[sender], position[receiver]) for sender, receiver, _ in app["streams"])
+    sources = tuple(position[name] for name in app["ingest"])
+    return Request("case", tuple(operators), streams, sources, rates=tuple(size for _, _, size in app["streams"]))
+
+
+def packing_room(given: Given) -> Room:
+    """As many equal machines as there are threads; one slot may take all of a machine's memory."""
+    capacity = MappingProxyType({CPU: float(given["Wc"]), MEMORY: float(given["Wm"])})
+    nodes = (Node(f"m{number}", "r0", 1, capacity) for number in range(sum(given["P"].values())))
+    return Room(Cluster(tuple(nodes)), slot_memory_shared=False)
 
 
 def numbered(placement: Placement) -> dict[str, list[str]]:

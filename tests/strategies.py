@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from penstock.allocation.pipeline import demands_of
 from penstock.cluster.catalogue import Catalogue, find_catalogue
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.cluster.topology import Cluster, Node
@@ -16,6 +17,7 @@ from penstock.dataflow.pipeline import KEYED, Grouping, Kind, Operator, Pipeline
 from penstock.dataflow.rates import gains
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import Model, Point
+from penstock.modelling.task_profile import Bound, TaskProfile
 from penstock.planning.planner import Planner
 
 if TYPE_CHECKING:
@@ -47,6 +49,27 @@ def models(draw: Callable[..., Any], name: str) -> Model:
         rate = draw(st.one_of(st.integers(5, 300).map(float), amounts(5, 300)))
         points.append(Point(threads=threads, rate=rate, cpu=draw(shares), memory=draw(shares)))
     return Model(name, tuple(points))
+
+
+@st.composite
+def profiles(draw: Callable[..., Any], name: str) -> TaskProfile:
+    """Costs of a tuple, some of them nothing; what binds a thread is said now and then, and then costs something."""
+    costs = {
+        Bound.SOJOURN: draw(st.one_of(st.just(0.0), amounts(0.001, 0.2))),
+        Bound.CPU: draw(st.one_of(st.just(0.0), amounts(0.01, 2))),
+        Bound.IO: draw(st.one_of(st.just(0.0), amounts(0.001, 0.5))),
+        Bound.MEMORY: draw(st.one_of(st.just(0.0), amounts(0.01, 4))),
+    }
+    assume(any(costs.values()))
+    bounds = [None, *(bound for bound, cost in costs.items() if cost)]
+    return TaskProfile(
+        name=name,
+        sojourn_seconds=costs[Bound.SOJOURN],
+        processing_cpu=costs[Bound.CPU],
+        moving_cpu=costs[Bound.IO],
+        memory_mb=costs[Bound.MEMORY],
+        bound=draw(st.sampled_from(bounds)),
+    )
 
 
 selectivities = st.one_of(st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0]), amounts(0, 2))
@@ -115,9 +138,14 @@ class Asked:
 def requests(draw: Callable[..., Any]) -> Asked:
     pipeline = draw(pipelines())
     named = [operator.model for operator in pipeline.operators.values() if operator.model is not None]
-    library = ModelLibrary.of(draw(models(name)) for name in named)
+    kinds = {name: draw(st.sampled_from(["model", "model", "model", "profile", "both"])) for name in named}
+    library = ModelLibrary.of(
+        [draw(models(name)) for name, kind in kinds.items() if kind != "profile"],
+        [draw(profiles(name)) for name, kind in kinds.items() if kind != "model"],
+    )
     rate = draw(st.one_of(st.integers(1, 200).map(float), amounts(0.5, 200)))
     found = gains(pipeline)
-    assume(sum(found[name].at(rate) / library.models[name].rate(1) for name in named) <= MOST_THREADS)
+    known = {name: demand for name, demand in demands_of(pipeline, library).items() if isinstance(demand, Model)}
+    assume(sum(found[name].at(rate) / model.rate(1) for name, model in known.items()) <= MOST_THREADS)
     offer = draw(st.one_of(clusters(), st.just(find_catalogue("azure-d"))))
     return Asked(pipeline, library, offer, rate)

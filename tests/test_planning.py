@@ -20,6 +20,7 @@ from penstock.errors import BadInputError, Refusal, RefusedError, Shortage
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.placement.registry import PLACERS
+from penstock.planning.growth import grow
 from penstock.planning.planner import Planner
 
 if TYPE_CHECKING:
@@ -134,6 +135,19 @@ def test_growth_ends() -> None:
     assert list(dict.fromkeys(hopeful.slots)) == [1, 2, 4]
     assert isinstance(planner.plan(5, ALLOCATORS.create("lsa"), hopeless), Refusal)
     assert hopeless.slots == [1]
+
+
+def test_growth_takes_a_refusal_at_its_word() -> None:
+    asked: list[int] = []
+
+    def attempt(slots: int) -> int | Refusal:
+        # 50 are enough; a refusal knows half of what is missing
+        asked.append(slots)
+        missing = 50 - slots
+        return slots if missing <= 0 else Refusal("one", (), slots_missing=max(1, missing // 2))
+
+    assert grow(10, 100, attempt) == (50, 50)
+    assert asked == [10, 30, 40, 45, 47, 48, 49, 50]
 
 
 def test_the_price_is_that_of_the_machines() -> None:
@@ -467,7 +481,7 @@ def test_a_refusal_says_that_slots_are_taken_for_themselves() -> None:
 GPU_CLUSTER = {"nodes": [{"name": "plain", "slots": 4}, {"name": "gpu", "slots": 4, "resources": {"gpu": 2}}]}
 
 
-@pytest.mark.parametrize("placer", ["r-storm", "compact", "random"])
+@pytest.mark.parametrize("placer", ["r-storm", "compact", "random", "packing"])
 def test_threads_go_where_the_gpus_are(placer: str) -> None:
     wants = declared(threads=2, cpu=10, memory_mb=100, resources={"gpu": 1})
     plan = api.plan(wants, 10, placer=placer, cluster=parse_cluster(GPU_CLUSTER, "c"))

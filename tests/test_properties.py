@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 
+from penstock.allocation.pipeline import profiles_of
 from penstock.allocation.registry import ALLOCATORS
-from penstock.cluster.catalogue import Acquisition, acquire
+from penstock.cluster.catalogue import Acquisition, Catalogue, acquire
 from penstock.cluster.file import parse_cluster
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.dataflow.file import parse_pipeline, pipeline_document
@@ -26,9 +28,12 @@ from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError, Refusal
 from penstock.files import parse_json, parse_yaml
 from penstock.modelling.file import parse_models
+from penstock.modelling.traffic import stream_rate
+from penstock.placement.packing import Packing
 from penstock.placement.registry import PLACERS
 from penstock.planning.cluster_file import parse_whole_cluster
 from penstock.planning.file import read_plan, write_plan
+from penstock.planning.growth import SINGLE_STEPS
 from penstock.planning.plan import Plan
 from strategies import Asked, models, pipelines, requests
 
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.allocation.contract import Bundle
     from penstock.cluster.topology import Slot
     from penstock.modelling.model import Model
+    from penstock.placement.contract import Placement, Request, Room
 
 # Requests for hundreds of threads are thrown away while they are drawn, which hypothesis would call filtering too
 # much; and drawing a whole pipeline with its models is what it would call slow.
@@ -87,12 +93,37 @@ def demands_placed(plan: Plan) -> Iterator[tuple[Slot, float, float]]:
         yield slot, threads * wanted.cpu / wanted.threads, threads * wanted.memory / wanted.threads
 
 
+def cpu_packed(asked: Asked, plan: Plan) -> dict[str, float]:
+    """Points of CPU on every node by Eq. 3, thread by thread: what it needs in any case, and what it has to move to and
+    from the threads that are not on its node."""
+    threads: dict[str, Counter[str]] = {node.name: Counter() for node in plan.cluster.nodes}
+    for operator, count, slot, _ in plan.placement.bundles:
+        threads[slot.node][operator] += count
+    allocated = {operator.name: operator for operator in plan.allocation.operators}
+    costs = profiles_of(asked.pipeline, asked.library)
+    rates = {name: operator.rate for name, operator in allocated.items()}
+    points: dict[str, float] = {}
+    for node, row in threads.items():
+        points[node] = 0.0
+        for name, count in row.items():
+            own = allocated[name]
+            streams = [*asked.pipeline.inputs(name), *asked.pipeline.outputs(name)]
+            others = [stream.sender if stream.receiver == name else stream.receiver for stream in streams]
+            moved = sum(
+                stream_rate(stream, rates) / own.threads * (1 - row[other] / allocated[other].threads)
+                for stream, other in zip(streams, others, strict=True)
+            )
+            moving = moved * costs[name].moving_cpu if name in costs else 0.0
+            points[node] += count * (100 * (own.cpu - own.moving_cpu) / own.threads + moving)
+    return points
+
+
 # ------------------------------------------------------------------------------ every allocator and placer
 
 
 def test_the_registered_policies_take_part() -> None:
-    assert {"lsa", "mba"} <= set(ALLOCATORS.names())
-    assert {"round-robin", "rsm", "sam", "r-storm", "compact", "random"} <= set(PLACERS.names())
+    assert {"lsa", "mba", "profiled", "per-node"} <= set(ALLOCATORS.names())
+    assert {"round-robin", "rsm", "sam", "r-storm", "compact", "random", "packing"} <= set(PLACERS.names())
 
 
 @examples(80)
@@ -212,11 +243,40 @@ def test_hard_limits_of_nodes_and_slots(asked: Asked) -> None:
         for slot, amount in memory_of_slots.items():
             node = plan.cluster.node(slot.node)
             assert not above(amount, node.capacity[MEMORY] / node.slots)
+        if plan.placement.placer == "packing":  # which counts what co-location saves
+            cpu_of_nodes = cpu_packed(asked, plan)
         for node in plan.cluster.nodes:
             held = sum(amount for slot, amount in memory_of_slots.items() if slot.node == node.name)
             assert not above(held, node.capacity[MEMORY])
             if plan.placement.placer != "r-storm":  # whose rule lets cpu go above
                 assert not above(cpu_of_nodes.get(node.name, 0.0), node.capacity[CPU])
+
+
+class OneByOne:
+    """`packing`, saying nothing of how many slots are missing."""
+
+    name: ClassVar[str] = "packing"
+    whole_cluster: ClassVar[bool] = True
+    keeps_resources: ClassVar[bool] = True
+
+    def place(self, request: Request, room: Room) -> Placement | Refusal:
+        answer = Packing().place(request, room)
+        return replace(answer, slots_missing=1) if isinstance(answer, Refusal) else answer
+
+
+@examples(60)
+@given(requests())
+def test_growth_by_what_packing_says_is_missing_ends_where_growth_one_by_one_does(asked: Asked) -> None:
+    assume(isinstance(asked.offer, Catalogue))
+    for allocator in ("profiled", "lsa"):
+        policy = ALLOCATORS.create(allocator)
+        plan, slow = (asked.planner().plan(asked.rate, policy, placer) for placer in (Packing(), OneByOne()))
+        if isinstance(plan, Plan) and isinstance(slow, Plan):
+            assert plan.slots_asked <= slow.slots_asked
+            if slow.growth <= SINGLE_STEPS:  # beyond, strides double and take it that more slots never hurt
+                assert plan.slots_asked == slow.slots_asked
+        else:
+            assert isinstance(plan, Refusal) == isinstance(slow, Refusal)
 
 
 @examples(120)
@@ -301,6 +361,7 @@ KEYS = st.sampled_from(
     (
         *("name", "operators", "streams", "nodes", "pipelines", "models", "points", "threads", "rate", "cpu", "memory"),
         *("memory_mb", "kind", "from", "to", "slots", "count", "rack", "a", "dimensions", "resources", "selectivity"),
+        *("profiles", "sojourn_seconds", "processing_cpu", "moving_cpu", "bound"),
     )
 )
 MARKS = st.sampled_from("ab1-:{}[],\"'\n &*!#|>?%@`~.<=\t\\é\x00\x85\ufeff")

@@ -18,9 +18,13 @@ from adapters import (
     model,
     numbered,
     operator_request,
+    packing_request,
+    packing_room,
     pipeline,
+    profile,
     request,
     room,
+    traffic,
 )
 from penstock.allocation.contract import Bundle
 from penstock.allocation.pipeline import allocate_pipeline
@@ -28,7 +32,20 @@ from penstock.allocation.registry import ALLOCATORS
 from penstock.cluster.catalogue import Acquisition, acquire
 from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError, Refusal
+from penstock.modelling.task_profile import (
+    Neighbour,
+    cpu,
+    memory,
+    parallelism,
+    thread_cpu,
+    thread_cpu_range,
+    threads_per_tuple,
+)
+from penstock.modelling.traffic import Traffic
 from penstock.placement.contract import Placement
+from penstock.placement.packing import Packing, pack
+from penstock.placement.packing_node import OpenNode
+from penstock.placement.packing_tasks import Tasks
 from penstock.placement.registry import PLACERS
 from penstock.planning.capacity import capacity
 from penstock.planning.planner import Planner
@@ -167,3 +184,88 @@ def test_sam(given: Given, expected: dict[str, Any]) -> None:
             bundles.append((1, Bundle(rest, task["partial_cpu"] / 100, task["partial_mem"] / 100)))
         operators.append(operator_request(name, *bundles))
     check(PLACERS.create("sam").place(request(operators, given["edges"]), room(given["vms"])), expected)
+
+
+# ------------------------------------------------------------------------------------------------ P-Deployer
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("pd_eq1"))
+def test_cpu_and_memory_of_a_task(given: Given, expected: dict[str, float]) -> None:
+    inputs, outputs = given["inputs"], given["outputs"]
+    seen = Traffic(0, tuple(inputs), tuple(outputs))
+    remote = sum(inputs[k] for k in given.get("remote_in", [])) + sum(outputs[k] for k in given.get("remote_out", []))
+    found = {
+        "C": cpu(profile(given), seen.received, remote),
+        "C_min": cpu(profile(given), seen.received, 0),
+        "C_max": cpu(profile(given), seen.received, seen.moved),
+        "M": memory(profile(given), seen),
+    }
+    assert found == close(expected)
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("pd_eq3"))
+def test_cpu_beside_neighbours(given: Given, expected: dict[str, Any]) -> None:
+    app, threads, name = given["app"], given["P"], given["op"]
+    costs = next(profile(entry) for entry in app["operators"] if entry["name"] == name)
+    seen = traffic(app, name)
+    others = [(sender, size) for sender, receiver, size in app["streams"] if receiver == name]
+    others += [(receiver, size) for sender, receiver, size in app["streams"] if sender == name]
+    neighbours = [Neighbour(size, threads[other], given["adj"].get(other, 0)) for other, size in others]
+    assert thread_cpu(costs, threads[name], seen.received, neighbours) == close(expected["C"])
+    assert list(thread_cpu_range(costs, threads[name], seen)) == close(expected["range"])
+    assert memory(costs, seen, threads[name]) == close(expected["M"])
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("pd_parallelism"))
+def test_parallelism(given: Given, expected: dict[str, int]) -> None:
+    limits = given.get("alpha", 0.1), given.get("beta", 512)
+    found = {
+        entry["name"]: parallelism(
+            threads_per_tuple(profile(entry), *limits), traffic(given["app"], entry["name"]).received
+        )
+        for entry in given["app"]["operators"]
+    }
+    assert found == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("pd_score"))
+def test_priority_on_a_machine(given: Given, expected: dict[str, Any]) -> None:
+    machines, wanted = packing_room(given), packing_request(given)
+    tasks = Tasks(wanted, machines)
+    names = [operator.name for operator in wanted.operators]
+    machine = OpenNode(tasks, machines.capacity[0], machines.free[0], given.get("ar", 1))
+    for there in given["machine"]:
+        machine.put(names.index(there.partition("#")[0]))
+    operator = names.index(given["task"].partition("#")[0])
+    found = {
+        "fits": bool(machine.fits()[operator]),
+        "s": machine.saving(operator),
+        "p": float(machine.priorities()[operator]),
+    }
+    assert found == close(expected)
+
+
+@pytest.mark.parametrize(("given", "expected"), cases("pd_pack"))
+def test_packing(given: Given, expected: Any) -> None:
+    machines, wanted = packing_room(given), packing_request(given)
+    weight = given.get("ar", 1)
+    answer = Packing(saving_weight=weight).place(wanted, machines)
+    tasks = Tasks(wanted, machines)
+    packed = pack(tasks, wanted, machines, weight, None)
+    if isinstance(expected, dict):
+        assert isinstance(answer, Refusal)
+        names = [operator.name for operator in wanted.operators]
+        next_thread = dict(zip(names, tasks.threads - tasks.left + 1, strict=True))
+        assert [f"{s.operator}#{next_thread[s.operator]}" for s in answer.shortages] == [expected["error"]]
+        assert not answer.more_slots_may_help
+        return
+    assert not tasks.left.any()
+    rows: dict[int, list[str]] = {}
+    done: dict[str, int] = {}
+    for operator, node in zip(packed.operators, packed.nodes, strict=True):
+        name = wanted.operators[operator].name
+        done[name] = done.get(name, 0) + 1
+        rows.setdefault(node, []).append(f"{name}#{done[name]}")
+    assert list(rows.values()) == expected
+    assert isinstance(answer, Placement)
+    assert [sorted(names) for names in numbered(answer).values()] == [sorted(names) for names in expected]

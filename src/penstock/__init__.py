@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Grouping, Operator, Pipeline, Stream
     from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError
     from penstock.measuring import profile
+    from penstock.modelling.conversion import model_of, profile_of
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.model import Model, Point
+    from penstock.modelling.task_profile import TaskProfile
     from penstock.placed import drain, resume, run_placed
     from penstock.planning.plan import Plan
     from penstock.running import run
@@ -48,8 +50,10 @@ _HOMES = {
     "penstock.dataflow.builder": ("pipeline",),
     "penstock.dataflow.pipeline": ("Grouping", "Operator", "Pipeline", "Stream"),
     "penstock.errors": ("BadInputError", "ClusterError", "PenstockError", "Refusal", "RefusedError"),
+    "penstock.modelling.conversion": ("model_of", "profile_of"),
     "penstock.modelling.library": ("ModelLibrary",),
     "penstock.modelling.model": ("Model", "Point"),
+    "penstock.modelling.task_profile": ("TaskProfile",),
     "penstock.planning.plan": ("Plan",),
     "penstock.dataflow.logic": ("logic",),
     "penstock.measuring": ("profile",),
@@ -77,6 +81,7 @@ __all__ = [
     "RefusedError",
     "Slot",
     "Stream",
+    "TaskProfile",
     "capacity",
     "cluster_down",
     "cluster_status",
@@ -88,11 +93,13 @@ __all__ = [
     "import_models",
     "init",
     "logic",
+    "model_of",
     "models",
     "pipeline",
     "place",
     "plan",
     "profile",
+    "profile_of",
     "resume",
     "run",
     "run_placed",

@@ -22,7 +22,7 @@ from penstock.dataflow.file import read_pipeline
 from penstock.dataflow.pipeline import Pipeline
 from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError, Refusal, RefusedError, nearest
-from penstock.modelling.file import read_models
+from penstock.modelling.file import read_models_and_profiles
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.placement.registry import DEFAULT_PLACER, DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS
 from penstock.planning import capacity as capacity_search
@@ -86,12 +86,12 @@ def _pipeline_from_code(name: str, module: str, attribute: str) -> Pipeline:
 
 
 def models(models: ModelsLike = None) -> ModelLibrary:
-    """The reference models, and those of a file or folder before them."""
+    """The reference models, and the models and profiles of a file or folder before them."""
     if isinstance(models, ModelLibrary):
         return models
     if models is None:
         return reference_library()
-    return reference_library().updated_with(ModelLibrary.of(read_models(Path(models))))
+    return reference_library().updated_with(ModelLibrary.of(*read_models_and_profiles(Path(models))))
 
 
 E = TypeVar("E", bound=StrEnum)

@@ -48,6 +48,8 @@ class Refusal:
     by: str
     shortages: tuple[Shortage, ...]
     more_slots_may_help: bool = True
+    slots_missing: int = 1
+    """Fewer more slots than this do not help, where the policy knows."""
 
     def __str__(self) -> str:
         return f"{self.by}: " + "; ".join(map(str, self.shortages))

@@ -13,7 +13,7 @@ from penstock.clock import Stopwatch, today
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.errors import BadInputError, nearest
 from penstock.files import check_writable, write_text
-from penstock.modelling.file import models_document, read_models
+from penstock.modelling.file import models_document, read_models_and_profiles
 from penstock.modelling.fit import described, fits, says_where
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.dataflow.logic import Logic
     from penstock.modelling.model import Point
+    from penstock.modelling.task_profile import TaskProfile
     from penstock.spark.profiling import ProfileSettings
     from penstock.spark.trials import EngineCost, TrialQuery
 
@@ -85,9 +86,10 @@ def profile(
     path = Path(output)
     check_writable(path)
     here = this_machine()
-    found = {} if fresh or not path.exists() else {model.name: model for model in read_models(path)}
+    there, profiles = ([], []) if fresh or not path.exists() else read_models_and_profiles(path)
+    found = {model.name: model for model in there}
     refuse_to_mix(path, found.values(), here)
-    session = _Profile(path, settings, here, found, watch, progress)
+    session = _Profile(path, settings, here, found, profiles, watch, progress)
     pending = session.pending(named)
     if pending:
         with services(pending, given=os.environ, progress=building) as environment:
@@ -158,10 +160,12 @@ class _Profile:
         settings: ProfileSettings,
         here: MeasuredOn,
         models: dict[str, Model],
+        profiles: list[TaskProfile],
         watch: Callable[[str, Point], None] | None,
         progress: Callable[[ProfileProgress], None] | None,
     ) -> None:
         self.models = models
+        self._profiles = profiles
         self._path = path
         self._settings = settings
         self._here = here
@@ -260,7 +264,7 @@ class _Profile:
             }
         )
         self.models[name] = Model(name, points, measured_on)
-        write_text(self._path, json.dumps(models_document(self.models.values()), indent=1) + "\n")
+        write_text(self._path, json.dumps(models_document(self.models.values(), profiles=self._profiles), indent=1) + "\n")
 
     def _tell(self) -> None:
         if self._progress is not None:

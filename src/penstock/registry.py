@@ -6,9 +6,10 @@ An unknown name or option is an error that lists the known ones; nothing falls b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -35,6 +36,8 @@ class Registry(Generic[P]):
     kind: str
     group: str
     built_in: Mapping[str, str]
+    needs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """The Python package some built-in policies need, and the extra of Penstock that brings it."""
 
     @cached_property
     def _addresses(self) -> dict[str, str]:
@@ -46,13 +49,20 @@ class Registry(Generic[P]):
         return addresses
 
     def names(self) -> list[str]:
-        return list(self._addresses)
+        """The policies that can be used here: those whose package is missing are left out."""
+        return [name for name in self._addresses if not self._lacks(name)]
+
+    def _lacks(self, name: str) -> bool:
+        return name in self.needs and find_spec(self.needs[name][0]) is None
 
     def create(self, asked: str) -> P:
         """The policy asked for, with its options."""
         name, _, options = asked.partition(":")
         if name not in self._addresses:
             raise BadInputError(f"unknown {self.kind} '{name}'; {nearest(name, self.names())}")
+        if self._lacks(name):
+            package, extra = self.needs[name]
+            raise BadInputError(f"{self.kind} '{name}' needs {package}: pip install 'penstock[{extra}]'")
         module, _, attribute = self._addresses[name].partition(":")
         try:
             policy_class = getattr(import_module(module), attribute)

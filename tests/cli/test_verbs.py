@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from outcome import Penstock
+from outcome import Outcome, Penstock
+
+from penstock.allocation.registry import ALLOCATORS
+from penstock.placement.registry import PLACERS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -68,7 +71,7 @@ def test_plan_explains_threads_and_slots(penstock: Penstock) -> None:
     assert all(bundle["reason"] for bundle in reasons["bundles"])
 
 
-@pytest.mark.parametrize("placer", ["round-robin", "rsm", "sam", "r-storm", "compact", "random"])
+@pytest.mark.parametrize("placer", PLACERS.names())
 def test_every_placer_gives_a_reason_for_every_bundle(penstock: Penstock, placer: str) -> None:
     words = ("plan", "diamond", "--rate", 50, "--placer", placer, "--explain", "--json")
     assert all(bundle["reason"] for bundle in penstock(*words).document["reasons"]["bundles"])
@@ -77,8 +80,10 @@ def test_every_placer_gives_a_reason_for_every_bundle(penstock: Penstock, placer
 def test_plan_compares_every_pair(penstock: Penstock) -> None:
     document = penstock("plan", "diamond", "--rate", 50, "--compare", "--json").document
     pairs = {(plan["allocator"], plan["placer"]) for plan in document["plans"]}
-    assert len(pairs) == len(document["plans"]) == 12
-    assert penstock("plan", "diamond", "--rate", 50, "--compare").out.count("mba") == 6
+    assert len(pairs) == len(document["plans"]) == len(ALLOCATORS.names()) * len(PLACERS.names())
+    assert {allocator for allocator, _ in pairs} == set(ALLOCATORS.names())
+    table = penstock("plan", "diamond", "--rate", 50, "--compare").out
+    assert table.count("mba") == len(PLACERS.names())
 
 
 def test_plan_writes_a_plan_file_and_a_picture(penstock: Penstock, tmp_path: Path) -> None:
@@ -167,6 +172,53 @@ def test_models_are_listed_shown_drawn_and_imported(penstock: Penstock, tmp_path
         "memory": 0.05,
         "rate_spread": 1.0,
     }
+
+
+def test_profiles_are_listed_shown_and_converted(penstock: Penstock) -> None:
+    given = ("--models", EXAMPLES / "profiles.json")
+    assert "what needs most threads" in penstock("models", *given).out
+    assert set(penstock("models", *given, "--json").document["profiles"]) == {"spout", "parse", "split", "count"}
+    shown = penstock("models", "show", "split", *given, "--json").document
+    assert shown == {
+        "profiles": {
+            "split": {
+                "sojourn_seconds": 0.0005,
+                "processing_cpu": 0.05,
+                "moving_cpu": 0.02,
+                "memory_mb": 0.1,
+                "bound": "cpu",
+            }
+        }
+    }
+    # a core does 100 / 0.05 = 2000/s
+    converted = penstock("models", "show", "split", *given, "--as", "model", "--json").document["models"]["split"]
+    assert [(point["threads"], point["rate"]) for point in converted["points"]] == [(1, 2000)]
+    # pi: one thread does 105/s
+    costs = penstock("models", "show", "pi", "--as", "profile", "--json").document["profiles"]["pi"]
+    assert costs["sojourn_seconds"] == pytest.approx(1 / 105)
+    assert "unknown: a slot model's trials" in penstock("models", "show", "pi", "--as", "profile").out
+    unknown = penstock("models", "show", "spill", *given)
+    assert (unknown.code, unknown.err.count("\n")) == (2, 1)
+
+
+def test_a_plan_from_profiles(penstock: Penstock) -> None:
+    def plan(rate: int, placer: str, *more: object) -> Outcome:
+        policies = ("--allocator", "profiled", "--placer", placer)
+        models = ("--models", EXAMPLES / "profiles.json")
+        return penstock("plan", EXAMPLES / "word-count.yaml", "--rate", rate, *models, *policies, *more)
+
+    out = plan(1000, "packing", "--explain").out
+    assert "cpu-bound by 'split': 1000/s x 0.0005 threads per tuple/s = 1 thread of 50 to 150 points" in out
+    assert plan(1000, "packing:nodes=1", "--cluster", EXAMPLES / "cluster.yaml").code == 0
+    large = plan(3000, "packing:nodes=1", "--cluster", EXAMPLES / "cluster.yaml", "--json")
+    assert large.code == 1
+    assert "needs 2 nodes, closest is the budget with 1" in large.document["refused"]
+
+
+def test_place_packs(penstock: Penstock) -> None:
+    document = penstock("place", EXAMPLES / "whole-cluster.yaml", "--placer", "packing", "--json").document
+    assert document["placed"] == ["billing", "vision"]
+    assert (document["hard_violations"], document["soft_overload"]) == (0, 0)
 
 
 def test_spread_of_the_trials_becomes_a_range(penstock: Penstock, tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from penstock.modelling.model import Model
+    from penstock.modelling.task_profile import TaskProfile
+    from penstock.modelling.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,9 @@ class OperatorAllocation:
     reason: str
     is_end: bool = False
     """A source or sink with a fixed demand: published slot counts leave these out."""
+    moving_cpu: float = 0.0
+    """How much of `cpu` goes when every thread it talks to is on its node; slots needed do not count it, because
+    what of it stays is the placer's doing."""
 
     @property
     def threads(self) -> int:
@@ -61,6 +66,8 @@ class Allocation:
 
     allocator: str
     operators: tuple[OperatorAllocation, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader of the plan should know about it."""
 
     def operator(self, name: str) -> OperatorAllocation:
         return next(operator for operator in self.operators if operator.name == name)
@@ -69,11 +76,11 @@ class Allocation:
     def slots(self) -> int:
         """Slots without sources and sinks of fixed demand, as the documents count."""
         inner = [operator for operator in self.operators if not operator.is_end]
-        return slots_needed(sum(o.cpu for o in inner), sum(o.memory for o in inner))
+        return slots_needed(sum(o.cpu - o.moving_cpu for o in inner), sum(o.memory for o in inner))
 
     @property
     def slots_with_ends(self) -> int:
-        return slots_needed(sum(o.cpu for o in self.operators), sum(o.memory for o in self.operators))
+        return slots_needed(sum(o.cpu - o.moving_cpu for o in self.operators), sum(o.memory for o in self.operators))
 
 
 def idle_operator(name: str, rate: float) -> OperatorAllocation:
@@ -91,3 +98,22 @@ class Allocator(Protocol):
     name: ClassVar[str]
 
     def allocate(self, operator: str, rate: float, model: Model) -> OperatorAllocation: ...
+
+
+@runtime_checkable
+class ProfileAllocator(Allocator, Protocol):
+    """An allocator that decides from what a tuple costs. It is asked this where a pipeline is allocated; an operator
+    that has only a slot model is given the costs of that model's single thread."""
+
+    def allocate_profiled(
+        self, operator: str, traffic: Traffic, profile: TaskProfile, slot_memory_mb: float
+    ) -> OperatorAllocation: ...
+
+
+@runtime_checkable
+class NodeAllocator(Allocator, Protocol):
+    """An allocator whose threads depend on how many nodes there are."""
+
+    def on_nodes(self, nodes: int) -> Allocator:
+        """The allocator for a cluster of so many nodes."""
+        ...

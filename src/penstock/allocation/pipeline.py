@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from penstock.allocation.contract import Allocation, Allocator, Bundle, OperatorAllocation
+from penstock.allocation.contract import Allocation, Allocator, Bundle, OperatorAllocation, ProfileAllocator
+from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError
+from penstock.modelling.conversion import model_of, profile_of
 from penstock.modelling.model import AGGREGATE_DEMAND, SINK_DEMAND, SOURCE_DEMAND, FixedDemand, Model
+from penstock.modelling.traffic import handled_per_tuple, traffic_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.modelling.library import ModelLibrary
+    from penstock.modelling.task_profile import TaskProfile
 
 MOST_COUNTED = 1e15
 """Threads of an operator up to which counting them in floats is exact."""
@@ -22,22 +27,38 @@ MOST_COUNTED = 1e15
 _END_DEMANDS = {Kind.SOURCE: SOURCE_DEMAND, Kind.SINK: SINK_DEMAND}
 
 
-def demands_of(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, Model | FixedDemand | None]:
+def demands_of(
+    pipeline: Pipeline, library: ModelLibrary, slot_memory_mb: float = DEFAULT_SLOT_MEMORY_MB
+) -> Mapping[str, Model | FixedDemand | None]:
     """What is known of every operator: its model, a fixed demand (ends without one), or None (demand declared).
 
-    An operator that names no model uses the one of its own name.
+    An operator that names no model uses the one of its own name. Where there is only a profile of that name, it is the
+    model of a slot with `slot_memory_mb` that the profile describes.
     """
-    return {name: _demand_of(operator, library) for name, operator in pipeline.operators.items()}
+    return {
+        name: _demand_of(pipeline, operator, library, slot_memory_mb) for name, operator in pipeline.operators.items()
+    }
 
 
-def _demand_of(operator: Operator, library: ModelLibrary) -> Model | FixedDemand | None:
+def _demand_of(
+    pipeline: Pipeline, operator: Operator, library: ModelLibrary, slot_memory_mb: float
+) -> Model | FixedDemand | None:
     if operator.is_declared:
         return None
+    name = operator.model or operator.name
+    if name not in library.models and name in library.profiles:
+        return model_of(library.profiles[name], slot_memory_mb, handled_per_tuple(pipeline, operator.name))
     if operator.model is None and operator.kind in _END_DEMANDS:
-        return library.models.get(operator.name, _END_DEMANDS[operator.kind])
+        return library.models.get(name, _END_DEMANDS[operator.kind])
     if operator.model is None and operator.aggregate is not None:
-        return library.models.get(operator.name, AGGREGATE_DEMAND)
-    return library.get(operator.model or operator.name, f"operator '{operator.name}'")
+        return library.models.get(name, AGGREGATE_DEMAND)
+    return library.get(name, f"operator '{operator.name}'")
+
+
+def profiles_of(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, TaskProfile]:
+    """The task profile of every operator that has one and does not declare its demand."""
+    named = {name: o.model or name for name, o in pipeline.operators.items() if not o.is_declared}
+    return {name: library.profiles[model] for name, model in named.items() if model in library.profiles}
 
 
 def allocate_pipeline(
@@ -46,19 +67,29 @@ def allocate_pipeline(
     demands: Mapping[str, Model | FixedDemand | None],
     allocator: Allocator,
     slot_memory_mb: float,
+    profiles: Mapping[str, TaskProfile] = MappingProxyType({}),
 ) -> Allocation:
     """Threads of every operator at the pipeline's rate, in topological order.
 
     `slot_memory_mb` turns declared megabytes into shares of a slot.
     """
     allocated = []
-    for name, gain in gains(pipeline).items():
-        operator_rate = gain.at(rate)
+    converted = []
+    rates = {name: gain.at(rate) for name, gain in gains(pipeline).items()}
+    for name, operator_rate in rates.items():
         demand = demands[name]
         if isinstance(demand, Model):
             if operator_rate > MOST_COUNTED * demand.rate(1):
                 raise BadInputError(f"operator '{name}': {operator_rate:g} tuples/s is too much to count in threads")
-            allocated.append(allocator.allocate(name, operator_rate, demand))
+            if not isinstance(allocator, ProfileAllocator):
+                allocated.append(allocator.allocate(name, operator_rate, demand))
+                continue
+            profile = profiles.get(name)
+            if profile is None:
+                profile = profile_of(demand, slot_memory_mb, handled_per_tuple(pipeline, name))
+                converted.append(name)
+            traffic = traffic_of(pipeline, name, rates)
+            allocated.append(allocator.allocate_profiled(name, traffic, profile, slot_memory_mb))
         elif isinstance(demand, FixedDemand):
             bundle = Bundle(1, demand.cpu, demand.memory)
             operator = pipeline.operators[name]
@@ -68,7 +99,14 @@ def allocate_pipeline(
             allocated.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=is_end))
         else:
             allocated.append(_declared(pipeline.operators[name], operator_rate, slot_memory_mb))
-    return Allocation(allocator.name, tuple(allocated))
+    return Allocation(allocator.name, tuple(allocated), (_from_slot_models(converted),) if converted else ())
+
+
+def _from_slot_models(operators: list[str]) -> str:
+    return (
+        f"no task profile for {', '.join(operators)}: what a tuple costs is taken from one thread of the slot model, "
+        "and moving it from node to node costs nothing"
+    )
 
 
 def _declared(operator: Operator, rate: float, slot_memory_mb: float) -> OperatorAllocation:

@@ -15,6 +15,8 @@ ALLOCATORS: Registry[Allocator] = Registry(
     built_in={
         "lsa": "penstock.allocation.lsa:LinearScaling",
         "mba": "penstock.allocation.mba:ModelBased",
+        "profiled": "penstock.allocation.profiled:Profiled",
+        "per-node": "penstock.allocation.per_node:PerNode",
     },
 )
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json as json_text
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from penstock.modelling.model import Model
+    from penstock.modelling.task_profile import TaskProfile
 
 models_app = typer.Typer(
     help="List, show, plot and import models of operators.",
@@ -28,9 +36,10 @@ def list_models(context: typer.Context, models: ModelsOption = None, json: JsonO
 
     library = api.models(models)
     if json:
-        output.print_json(models_document(library))
+        output.print_json(models_document(library, profiles=library.profiles.values()))
         return
-    output.console().print(
+    screen = output.console()
+    screen.print(
         output.table(
             "Models",
             ("model", "points", "one thread/s", "peak/s", "peak threads", "measured on "),
@@ -47,23 +56,71 @@ def list_models(context: typer.Context, models: ModelsOption = None, json: JsonO
             ),
         )
     )
+    if library.profiles:
+        screen.print(_profile_table("Task profiles", list(library.profiles.values())))
+
+
+def _profile_table(title: str, profiles: list[TaskProfile]) -> Table:
+    return output.table(
+        title,
+        ("profile", "sojourn s", "cpu per tuple/s", "cpu per tuple/s moved", "MB per tuple/s", "bound by "),
+        (
+            (
+                profile.name,
+                output.figure(profile.sojourn_seconds),
+                output.figure(profile.processing_cpu),
+                output.figure(profile.moving_cpu),
+                output.figure(profile.memory_mb),
+                profile.bound or "what needs most threads",
+            )
+            for profile in profiles
+        ),
+    )
+
+
+class Form(StrEnum):
+    MODEL = "model"
+    PROFILE = "profile"
 
 
 @models_app.command("show")
 def show(
     name: Annotated[str, typer.Argument(metavar="MODEL")],
     models: ModelsOption = None,
+    form: Annotated[
+        Form | None, typer.Option("--as", help="As a slot model or as a task profile, converted where need be.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Every measured point of one model, and how each figure is known."""
+    """Every measured point of one model, or every cost of one task profile, and how each figure is known."""
     from penstock import api
+    from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
+    from penstock.modelling.conversion import model_of, profile_of
     from penstock.modelling.file import models_document
 
-    model = api.models(models).get(name, "models show")
+    library = api.models(models)
+    model, profile = library.models.get(name), library.profiles.get(name)
+    if model is None and profile is None:
+        model = library.get(name, "models show")
+    if form is Form.PROFILE:
+        profile = profile or (profile_of(model, DEFAULT_SLOT_MEMORY_MB) if model else None)
+        model = None
+    elif form is Form.MODEL:
+        model = model or (model_of(profile, DEFAULT_SLOT_MEMORY_MB) if profile else None)
+        profile = None
     if json:
-        output.print_json(models_document([model]))
+        output.print_json(models_document([model] if model else [], profiles=[profile] if profile else []))
         return
     screen = output.console()
+    if model is not None:
+        _print_model(model, screen)
+    if profile is not None:
+        screen.print(_profile_table(f"Task profile {name}", [profile]))
+        for figure, how in profile.provenance.items():
+            screen.print(f"{figure:15} {how}")
+
+
+def _print_model(model: Model, screen: Console) -> None:
     screen.print(
         output.table(
             f"{model.name}: peak {output.figure(model.peak_rate)}/s with {model.peak_threads} threads in one slot",

@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 def plan(
     pipeline: PipelineArgument,
     rate: Annotated[float, typer.Option("--rate", help="Tuples per second every source emits.")],
-    allocator: Annotated[str | None, typer.Option("--allocator", help="lsa or mba (default).")] = None,
+    allocator: Annotated[
+        str | None, typer.Option("--allocator", help="lsa, mba (default), profiled or per-node.")
+    ] = None,
     placer: Annotated[
         str | None,
         typer.Option(
             "--placer",
-            help="round-robin, rsm, sam (default), r-storm, compact or random; options as rsm:demand=single-thread.",
+            help="round-robin, rsm, sam (default), r-storm, compact, random, packing or metis; "
+            "options as rsm:demand=single-thread.",
         ),
     ] = None,
     models: ModelsOption = None,

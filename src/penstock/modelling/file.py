@@ -6,11 +6,12 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from penstock.errors import BadInputError
 from penstock.files import Name, Spec, check, describe, read_document, read_text
 from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.modelling.task_profile import TaskProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,37 +26,70 @@ class ModelEntry(Spec):
 class ModelFile(Spec):
     about: str = ""
     models: dict[Name, ModelEntry] = Field(default_factory=dict)
+    profiles: dict[Name, TaskProfile] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_profiles_by_their_key(cls, data: Any) -> Any:
+        profiles = data.get("profiles") if isinstance(data, dict) else None
+        if not isinstance(profiles, dict):
+            return data
+        named = {}
+        for name, given in profiles.items():
+            if isinstance(given, dict) and "name" in given:
+                raise ValueError(f"profiles.{name}: unknown key 'name'; a profile is named by its key")
+            named[name] = {"name": name, **given} if isinstance(given, dict) else given
+        return {**data, "profiles": named}
 
 
 def read_models(path: Path) -> list[Model]:
-    """The models of one file, or of every model file in a folder in order of their names."""
+    """The slot models of one file, or of every model file in a folder in order of their names."""
+    return read_models_and_profiles(path)[0]
+
+
+def read_models_and_profiles(path: Path) -> tuple[list[Model], list[TaskProfile]]:
+    """Slot models and task profiles of one file, or of every model file in a folder in order of their names."""
     if not path.is_dir():
-        return parse_models(read_document(path), str(path))
+        return parse_models_and_profiles(read_document(path), str(path))
     files = sorted(file for file in path.iterdir() if file.suffix in {".json", ".yaml", ".yml"})
     if not files:
         raise BadInputError(f"{path}: no model file (.json or .yaml) in this folder")
-    return [model for file in files for model in parse_models(read_document(file), str(file))]
+    found = [parse_models_and_profiles(read_document(file), str(file)) for file in files]
+    return [model for models, _ in found for model in models], [one for _, profiles in found for one in profiles]
 
 
 def parse_models(data: Any, where: str) -> list[Model]:
+    return parse_models_and_profiles(data, where)[0]
+
+
+def parse_models_and_profiles(data: Any, where: str) -> tuple[list[Model], list[TaskProfile]]:
     spec = check(ModelFile, data, where)
-    if not spec.models:
-        raise BadInputError(f"{where}: models: expected at least one model")
+    if not spec.models and not spec.profiles:
+        raise BadInputError(f"{where}: models: expected at least one model or profile")
     try:
-        return [Model(name, entry.points, entry.measured_on) for name, entry in spec.models.items()]
+        models = [Model(name, entry.points, entry.measured_on) for name, entry in spec.models.items()]
     except BadInputError as error:
         raise BadInputError(f"{where}: {error}") from error
+    return models, list(spec.profiles.values())
 
 
-def models_document(models: Iterable[Model], about: str = "") -> dict[str, Any]:
-    """The plain contents of the file that holds `models`."""
+def models_document(models: Iterable[Model], about: str = "", profiles: Iterable[TaskProfile] = ()) -> dict[str, Any]:
+    """The plain contents of the file that holds `models` and `profiles`."""
     entries = {
         model.name: ModelEntry(points=model.points, measured_on=model.measured_on).model_dump(
             mode="json", exclude_defaults=True
         )
         for model in models
     }
-    return {"about": about, "models": entries} if about else {"models": entries}
+    costs = {
+        profile.name: profile.model_dump(mode="json", exclude={"name"}, exclude_defaults=True) for profile in profiles
+    }
+    document: dict[str, Any] = {"about": about} if about else {}
+    if entries or not costs:
+        document["models"] = entries
+    if costs:
+        document["profiles"] = costs
+    return document
 
 
 _COLUMNS = ("model", "threads", "rate", "cpu", "memory", "rate_spread", "cpu_spread", "memory_spread")

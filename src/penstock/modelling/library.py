@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -16,22 +16,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from penstock.modelling.model import Model
+    from penstock.modelling.task_profile import TaskProfile
 
 
 @dataclass(frozen=True)
 class ModelLibrary:
-    """Models by name, in order."""
+    """Slot models and task profiles by name, in order; a name may have both."""
 
     models: Mapping[str, Model]
+    profiles: Mapping[str, TaskProfile] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
-    def of(cls, models: Iterable[Model]) -> ModelLibrary:
+    def of(cls, models: Iterable[Model], profiles: Iterable[TaskProfile] = ()) -> ModelLibrary:
         table: dict[str, Model] = {}
         for model in models:
             if model.name in table:
                 raise BadInputError(f"model '{model.name}' is given twice")
             table[model.name] = model
-        return cls(MappingProxyType(table))
+        costs: dict[str, TaskProfile] = {}
+        for profile in profiles:
+            if profile.name in costs:
+                raise BadInputError(f"profile '{profile.name}' is given twice")
+            costs[profile.name] = profile
+        return cls(MappingProxyType(table), MappingProxyType(costs))
 
     def get(self, name: str, wanted_by: str = "models") -> Model:
         if name not in self.models:
@@ -39,8 +46,11 @@ class ModelLibrary:
         return self.models[name]
 
     def updated_with(self, other: ModelLibrary) -> ModelLibrary:
-        """Both; of two models with one name the other's."""
-        return ModelLibrary(MappingProxyType({**self.models, **other.models}))
+        """Both; of two models, or two profiles, with one name the other's."""
+        return ModelLibrary(
+            MappingProxyType({**self.models, **other.models}),
+            MappingProxyType({**self.profiles, **other.profiles}),
+        )
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self.models.values())

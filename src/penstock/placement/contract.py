@@ -33,6 +33,10 @@ class OperatorRequest:
     """Counted bundles of a model-based allocation, in slots; empty where only demands were declared."""
     single_thread: tuple[float, float] | None = None
     """cpu and memory (in slots) of one thread alone at its peak, where a model knows it."""
+    local_cpu: float | None = None
+    """Points of CPU of one thread when all it talks to is on its node; None: the cpu of `demand`, wherever that is."""
+    moving_cpu: float = 0.0
+    """Points of CPU per tuple/s one thread sends to or receives from another node, on top of `local_cpu`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class Request:
     (`Room.slot_memory`)."""
     explain: bool = False
     """Ask for a reason with every placed bundle."""
+    rates: tuple[float, ...] = ()
+    """Tuples/s of each stream; empty where no rate was asked for."""
 
     @property
     def threads(self) -> int:

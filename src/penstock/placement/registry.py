@@ -19,7 +19,10 @@ PLACERS: Registry[Placer] = Registry(
         "r-storm": "penstock.placement.r_storm:RStorm",
         "compact": "penstock.placement.compact:Compact",
         "random": "penstock.placement.random_feasible:RandomFeasible",
+        "packing": "penstock.placement.packing:Packing",
+        "metis": "penstock.placement.metis:Metis",
     },
+    needs={"metis": ("pymetis", "metis")},
 )
 
 DEFAULT_PLACER = "sam"

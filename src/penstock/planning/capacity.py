@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.rates import checked_rate
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.allocation.contract import Allocator
     from penstock.cluster.topology import Cluster
     from penstock.placement.contract import Placer
+    from penstock.planning.plan import Plan
     from penstock.planning.planner import Planner
 
 DEFAULT_STEP = 10.0
@@ -62,7 +63,13 @@ def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: P
     )
     if not allocated:
         return Capacity(0.0, 0.0, 0.0)
-    fewer, answer = grow(0, allocated - 1, lambda fewer: planner.plan((allocated - fewer) * step, allocator, placer))
+
+    def attempt(fewer: int) -> Plan | Refusal:
+        """A refusal says whether more slots help; here it is a lower rate that does, and asks less of a thread."""
+        answer = planner.plan((allocated - fewer) * step, allocator, placer)
+        return replace(answer, more_slots_may_help=True, slots_missing=1) if isinstance(answer, Refusal) else answer
+
+    fewer, answer = grow(0, allocated - 1, attempt)
     if isinstance(answer, Refusal):
         return Capacity(allocated * step, 0.0, 0.0)
     return Capacity(allocated * step, (allocated - fewer) * step, answer.prediction.slot_aware.rate)

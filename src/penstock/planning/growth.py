@@ -12,25 +12,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SINGLE_STEPS = 16
-"""Slots added one by one before strides double."""
+"""Steps of one slot before strides double."""
 
 
 def grow(first: int, most: int, attempt: Callable[[int], T | Refusal]) -> tuple[int, T | Refusal]:
     """The fewest slots from `first` to `most` for which `attempt` does not refuse, and its answer.
 
-    One by one for the first steps. Large plans can lack hundreds: strides then double until one does, and bisection
-    finds the step that was enough, taking it that slots which do not suffice are fewer than those that do.
+    One by one for the first steps, or by as many as a refusal says are missing at least. Large plans can lack
+    hundreds: strides then double until one does. After a step of more than one, bisection finds the number that was
+    enough, taking it that slots which do not suffice are fewer than those that do.
     """
     answer: T | Refusal = attempt(first)
     slots = first
     stride = 1
+    steps = 0
     while isinstance(answer, Refusal) and answer.more_slots_may_help and slots < most:
         refused = slots
-        if slots - first >= SINGLE_STEPS:
+        if steps >= SINGLE_STEPS:
             stride *= 2
-        slots = min(slots + stride, most)
+        steps += 1
+        slots = min(slots + max(stride, answer.slots_missing), most)
         answer = attempt(slots)
-        if not isinstance(answer, Refusal) and stride > 1:
+        if not isinstance(answer, Refusal) and slots - refused > 1:
             return _bisect(refused, slots, answer, attempt)
     return slots, answer
 

@@ -6,22 +6,25 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from penstock.allocation.pipeline import allocate_pipeline, demands_of
+from penstock.allocation.contract import NodeAllocator
+from penstock.allocation.pipeline import allocate_pipeline, demands_of, profiles_of
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError, Refusal, Shortage
 from penstock.modelling.fit import misfits
 from penstock.modelling.model import FixedDemand, Model
+from penstock.modelling.traffic import stream_rate
 from penstock.placement.contract import OperatorRequest, Placement, Placer, Request, Room
 from penstock.planning.growth import grow
 from penstock.planning.plan import Plan, Prediction
 from penstock.prediction.bounds import ModelledDemand, fewest_slots
 from penstock.prediction.groupings import supported_rate_as_declared
 from penstock.prediction.latency import LatencyAssumptions, latency_ms
+from penstock.prediction.moving import moving_cpu
 from penstock.prediction.network import mean_cost, stream_costs
 from penstock.prediction.rate import Demands, Routing, highest_peak, lowest_peak, supported_rate
-from penstock.prediction.usage import Usage, slot_usage
+from penstock.prediction.usage import Usage, slot_usage, with_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,8 +34,10 @@ if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Pipeline
     from penstock.dataflow.rates import Gain
     from penstock.modelling.library import ModelLibrary
+    from penstock.modelling.task_profile import TaskProfile
 
 MOST_THREADS = 2_000_000
+MOST_SLOTS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,26 @@ class Planner:
             if operator.resources and not placer.keeps_resources:
                 raise BadInputError(
                     f"operator '{name}' demands {', '.join(operator.resources)}, and placer '{placer.name}' knows only "
-                    "cpu and memory; take r-storm, compact or random"
+                    "cpu and memory; take r-storm, compact, random or packing"
                 )
 
     def allocate(self, rate: float, allocator: Allocator) -> Allocation:
-        return allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb)
+        if not isinstance(allocator, NodeAllocator):
+            return self._allocate(rate, allocator)
+        if not isinstance(self.offer, Catalogue):
+            return self._allocate(rate, allocator.on_nodes(len(self.offer.nodes)))
+        # The machines for one thread each, then threads for those machines, until there are as many of both.
+        nodes, needed = 0, 1
+        while nodes < needed:
+            nodes = needed
+            allocation = self._allocate(rate, allocator.on_nodes(nodes))
+            slots = max(allocation.slots_with_ends, 1)
+            if slots <= MOST_SLOTS:
+                needed = len(rent(slots, self.offer, self.acquisition).nodes)
+        return allocation
+
+    def _allocate(self, rate: float, allocator: Allocator) -> Allocation:
+        return allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb, self._profiles)
 
     @cached_property
     def slot_memory_mb(self) -> float:
@@ -97,7 +117,11 @@ class Planner:
 
     @cached_property
     def _demands(self) -> Demands:
-        return demands_of(self.pipeline, self.library)
+        return demands_of(self.pipeline, self.library, self.slot_memory_mb)
+
+    @cached_property
+    def _profiles(self) -> Mapping[str, TaskProfile]:
+        return profiles_of(self.pipeline, self.library)
 
     def _place_with_growth(
         self, allocation: Allocation, placer: Placer
@@ -154,18 +178,32 @@ class Planner:
                     tuple(amounts[dimension.name] for dimension in cluster.dimensions),
                     operator.bundles,
                     (model.cpu(1), model.memory(1)) if isinstance(model, Model) else None,
+                    CPU_POINTS_PER_SLOT * (operator.cpu - operator.moving_cpu) / operator.threads,
+                    self._profiles[operator.name].moving_cpu if operator.name in self._profiles else 0.0,
                 )
             )
+        rates = {operator.name: operator.rate for operator in allocation.operators}
         streams = tuple((position[s.sender], position[s.receiver]) for s in self.pipeline.streams)
         sources = tuple(position[name] for name in self.pipeline.sources)
-        return Request(self.pipeline.name, tuple(requests), streams, sources, explain=self.explain)
+        return Request(
+            self.pipeline.name,
+            tuple(requests),
+            streams,
+            sources,
+            explain=self.explain,
+            rates=tuple(stream_rate(stream, rates) for stream in self.pipeline.streams),
+        )
 
     def _too_large(self, allocation: Allocation) -> Refusal | None:
         threads = sum(operator.threads for operator in allocation.operators)
-        if threads <= MOST_THREADS:
-            return None
-        shortage = Shortage(self.pipeline.name, "threads", threads, MOST_THREADS, "the limit of one plan", "pipeline")
-        return Refusal(allocation.allocator, (shortage,), more_slots_may_help=False)
+        for what, needed, most in (
+            ("threads", threads, MOST_THREADS),
+            ("slots", allocation.slots_with_ends, MOST_SLOTS),
+        ):
+            if needed > most:
+                shortage = Shortage(self.pipeline.name, what, needed, most, "the limit of one plan", "pipeline")
+                return Refusal(allocation.allocator, (shortage,), more_slots_may_help=False)
+        return None
 
     def _cluster_too_small(self, allocation: Allocation, cluster: Cluster) -> Refusal:
         offered = len(cluster.slots)
@@ -193,7 +231,7 @@ class Planner:
                 sum(operator.cpu for operator in plain),
                 sum(operator.memory for operator in plain),
             ),
-            warnings=tuple(self._warnings(rate, prediction)),
+            warnings=(*self._warnings(rate, prediction), *allocation.notes),
             currency=self.currency,
         )
 
@@ -223,7 +261,10 @@ class Planner:
             slot_aware=supported_rate(pipeline_gains, demands, threads, Routing.SLOT_AWARE),
             declared=supported_rate_as_declared(self.pipeline, pipeline_gains, demands, threads),
             rate_range=rate_range,
-            slots=slot_usage(pipeline_gains, demands, declared, threads, rate, self.routing),
+            slots=with_cpu(
+                slot_usage(pipeline_gains, demands, declared, threads, rate, self.routing),
+                moving_cpu(self.pipeline, pipeline_gains, self._profiles, threads, rate),
+            ),
             latency_ms=latency_ms(
                 self.pipeline, pipeline_gains, demands, threads, cluster, rate, self.routing, self.assumptions
             ),

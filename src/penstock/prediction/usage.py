@@ -55,6 +55,11 @@ def slot_usage(
     return usage
 
 
+def with_cpu(slots: Mapping[Slot, Usage], more: Mapping[Slot, float]) -> dict[Slot, Usage]:
+    """The usage of slots with so much more CPU, in slots."""
+    return {slot: used.plus(more.get(slot, 0.0), 0.0) for slot, used in slots.items()}
+
+
 def node_usage(slots: Mapping[Slot, Usage]) -> dict[str, Usage]:
     usage: dict[str, Usage] = {}
     for slot, used in slots.items():
