@@ -114,6 +114,7 @@ def _planner(
     batch_interval_ms: float,
     *,
     explain: bool = False,
+    current: Plan | SavedPlan | str | Path | None = None,
 ) -> Planner:
     if not 0 <= batch_interval_ms < float("inf"):
         raise BadInputError(f"batch interval: expected milliseconds of at least 0, found {batch_interval_ms:g}")
@@ -137,6 +138,7 @@ def _planner(
         assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
         explain=explain,
         currency=found.currency,
+        current=None if current is None else _saved(current).threads_by_slot(),
     )
 
 
@@ -153,10 +155,18 @@ def plan(
     routing: Routing | str = Routing.SLOT_AWARE,
     batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
     explain: bool = False,
+    current: Plan | SavedPlan | str | Path | None = None,
 ) -> Plan:
-    """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue."""
+    """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue.
+
+    `current` is the plan that runs now: placers that can (`eft`, `balanced-eft`) leave threads where they are.
+    """
     policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
-    planner = _planner(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms, explain=explain)
+    planner = _planner(
+        *(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms),
+        explain=explain,
+        current=current,
+    )
     answer = planner.plan(rate, *policies)
     if isinstance(answer, Refusal):
         raise RefusedError(answer)

@@ -7,8 +7,8 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -48,6 +48,10 @@ class Request:
     (`Room.slot_memory`)."""
     explain: bool = False
     """Ask for a reason with every placed bundle."""
+    traffic: tuple[float, ...] = ()
+    """Bytes per second on every stream; empty where nobody knows."""
+    current: Mapping[str, Mapping[Slot, int]] = field(default_factory=dict)
+    """Where threads run now, by operator; only placers that `keeps_current` look at it."""
 
     @property
     def threads(self) -> int:
@@ -138,3 +142,10 @@ class Placer(Protocol):
     """Whether in a plan it keeps dimensions beyond cpu and memory."""
 
     def place(self, request: Request, room: Room) -> Placement | Refusal: ...
+
+
+@runtime_checkable
+class KeepsCurrent(Protocol):
+    """A placer that leaves threads where they run (`Request.current`) unless moving them is worth it."""
+
+    keeps_current: ClassVar[bool]

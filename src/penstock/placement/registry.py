@@ -19,6 +19,8 @@ PLACERS: Registry[Placer] = Registry(
         "r-storm": "penstock.placement.r_storm:RStorm",
         "compact": "penstock.placement.compact:Compact",
         "random": "penstock.placement.random_feasible:RandomFeasible",
+        "eft": "penstock.placement.eft:Eft",
+        "balanced-eft": "penstock.placement.balanced_eft:BalancedEft",
     },
 )
 
