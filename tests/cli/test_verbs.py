@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from outcome import Penstock
 
+from penstock.allocation.registry import ALLOCATORS
+from penstock.placement.registry import PLACERS
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -68,7 +71,7 @@ def test_plan_explains_threads_and_slots(penstock: Penstock) -> None:
     assert all(bundle["reason"] for bundle in reasons["bundles"])
 
 
-@pytest.mark.parametrize("placer", ["round-robin", "rsm", "sam", "r-storm", "compact", "random"])
+@pytest.mark.parametrize("placer", PLACERS.names())
 def test_every_placer_gives_a_reason_for_every_bundle(penstock: Penstock, placer: str) -> None:
     words = ("plan", "diamond", "--rate", 50, "--placer", placer, "--explain", "--json")
     assert all(bundle["reason"] for bundle in penstock(*words).document["reasons"]["bundles"])
@@ -77,7 +80,7 @@ def test_every_placer_gives_a_reason_for_every_bundle(penstock: Penstock, placer
 def test_plan_compares_every_pair(penstock: Penstock) -> None:
     document = penstock("plan", "diamond", "--rate", 50, "--compare", "--json").document
     pairs = {(plan["allocator"], plan["placer"]) for plan in document["plans"]}
-    assert len(pairs) == len(document["plans"]) == 12
+    assert len(pairs) == len(document["plans"]) == len(ALLOCATORS.names()) * len(PLACERS.names())
     assert penstock("plan", "diamond", "--rate", 50, "--compare").out.count("mba") == 6
 
 

@@ -170,19 +170,21 @@ class _Units:
         )
 
     def instances(self, group: Group) -> list[Kind] | Refusal:
-        """The fewest instances of which every one fits a machine, threads dealt evenly; on a whole cluster as many as
-        the operator with the most threads has. One thread that fits nowhere is an instance: the schedule refuses it."""
+        """In a plan the fewest of which one fits any machine that can take a thread at all; on a whole cluster as many
+        as the operator with the most threads has. Threads are dealt evenly. What fits nowhere the schedule refuses."""
         threads = [self._operators[operator].threads for operator in group]
         fewest = max(threads)
+        able = self._fits(smallest := self._largest(group, fewest))
+        if len(group) > 1 and not able.any():
+            return self._too_big(group, smallest)
         if self._planned:
-            low = 0
-            while fewest - low > 1:
-                middle = (low + fewest) // 2
-                low, fewest = (
-                    (low, middle) if self._fits(self._largest(group, middle), every=True) else (middle, fewest)
-                )
-        if len(group) > 1 and not self._fits(largest := self._largest(group, fewest)):
-            return self._too_big(group, largest)
+            refused = 0
+            while fewest - refused > 1:
+                middle = (refused + fewest) // 2
+                if self._fits(self._largest(group, middle))[able].all():
+                    fewest = middle
+                else:
+                    refused = middle
         marks = sorted({0, fewest, *(count % fewest for count in threads)})
         kinds = []
         for begin, end in pairwise(marks):
@@ -196,12 +198,12 @@ class _Units:
 
     def fits_somewhere(self, members: Group) -> bool:
         """Whether one thread of each fits one empty machine."""
-        return self._fits(self._sum([(operator, 1) for operator in members]))
+        return bool(self._fits(self._sum([(operator, 1) for operator in members])).any())
 
-    def _fits(self, demand: tuple[float, ...], *, every: bool = False) -> bool:
-        """Whether some (or every) machine could take it, were it empty."""
-        fits = (np.array(demand) <= self._empty * (1 + TOLERANCE)).all(axis=1)
-        return bool(fits.all() if every else fits.any())
+    def _fits(self, demand: tuple[float, ...]) -> NDArray[np.bool_]:
+        """For every node, whether a machine of it could take this, were it empty."""
+        fits: NDArray[np.bool_] = (np.array(demand) <= self._empty * (1 + TOLERANCE)).all(axis=1)
+        return fits
 
     def _too_big(self, group: Group, demand: tuple[float, ...]) -> Refusal:
         """Named after its operators, with the dimension that is missing most at the node that comes closest."""
