@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.api import capacity, compare, diff, find_pipeline, import_models, init, models, place, plan
+    from penstock.api import capacity, compare, diff, find_pipeline, import_models, init, models, place, plan, segments
     from penstock.cluster.catalogue import Catalogue
     from penstock.cluster.topology import Cluster, Node, Slot
     from penstock.dataflow.builder import pipeline
@@ -39,6 +39,7 @@ _HOMES = {
         "models",
         "place",
         "plan",
+        "segments",
     ),
     "penstock.cluster.catalogue": ("Catalogue",),
     "penstock.cluster.topology": ("Cluster", "Node", "Slot"),
@@ -83,6 +84,7 @@ __all__ = [
     "plan",
     "profile",
     "run",
+    "segments",
 ]
 
 

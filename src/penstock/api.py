@@ -20,7 +20,7 @@ from penstock.cluster.file import read_cluster
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.file import read_pipeline
 from penstock.dataflow.pipeline import Pipeline
-from penstock.dataflow.rates import gains
+from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError, Refusal, RefusedError, nearest
 from penstock.modelling.file import read_models
 from penstock.modelling.library import ModelLibrary, reference_library
@@ -34,6 +34,8 @@ from penstock.planning.planner import Planner
 from penstock.planning.whole_cluster import ClusterPlacement, place_all
 from penstock.prediction.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions
 from penstock.prediction.rate import Routing
+from penstock.segmentation.contract import Segmentation, segmentation
+from penstock.segmentation.registry import DEFAULT_SEGMENTER, SEGMENTERS
 from penstock.starter import write_starter
 from penstock.workloads.builtin import builtin_cluster_path, builtin_pipeline, known_clusters, known_pipelines
 
@@ -87,6 +89,10 @@ def _pipeline_from_code(name: str, module: str, attribute: str) -> Pipeline:
 
 def models(models: ModelsLike = None) -> ModelLibrary:
     """The reference models, and those of a file or folder before them."""
+    return _library(models)
+
+
+def _library(models: ModelsLike) -> ModelLibrary:
     if isinstance(models, ModelLibrary):
         return models
     if models is None:
@@ -228,6 +234,23 @@ def place(cluster: WholeCluster | str | Path, *, placer: str = DEFAULT_WHOLE_CLU
         )
     whole = find_whole_cluster(cluster)
     return place_all(whole.cluster, whole.requests, policy)
+
+
+def segments(
+    pipeline: PipelineLike,
+    *,
+    segmenter: str = DEFAULT_SEGMENTER,
+    rate: float = 1.0,
+    models: ModelsLike = None,
+) -> Segmentation:
+    """Which operators run fused as one segment. `rate` matters where streams have constants or demands are declared."""
+    from penstock.segmentation.costs import costs_of  # noqa: PLC0415 - a rare verb
+
+    policy = SEGMENTERS.create(segmenter)
+    found = find_pipeline(pipeline)
+    checked_rate(rate)
+    costs = costs_of(found, _library(models), rate) if policy.needs_costs else None
+    return segmentation(found, policy, costs)
 
 
 def diff(before: Plan | SavedPlan | str | Path, after: Plan | SavedPlan | str | Path) -> plan_diff.PlanDiff:

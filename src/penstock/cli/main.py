@@ -21,6 +21,7 @@ from penstock.cli.place import place
 from penstock.cli.plan import plan
 from penstock.cli.profile import profile
 from penstock.cli.run import run as run_pipeline
+from penstock.cli.segments import segments
 from penstock.errors import BadInputError, RefusedError
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ app.command()(plan)
 app.command()(capacity)
 app.command()(place)
 app.command()(diff)
+app.command()(segments)
 app.command()(init)
 app.command()(profile)
 app.command("run")(run_pipeline)
