@@ -14,7 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.api import capacity, compare, diff, find_pipeline, import_models, init, models, place, plan, segments
+    from penstock.api import (
+        capacity,
+        compare,
+        diff,
+        find_pipeline,
+        import_models,
+        init,
+        models,
+        place,
+        plan,
+        rewrite,
+        segments,
+    )
     from penstock.cluster.catalogue import Catalogue
     from penstock.cluster.topology import Cluster, Node, Slot
     from penstock.dataflow.builder import pipeline
@@ -39,6 +51,7 @@ _HOMES = {
         "models",
         "place",
         "plan",
+        "rewrite",
         "segments",
     ),
     "penstock.cluster.catalogue": ("Catalogue",),
@@ -83,6 +96,7 @@ __all__ = [
     "place",
     "plan",
     "profile",
+    "rewrite",
     "run",
     "segments",
 ]

@@ -28,6 +28,7 @@ from penstock.placement.registry import DEFAULT_PLACER, DEFAULT_WHOLE_CLUSTER_PL
 from penstock.planning import capacity as capacity_search
 from penstock.planning import compare as comparison
 from penstock.planning import diff as plan_diff
+from penstock.planning import rewriting
 from penstock.planning.cluster_file import WholeCluster, read_whole_cluster
 from penstock.planning.file import SavedPlan, read_plan
 from penstock.planning.planner import Planner
@@ -251,6 +252,18 @@ def segments(
     checked_rate(rate)
     costs = costs_of(found, _library(models), rate) if policy.needs_costs else None
     return segmentation(found, policy, costs)
+
+
+def rewrite(
+    pipeline: PipelineLike,
+    rate: float,
+    *,
+    heavier: float = rewriting.DEFAULT_FACTOR,
+    busier: float = rewriting.DEFAULT_FACTOR,
+    models: ModelsLike = None,
+) -> rewriting.RewrittenPipeline:
+    """Operators with `heavier` times the median load separated, streams with `busier` times the median bytes fused."""
+    return rewriting.rewrite(find_pipeline(pipeline), _library(models), rate, heavier, busier)
 
 
 def diff(before: Plan | SavedPlan | str | Path, after: Plan | SavedPlan | str | Path) -> plan_diff.PlanDiff:

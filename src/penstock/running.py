@@ -122,6 +122,9 @@ def run(
     slots = slots or os.cpu_count() or 1
     if not 0 < warm_up < seconds:
         raise BadInputError(f"seconds: expected more than the warm-up of {warm_up:g}, found {seconds:g}")
+    for stream in found.streams:
+        if stream.weight != 1:
+            raise BadInputError(f"stream {stream}: running a stream of weight {stream.weight:g} is not possible yet")
     logic = logic_of(found)
     demands = demands_of(found, api.models(models))
     pipeline_gains = gains(found)

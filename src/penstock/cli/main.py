@@ -20,6 +20,7 @@ from penstock.cli.models import models_app
 from penstock.cli.place import place
 from penstock.cli.plan import plan
 from penstock.cli.profile import profile
+from penstock.cli.rewrite import rewrite
 from penstock.cli.run import run as run_pipeline
 from penstock.cli.segments import segments
 from penstock.errors import BadInputError, RefusedError
@@ -37,6 +38,7 @@ app.command()(capacity)
 app.command()(place)
 app.command()(diff)
 app.command()(segments)
+app.command()(rewrite)
 app.command()(init)
 app.command()(profile)
 app.command("run")(run_pipeline)

@@ -38,9 +38,10 @@ def segments(
         )
         return
     screen = output.console()
+    screen.print(f"{name}: {len(found.segments)} segments by {found.segmenter}\n")
     screen.print(
         output.table(
-            f"{name}: {len(found.segments)} segments by {found.segmenter}",
+            "Segments",
             ("segment", "operators "),
             ((str(number), ", ".join(segment)) for number, segment in enumerate(found.segments, start=1)),
         )

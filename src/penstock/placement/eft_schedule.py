@@ -138,7 +138,8 @@ class Rules:
     current: Mapping[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict)
     """Rule 3, by vertex and kind, for what runs already: how much of an instance each machine holds now, 0 to 1."""
     migration: float = 0.0
-    """Seconds by which an instance must be done earlier elsewhere to leave its machine; 0: ties stay."""
+    """Seconds by which an instance must be done earlier elsewhere to leave its machine; 0: ties stay; infinite: what
+    can stay does."""
     load_limit: float = np.inf
     """Machines are not loaded above this while others have room."""
     tightest: bool = False
@@ -234,8 +235,9 @@ def _best(
 ) -> NDArray[np.int64]:
     """Up to `count` of the candidates, the best first."""
     away = np.zeros(len(finish)) if held is None else 1 - held
-    dues = _rounded(finish + rules.migration * away)
-    keys = [dues, away, -floor.left]
+    stays = rules.migration == np.inf
+    dues = _rounded(finish if stays else finish + rules.migration * away)
+    keys = [away, dues, -floor.left] if stays else [dues, away, -floor.left]
     if rules.tightest:
         keys = [floor.left, dues]
     if rules.load_limit < np.inf:

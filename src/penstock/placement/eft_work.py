@@ -202,7 +202,7 @@ class _Units:
 
     def _fits(self, demand: tuple[float, ...]) -> NDArray[np.bool_]:
         """For every node, whether a machine of it could take this, were it empty."""
-        fits: NDArray[np.bool_] = (np.array(demand) <= self._empty * (1 + TOLERANCE)).all(axis=1)
+        fits: NDArray[np.bool_] = np.all(np.array(demand) <= self._empty * (1 + TOLERANCE), axis=1)
         return fits
 
     def _too_big(self, group: Group, demand: tuple[float, ...]) -> Refusal:
