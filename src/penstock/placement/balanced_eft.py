@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Held = Mapping[tuple[int, int], NDArray[np.float64]]
 
-LIMITS = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, np.inf)
+LIMITS = (1.0, 1.1, 1.3, np.inf)
 """Loads allowed, as multiples of the least any schedule can have; each is tried."""
 
 

@@ -177,7 +177,7 @@ class _Units:
         able = self._fits(smallest := self._largest(group, fewest))
         if len(group) > 1 and not able.any():
             return self._too_big(group, smallest)
-        if self._planned:
+        if self._planned and able.any():
             refused = 0
             while fewest - refused > 1:
                 middle = (refused + fewest) // 2
