@@ -70,7 +70,7 @@ def test_a_dear_transfer_keeps_two_together() -> None:
     assert (found.makespan, found.bottleneck) == (3, 3)
 
 
-# One machine that is busy with a from 0 to 1 and waits for nothing: x (ready at 5) is booked 5-6 and leaves the gap 1-5.
+# One machine, booked from 0 to 1 and from 5 to 6: between them is a gap of 4 s.
 def test_work_goes_into_a_gap_only_with_insertion() -> None:
     queue, gaps = Queue(np.zeros(1)), Gaps(np.zeros(1))
     for timeline, starts in ((queue, 6.0), (gaps, 1.0)):
@@ -83,13 +83,13 @@ def test_work_goes_into_a_gap_only_with_insertion() -> None:
     assert gaps.start(np.array([3.5]), np.array([1.0]))[0] == 3.5
 
 
-# Three independent vertices of 1 s, machines of power 3 and 1: EFT piles all on the first (0.33, 0.67, 1.0; the tie at
-# 1.0 goes to the most power). With a limit of 0.7 the third goes to the second machine.
+# a and b of 1 s with a transfer of 5 s stay on one machine, which is then loaded 2 s; a limit of 1.5 s parts them.
 def test_a_limit_on_loads_spreads_work() -> None:
-    work, on = tasks([1, 1, 1]), machines(3, 1)
-    assert [each.machine for each in run(work, on, Queue(on.idle)).assigned] == [0, 0, 0]
-    limited = run(work, on, Gaps(on.idle), Rules(load_limit=0.7))
-    assert [each.machine for each in limited.assigned] == [0, 0, 1]
+    work, on = tasks([1, 1], (0, 1, 5)), machines(1, 1)
+    assert [each.machine for each in run(work, on, Queue(on.idle)).assigned] == [0, 0]
+    limited = run(work, on, Gaps(on.idle), Rules(load_limit=1.5))
+    assert limited.assigned == (Assigned(0, 0, 0, 0, 1), Assigned(1, 0, 1, 6, 7))
+    assert limited.bottleneck == 1
 
 
 def test_the_last_instance_elsewhere_decides_when_input_is_there() -> None:
@@ -100,7 +100,7 @@ def test_the_last_instance_elsewhere_decides_when_input_is_there() -> None:
 
 def test_a_transfer_goes_at_the_slower_end() -> None:
     on = Machines(np.arange(2), np.array([1.0, 8.0]), np.array([10.0, 5.0]), np.array([0.0, 4.0]))
-    # a ends on machine 0 at 1 (on 1 only at 4.125); 20 bytes to machine 1 take 20 / 5 = 4 s, so b is there 5-6, here 1-9
+    # a ends on machine 0 at 1 (on 1 only at 4.125); 20 bytes to machine 1 take 20 / 5 = 4 s: b is there 5-6, here 1-9
     work = Tasks(((Instances(1, 1),), (Instances(1, 8),)), (Transfer(0, 1, bytes=20),))
     assert [tuple(each) for each in run(work, on, Queue(on.idle)).assigned] == [(0, 0, 0, 0, 1), (1, 0, 1, 5, 6)]
 
@@ -251,9 +251,7 @@ def test_a_thread_larger_than_any_slot_is_refused_for_good() -> None:
 
 
 def test_further_resources_of_a_node_are_shared_by_its_slots() -> None:
-    cluster = parse_cluster(
-        {"nodes": [{"slots": 4, "resources": {"gpu": 1}}, {"slots": 4, "resources": {"gpu": 1}}]}, "c"
-    )
+    cluster = parse_cluster({"nodes": [{"count": 2, "slots": 4, "resources": {"gpu": 1}}]}, "c")
     operators = tuple(OperatorRequest(name, 1, (10.0, 10.0, 1.0)) for name in "xyz")
     two = placed(Eft(), Request("p", operators[:2], (), (0, 1)), planned(cluster))
     assert {slot.node for slot in two.by_slot()} == {"n1", "n2"}
@@ -289,14 +287,13 @@ def test_the_same_again_moves_nothing(placer: str) -> None:
 
 
 def test_a_migration_cost_moves_fewer_threads_than_a_tie_break() -> None:
-    before = penstock.plan("linear", 100, placer="eft")
-    moved = {
-        placer: penstock.plan("linear", 110, placer=placer, current=before).moved
-        for placer in ("eft", "balanced-eft:migration=1")
-    }
-    assert moved["balanced-eft:migration=1"] is not None
-    assert moved["eft"] is not None
-    assert moved["balanced-eft:migration=1"] <= moved["eft"]
+    cluster = Cluster(tuple(Node(f"n{i}", "r1", 8, {"cpu": 800.0, "memory_mb": 28672.0}) for i in range(3)))
+    before = penstock.plan("linear", 100, placer="eft", cluster=cluster)
+    eft = penstock.plan("linear", 150, placer="eft", cluster=cluster, current=before)
+    balanced = penstock.plan("linear", 150, placer="balanced-eft:migration=1", cluster=cluster, current=before)
+    assert eft.moved is not None
+    assert balanced.moved is not None
+    assert balanced.moved < eft.moved
 
 
 def test_placers_that_start_afresh_say_so() -> None:
@@ -305,7 +302,7 @@ def test_placers_that_start_afresh_say_so() -> None:
         penstock.plan("linear", 50, current=before)
 
 
-def test_sizes_of_tuples_reach_the_placer(tmp_path: object) -> None:
+def test_sizes_of_tuples_reach_the_placer() -> None:
     pipe = (
         penstock.pipeline("p")
         .source("s")
@@ -317,5 +314,5 @@ def test_sizes_of_tuples_reach_the_placer(tmp_path: object) -> None:
     slots = penstock.plan(pipe, 50, placer="eft").placement.by_slot()
     assert any({"a", "b"} <= set(row) for row in slots.values())
     with pytest.raises(RefusedError, match=r"fused vertex 'a\+b'"):
-        penstock.plan(pipe, 109, placer="eft")
-    assert penstock.plan(pipe, 109, placer="balanced-eft").prediction.slot_aware.rate >= 109
+        penstock.plan(pipe, 300, placer="eft")
+    assert penstock.plan(pipe, 300, placer="balanced-eft").moved is None

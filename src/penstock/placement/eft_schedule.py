@@ -139,12 +139,19 @@ class Rules:
     """Rule 3, by vertex and kind, for what runs already: how much of an instance each machine holds now, 0 to 1."""
     migration: float = 0.0
     """Seconds by which an instance must be done earlier elsewhere to leave its machine; 0: ties stay; infinite: what
-    can stay does."""
+    can stay does, and what comes new keeps off machines that others hold."""
     load_limit: float = np.inf
     """Machines are not loaded above this while others have room."""
     tightest: bool = False
     """Take the machine with the least power left that has room, whatever the times: what is packed tightly leaves
     room for what comes."""
+
+    def held_by_any(self, machines: int) -> NDArray[np.float64]:
+        """1 for every machine that holds something now."""
+        held = np.zeros(machines)
+        for row in self.current.values():
+            np.maximum(held, row > 0, out=held)
+        return held
 
 
 def order_of(tasks: Tasks, machines: Machines) -> tuple[list[int], list[Edge]]:
@@ -237,7 +244,9 @@ def _best(
     away = np.zeros(len(finish)) if held is None else 1 - held
     stays = rules.migration == np.inf
     dues = _rounded(finish if stays else finish + rules.migration * away)
-    keys = [away, dues, -floor.left] if stays else [dues, away, -floor.left]
+    keys = [dues, away, -floor.left]
+    if stays:
+        keys = [away, rules.held_by_any(len(finish)), dues, -floor.left]
     if rules.tightest:
         keys = [floor.left, dues]
     if rules.load_limit < np.inf:

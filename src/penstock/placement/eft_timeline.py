@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-GAPS = 8
+GAPS = 4
 """The longest gaps of a machine that are remembered."""
 
 
