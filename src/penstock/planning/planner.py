@@ -76,7 +76,7 @@ class Planner:
             if operator.resources and not placer.keeps_resources:
                 raise BadInputError(
                     f"operator '{name}' demands {', '.join(operator.resources)}, and placer '{placer.name}' knows only "
-                    "cpu and memory; take r-storm, compact or random"
+                    "cpu and memory; take r-storm, compact, random, eft or balanced-eft"
                 )
 
     def allocate(self, rate: float, allocator: Allocator) -> Allocation:
