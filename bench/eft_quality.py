@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.placement.contract import Placer
 
 Held = dict[tuple[int, int], "np.ndarray[tuple[int], np.dtype[np.float64]]"]
-OPTIONS = BalancedEft()
 
 
 def case(draw: random.Random) -> tuple[Tasks, Machines]:
@@ -60,8 +59,11 @@ def insertion(tasks: Tasks, machines: Machines, current: Held) -> Schedule:
     return _whole(schedule(tasks, machines, OpenFloor(machines.power), Gaps(machines.idle), Rules(current=current)))
 
 
-def balanced(tasks: Tasks, machines: Machines, current: Held) -> Schedule:
-    return _whole(best_schedule(tasks, machines, lambda: OpenFloor(machines.power), current, OPTIONS)[0])
+def balanced(options: BalancedEft) -> Callable[[Tasks, Machines, Held], Schedule]:
+    def run(tasks: Tasks, machines: Machines, current: Held) -> Schedule:
+        return _whole(best_schedule(tasks, machines, lambda: OpenFloor(machines.power), current, options)[0])
+
+    return run
 
 
 def _whole(found: object) -> Schedule:
@@ -72,7 +74,9 @@ def _whole(found: object) -> Schedule:
 SCHEDULERS: dict[str, Callable[[Tasks, Machines, Held], Schedule]] = {
     "append": append,
     "insertion": insertion,
-    "balanced": balanced,
+    "balanced": balanced(BalancedEft()),
+    "balanced:slack=100": balanced(BalancedEft(slack=100)),
+    "balanced:migration=0.5": balanced(BalancedEft(migration=0.5)),
 }
 
 
@@ -90,14 +94,16 @@ def quality(cases: int, seed: int) -> None:
     drawn = [case(draw) for _ in range(cases)]
     found = {name: [run(*each, {}) for each in drawn] for name, run in SCHEDULERS.items()}
     print(f"{cases} random cases, against append-only (published)")
-    print(f"{'':<10} {'makespan':>26} {'mean':>6} {'bottleneck':>26} {'mean':>6} {'above least possible':>21}")
+    print(f"{'':<22} {'makespan':>26} {'mean':>6} {'bottleneck':>26} {'mean':>6} {'above least possible':>21}")
     least = [least_bottleneck(*each) for each in drawn]
     for name, rows in found.items():
+        if "migration" in name:
+            continue
         spans = [(row.makespan, base.makespan) for row, base in zip(rows, found["append"], strict=True)]
         loads = [(row.bottleneck, base.bottleneck) for row, base in zip(rows, found["append"], strict=True)]
         above = mean(row.bottleneck / bound for row, bound in zip(rows, least, strict=True)) - 1
         print(
-            f"{name:<10} {_counts(spans):>26} {_ratio(spans):>6.3f} {_counts(loads):>26} {_ratio(loads):>6.3f} "
+            f"{name:<22} {_counts(spans):>26} {_ratio(spans):>6.3f} {_counts(loads):>26} {_ratio(loads):>6.3f} "
             f"{above:>20.1%}"
         )
     rescheduled(drawn, random.Random(seed + 1))  # noqa: S311
@@ -117,7 +123,7 @@ def rescheduled(drawn: Sequence[tuple[Tasks, Machines]], draw: random.Random) ->
     print(f"\nrescheduled after a change: {'moved':>10} {'of':>6} {'bottleneck':>11} {'makespan':>9}")
     changes = [([draw.uniform(0.5, 1.5) for _ in tasks.vertices], draw.randrange(len(m))) for tasks, m in drawn]
     base: list[Schedule] = []
-    for name in ("append", "balanced"):
+    for name in ("append", "balanced", "balanced:migration=0.5"):
         run = SCHEDULERS[name]
         moved = vertices = 0
         after: list[Schedule] = []

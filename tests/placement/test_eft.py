@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -270,7 +271,7 @@ def test_no_speed_and_no_bandwidth_are_bad_input(key: str, value: float) -> None
     with pytest.raises(BadInputError, match=f"nodes.0..{key}: Input should be greater than 0, found {value}"):
         parse_cluster({"nodes": [{"slots": 1, key: value}]}, "cluster.yaml")
     with pytest.raises(BadInputError, match=f"node 'a': {key}: expected a finite number above 0, found {value}"):
-        Node("a", "r1", 1, {}, **{key: value})
+        replace(node("a"), **{key: value})
 
 
 # ------------------------------------------------------------------------------------------------ rescheduling
