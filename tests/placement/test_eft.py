@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from place_builders import by_node, node, pipeline, placed, refused, whole
+from place_builders import by_node, clusters, node, pipeline, pipelines, placed, refused, whole
 
 import penstock
 from penstock.cluster.file import parse_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.convex import capped_groups, convex_groups
 from penstock.dataflow.task_graph import Edge, average_cost, communication_to_computation, kahn_order
-from penstock.errors import BadInputError, RefusedError
+from penstock.errors import BadInputError, Refusal, RefusedError
 from penstock.placement.balanced_eft import BalancedEft, best_schedule, least_bottleneck
 from penstock.placement.contract import OperatorRequest, Request, Room
 from penstock.placement.eft import Eft
@@ -32,6 +33,7 @@ from penstock.placement.eft_schedule import (
     schedule,
 )
 from penstock.placement.eft_timeline import Gaps, Queue
+from penstock.planning.whole_cluster import place_all
 
 
 def machines(*power: float) -> Machines:
@@ -265,13 +267,36 @@ def test_cycles_do_not_stop_it() -> None:
         assert sum(bundle.threads for bundle in placed(placer, looped, whole(Cluster((node("a"),)))).bundles) == 2
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_limits_are_kept_where_operators_are_fused(data: st.DataObject) -> None:
+    cluster = data.draw(clusters())
+    drawn = data.draw(pipelines(len(cluster.dimensions)))
+    sizes = st.sampled_from([0.0, 1e6, 1e9])
+    request = replace(drawn, traffic=tuple(data.draw(sizes) for _ in drawn.streams))
+    wanted = {operator.name: operator.threads for operator in request.operators}
+    for placer in (Eft(), BalancedEft()):
+        found = place_all(cluster, [(request, 1)], placer)
+        assert found.usage.hard_violations == 0
+        assert not any(found.usage.soft_overload.values())
+        for room in (whole(cluster), planned(cluster)):
+            answer = placer.place(request, room)
+            if isinstance(answer, Refusal):
+                assert all(shortage.needed >= shortage.offered for shortage in answer.shortages)
+                continue
+            threads: Counter[str] = Counter()
+            for bundle in answer.bundles:
+                threads[bundle.operator] += bundle.threads
+            assert threads == wanted
+
+
 @pytest.mark.parametrize("key", ["speed", "bandwidth_mbps"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_no_speed_and_no_bandwidth_are_bad_input(key: str, value: float) -> None:
     with pytest.raises(BadInputError, match=f"nodes.0..{key}: Input should be greater than 0, found {value}"):
         parse_cluster({"nodes": [{"slots": 1, key: value}]}, "cluster.yaml")
     with pytest.raises(BadInputError, match=f"node 'a': {key}: expected a finite number above 0, found {value}"):
-        replace(node("a"), **{key: value})
+        Node("a", "r1", 1, {}, speed=value if key == "speed" else 1, bandwidth_mbps=value if key != "speed" else 1)
 
 
 # ------------------------------------------------------------------------------------------------ rescheduling
