@@ -28,6 +28,7 @@ LAYERS = (
     "modelling",
     "allocation",
     "placement",
+    "segmentation",
     "prediction",
     "planning",
     "sharing",

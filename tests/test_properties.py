@@ -24,11 +24,10 @@ from penstock.cluster.file import parse_cluster
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.dataflow.file import parse_pipeline, pipeline_document
 from penstock.dataflow.pipeline import Grouping, Pipeline
-from penstock.dataflow.rates import gains
+from penstock.dataflow.rates import gains, stream_rates
 from penstock.errors import BadInputError, Refusal
 from penstock.files import parse_json, parse_yaml
 from penstock.modelling.file import parse_models
-from penstock.modelling.traffic import stream_rate
 from penstock.placement.packing import Packing
 from penstock.placement.registry import PLACERS
 from penstock.planning.cluster_file import parse_whole_cluster
@@ -101,7 +100,7 @@ def cpu_packed(asked: Asked, plan: Plan) -> dict[str, float]:
         threads[slot.node][operator] += count
     allocated = {operator.name: operator for operator in plan.allocation.operators}
     costs = profiles_of(asked.pipeline, asked.library)
-    rates = {name: operator.rate for name, operator in allocated.items()}
+    rates = dict(zip(map(id, asked.pipeline.streams), stream_rates(asked.pipeline, plan.rate), strict=True))
     points: dict[str, float] = {}
     for node, row in threads.items():
         points[node] = 0.0
@@ -110,7 +109,7 @@ def cpu_packed(asked: Asked, plan: Plan) -> dict[str, float]:
             streams = [*asked.pipeline.inputs(name), *asked.pipeline.outputs(name)]
             others = [stream.sender if stream.receiver == name else stream.receiver for stream in streams]
             moved = sum(
-                stream_rate(stream, rates) / own.threads * (1 - row[other] / allocated[other].threads)
+                rates[id(stream)] / own.threads * (1 - row[other] / allocated[other].threads)
                 for stream, other in zip(streams, others, strict=True)
             )
             moving = moved * costs[name].moving_cpu if name in costs else 0.0

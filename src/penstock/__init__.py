@@ -14,7 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.api import capacity, compare, diff, find_pipeline, import_models, init, models, place, plan
+    from penstock.api import (
+        capacity,
+        compare,
+        diff,
+        find_pipeline,
+        import_models,
+        init,
+        models,
+        place,
+        plan,
+        rewrite,
+        segments,
+    )
     from penstock.cluster.catalogue import Catalogue
     from penstock.cluster.topology import Cluster, Node, Slot
     from penstock.dataflow.builder import pipeline
@@ -44,6 +56,8 @@ _HOMES = {
         "models",
         "place",
         "plan",
+        "rewrite",
+        "segments",
     ),
     "penstock.cluster.catalogue": ("Catalogue",),
     "penstock.cluster.topology": ("Cluster", "Node", "Slot"),
@@ -101,8 +115,10 @@ __all__ = [
     "profile",
     "profile_of",
     "resume",
+    "rewrite",
     "run",
     "run_placed",
+    "segments",
 ]
 
 

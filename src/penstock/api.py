@@ -20,7 +20,7 @@ from penstock.cluster.file import read_cluster
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.file import read_pipeline
 from penstock.dataflow.pipeline import Pipeline
-from penstock.dataflow.rates import gains
+from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError, Refusal, RefusedError, nearest
 from penstock.modelling.file import read_models_and_profiles
 from penstock.modelling.library import ModelLibrary, reference_library
@@ -28,12 +28,15 @@ from penstock.placement.registry import DEFAULT_PLACER, DEFAULT_WHOLE_CLUSTER_PL
 from penstock.planning import capacity as capacity_search
 from penstock.planning import compare as comparison
 from penstock.planning import diff as plan_diff
+from penstock.planning import rewriting
 from penstock.planning.cluster_file import WholeCluster, read_whole_cluster
 from penstock.planning.file import SavedPlan, read_plan
 from penstock.planning.planner import Planner
 from penstock.planning.whole_cluster import ClusterPlacement, place_all
 from penstock.prediction.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions
 from penstock.prediction.rate import Routing
+from penstock.segmentation.contract import Segmentation, segmentation
+from penstock.segmentation.registry import DEFAULT_SEGMENTER, SEGMENTERS
 from penstock.starter import write_starter
 from penstock.workloads.builtin import builtin_cluster_path, builtin_pipeline, known_clusters, known_pipelines
 
@@ -87,6 +90,10 @@ def _pipeline_from_code(name: str, module: str, attribute: str) -> Pipeline:
 
 def models(models: ModelsLike = None) -> ModelLibrary:
     """The reference models, and the models and profiles of a file or folder before them."""
+    return _library(models)
+
+
+def _library(models: ModelsLike) -> ModelLibrary:
     if isinstance(models, ModelLibrary):
         return models
     if models is None:
@@ -106,7 +113,7 @@ def _one_of(choices: type[E], given: E | str, what: str) -> E:
 
 def _planner(
     pipeline: PipelineLike,
-    models_given: ModelsLike,
+    models: ModelsLike,
     cluster: Cluster | str | Path | None,
     catalogue: Catalogue | str | Path | None,
     acquisition: Acquisition | str,
@@ -114,6 +121,7 @@ def _planner(
     batch_interval_ms: float,
     *,
     explain: bool = False,
+    current: Plan | SavedPlan | str | Path | None = None,
 ) -> Planner:
     if not 0 <= batch_interval_ms < float("inf"):
         raise BadInputError(f"batch interval: expected milliseconds of at least 0, found {batch_interval_ms:g}")
@@ -121,7 +129,7 @@ def _planner(
     offer: Cluster | Catalogue = found
     if cluster is not None:
         offer = with_prices(read_cluster(Path(cluster)) if isinstance(cluster, str | Path) else cluster, found)
-    plannable, library = find_pipeline(pipeline), models(models_given)
+    plannable, library = find_pipeline(pipeline), _library(models)
     try:
         gains(plannable)
         demands_of(plannable, library)
@@ -137,6 +145,7 @@ def _planner(
         assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
         explain=explain,
         currency=found.currency,
+        current=None if current is None else _saved(current).threads_by_slot(),
     )
 
 
@@ -153,10 +162,18 @@ def plan(
     routing: Routing | str = Routing.SLOT_AWARE,
     batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
     explain: bool = False,
+    current: Plan | SavedPlan | str | Path | None = None,
 ) -> Plan:
-    """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue."""
+    """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue.
+
+    `current` is the plan that runs now: placers that can (`eft`, `balanced-eft`) leave threads where they are.
+    """
     policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
-    planner = _planner(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms, explain=explain)
+    planner = _planner(
+        *(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms),
+        explain=explain,
+        current=current,
+    )
     answer = planner.plan(rate, *policies)
     if isinstance(answer, Refusal):
         raise RefusedError(answer)
@@ -223,6 +240,35 @@ def place(cluster: WholeCluster | str | Path, *, placer: str = DEFAULT_WHOLE_CLU
         )
     whole = find_whole_cluster(cluster)
     return place_all(whole.cluster, whole.requests, policy)
+
+
+def segments(
+    pipeline: PipelineLike,
+    *,
+    segmenter: str = DEFAULT_SEGMENTER,
+    rate: float = 1.0,
+    models: ModelsLike = None,
+) -> Segmentation:
+    """Which operators run fused as one segment. `rate` matters where streams have constants or demands are declared."""
+    from penstock.segmentation.costs import costs_of  # noqa: PLC0415 - a rare verb
+
+    policy = SEGMENTERS.create(segmenter)
+    found = find_pipeline(pipeline)
+    checked_rate(rate)
+    costs = costs_of(found, _library(models), rate) if policy.needs_costs else None
+    return segmentation(found, policy, costs)
+
+
+def rewrite(
+    pipeline: PipelineLike,
+    rate: float,
+    *,
+    heavier: float = rewriting.DEFAULT_FACTOR,
+    busier: float = rewriting.DEFAULT_FACTOR,
+    models: ModelsLike = None,
+) -> rewriting.RewrittenPipeline:
+    """Operators with `heavier` times the median load separated, streams with `busier` times the median bytes fused."""
+    return rewriting.rewrite(find_pipeline(pipeline), _library(models), rate, heavier, busier)
 
 
 def diff(before: Plan | SavedPlan | str | Path, after: Plan | SavedPlan | str | Path) -> plan_diff.PlanDiff:

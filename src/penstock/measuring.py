@@ -264,7 +264,9 @@ class _Profile:
             }
         )
         self.models[name] = Model(name, points, measured_on)
-        write_text(self._path, json.dumps(models_document(self.models.values(), profiles=self._profiles), indent=1) + "\n")
+        write_text(
+            self._path, json.dumps(models_document(self.models.values(), profiles=self._profiles), indent=1) + "\n"
+        )
 
     def _tell(self) -> None:
         if self._progress is not None:

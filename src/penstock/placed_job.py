@@ -14,7 +14,7 @@ from penstock.errors import BadInputError
 from penstock.modelling.model import Model
 from penstock.prediction.machine import machine_rate
 from penstock.prediction.rate import Routing
-from penstock.running import batch_cpu_seconds, demands_to_run, logic_of, runnable
+from penstock.running import batch_cpu_seconds, check_streams, demands_to_run, logic_of, runnable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +93,7 @@ def prepare_placed(
     if saved is None:
         raise BadInputError("placed execution needs a plan: penstock plan PIPELINE --rate R -o PLAN.json")
     pipeline = given or found
+    check_streams(pipeline)
     wanted = Routing(routing or saved.prediction.get("routing") or Routing.SHUFFLE)
     if wanted is Routing.SLOT_AWARE:
         streams = [

@@ -141,6 +141,7 @@ def prepare(
 ) -> Job:
     """Everything about a run that can be known, and be wrong, before Spark is started."""
     found, plan = runnable(pipeline)
+    check_streams(found)
     planned = None if plan is None else _planned(plan)
     if rate is None and planned is not None:
         rate = planned.rate
@@ -210,6 +211,13 @@ def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:
     if set(pipeline.operators) != set(given.operators):
         raise BadInputError(f"{where}: its operators are not those of the pipeline in its definition")
     return pipeline, given
+
+
+def check_streams(pipeline: Pipeline) -> None:
+    """Refuses what planning knows of streams and no way of running them does."""
+    for stream in pipeline.streams:
+        if stream.weight != 1:
+            raise BadInputError(f"stream {stream}: running a stream of weight {stream.weight:g} is not possible yet")
 
 
 def _planned(plan: SavedPlan) -> _Planned:

@@ -257,3 +257,45 @@ def test_python_code_can_be_planned(penstock: Penstock, tmp_path: Path, monkeypa
     wrong = penstock("plan", "flows_of_mine:not_a_pipeline", "--rate", 10)
     assert (wrong.code, wrong.err.count("\n")) == (2, 1)
     assert "expected a Pipeline" in wrong.err
+
+
+def test_segments_for_people_and_programs(penstock: Penstock) -> None:
+    document = penstock("segments", "star", "--segmenter", "ccr:overhead_us=20000", "--json").document
+    assert document["segments"] == [["source"], ["B"], ["T"], ["X", "P", "F", "sink"]]
+    assert {"from": "B", "to": "X"} in document["channels"]
+    assert "channels   none" in penstock("segments", "star", "--segmenter", "whole").out
+
+
+def test_rewrite_writes_a_pipeline_that_can_be_planned(penstock: Penstock, tmp_path: Path) -> None:
+    pipeline, models, given = tmp_path / "new.json", tmp_path / "models.json", tmp_path / "given.json"
+    given.write_text(
+        json.dumps(
+            {
+                "name": "busy",
+                "operators": {
+                    "s": {"kind": "source"},
+                    "a": {"model": "parse_xml"},
+                    "b": {"model": "pi"},
+                    "k": {"kind": "sink"},
+                },
+                "streams": [
+                    {"from": "s", "to": "a", "bytes": 1},
+                    {"from": "a", "to": "b", "bytes": 1000000},
+                    {"from": "b", "to": "k", "bytes": 1},
+                ],
+            }
+        )
+    )
+    outcome = penstock("rewrite", given, "--rate", 50, "-o", pipeline, "--models-output", models)
+    assert "a, b fused into a+b" in outcome.out
+    assert penstock("plan", pipeline, "--rate", 50, "--models", models, "--json").document["operators"]["a+b"]
+    assert penstock("rewrite", "linear", "--rate", 50, "-o", tmp_path / "new.yaml").code == 2
+
+
+def test_plan_from_the_current_one_says_how_many_threads_move(penstock: Penstock, tmp_path: Path) -> None:
+    before = tmp_path / "before.json"
+    assert penstock("plan", "linear", "--rate", 50, "--placer", "eft", "-o", before).code == 0
+    words = ("plan", "linear", "--rate", 50, "--placer", "eft", "--current", before)
+    assert penstock(*words, "--json").document["moved"] == 0
+    assert "0 threads leave their slot" in penstock(*words).out
+    assert penstock("plan", "linear", "--rate", 50, "--current", before).code == 2

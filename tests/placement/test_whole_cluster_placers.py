@@ -14,8 +14,10 @@ from place_builders import by_node, clusters, node, pipeline, pipelines, placed,
 
 from penstock.cluster.topology import Cluster, Slot
 from penstock.errors import BadInputError
+from penstock.placement.balanced_eft import BalancedEft
 from penstock.placement.compact import Compact
 from penstock.placement.contract import PlacedBundle, Placement, Placer, Request, Room
+from penstock.placement.eft import Eft
 from penstock.placement.packing import Packing
 from penstock.placement.r_storm import RStorm
 from penstock.placement.random_feasible import RandomFeasible
@@ -23,7 +25,7 @@ from penstock.placement.round_robin import RoundRobin
 from penstock.planning.whole_cluster import place_all, usage
 from penstock.prediction.network import mean_cost, stream_costs
 
-PLACERS: list[Placer] = [RStorm(), Compact(), RandomFeasible(), RoundRobin(), Packing()]
+PLACERS: list[Placer] = [RStorm(), Compact(), RandomFeasible(), RoundRobin(), Packing(), Eft(), BalancedEft()]
 BLIND_TO_SOFT = (RStorm, RoundRobin)
 every_placer = pytest.mark.parametrize("placer", PLACERS, ids=lambda placer: placer.name)
 

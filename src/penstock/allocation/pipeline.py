@@ -9,7 +9,7 @@ from penstock.allocation.contract import Allocation, Allocator, Bundle, Operator
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
-from penstock.dataflow.rates import gains
+from penstock.dataflow.rates import flows
 from penstock.errors import BadInputError
 from penstock.modelling.conversion import model_of, profile_of
 from penstock.modelling.model import AGGREGATE_DEMAND, SINK_DEMAND, SOURCE_DEMAND, FixedDemand, Model
@@ -75,8 +75,10 @@ def allocate_pipeline(
     """
     allocated = []
     converted = []
-    rates = {name: gain.at(rate) for name, gain in gains(pipeline).items()}
-    for name, operator_rate in rates.items():
+    carried = flows(pipeline)
+    traffic = traffic_of(pipeline, carried, rate) if isinstance(allocator, ProfileAllocator) else {}
+    for name, gain in carried.operators.items():
+        operator_rate = gain.at(rate)
         demand = demands[name]
         if isinstance(demand, Model):
             if operator_rate > MOST_COUNTED * demand.rate(1):
@@ -88,8 +90,7 @@ def allocate_pipeline(
             if profile is None:
                 profile = profile_of(demand, slot_memory_mb, handled_per_tuple(pipeline, name))
                 converted.append(name)
-            traffic = traffic_of(pipeline, name, rates)
-            allocated.append(allocator.allocate_profiled(name, traffic, profile, slot_memory_mb))
+            allocated.append(allocator.allocate_profiled(name, traffic[name], profile, slot_memory_mb))
         elif isinstance(demand, FixedDemand):
             bundle = Bundle(1, demand.cpu, demand.memory)
             operator = pipeline.operators[name]

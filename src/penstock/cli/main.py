@@ -23,7 +23,9 @@ from penstock.cli.place import place
 from penstock.cli.plan import plan
 from penstock.cli.profile import profile
 from penstock.cli.resume import resume
+from penstock.cli.rewrite import rewrite
 from penstock.cli.run import run as run_pipeline
+from penstock.cli.segments import segments
 from penstock.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError
 
 app = typer.Typer(
@@ -38,6 +40,8 @@ app.command()(plan)
 app.command()(capacity)
 app.command()(place)
 app.command()(diff)
+app.command()(segments)
+app.command()(rewrite)
 app.command()(init)
 app.command()(profile)
 app.command("run")(run_pipeline)

@@ -22,7 +22,7 @@ def place(
         typer.Argument(metavar="FILE", help="Nodes and pipelines (JSON or YAML), or the built-in yahoo-1312-nodes."),
     ],
     placer: Annotated[
-        str, typer.Option("--placer", help="compact, r-storm, round-robin, random or packing.")
+        str, typer.Option("--placer", help="compact, r-storm, round-robin, random, packing, eft or balanced-eft.")
     ] = "compact",
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="Also place with r-storm, round-robin and random.")

@@ -29,7 +29,7 @@ def plan(
         str | None,
         typer.Option(
             "--placer",
-            help="round-robin, rsm, sam (default), r-storm, compact, random, packing or metis; "
+            help="round-robin, rsm, sam (default), r-storm, compact, random, packing, metis, eft, balanced-eft; "
             "options as rsm:demand=single-thread.",
         ),
     ] = None,
@@ -51,6 +51,10 @@ def plan(
         float,
         typer.Option("--batch-interval-ms", help="The engine's batch interval, for the latency estimate."),
     ] = 100.0,
+    current: Annotated[
+        Path | None,
+        typer.Option("--current", help="The plan that runs now: eft and balanced-eft leave threads where they can."),
+    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Every allocator with every placer in one table.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Why each operator got its threads and each bundle its slot.")
@@ -65,9 +69,9 @@ def plan(
     from penstock.placement.registry import DEFAULT_PLACER
 
     if compare:
-        if plot or to_file or explain:
+        if plot or to_file or explain or current:
             raise BadInputError(
-                "--compare prints a table of all policies: give --plot, --output and --explain without it"
+                "--compare prints a table of all policies: give --plot, --output, --explain and --current without it"
             )
         rows = api.compare(
             pipeline,
@@ -107,6 +111,7 @@ def plan(
             routing=routing,
             batch_interval_ms=batch_interval_ms,
             explain=explain,
+            current=current,
         )
     except RefusedError as refused:
         if json:
@@ -190,6 +195,8 @@ def _print_plan(made: Plan, screen: Console) -> None:
     screen.print(
         f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)"
     )
+    if made.moved is not None:
+        screen.print(f"moved      {made.moved} threads leave their slot")
     for warning in made.warnings:
         screen.print(f"warning    {warning}")
 

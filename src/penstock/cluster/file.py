@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, StrictBool
 
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Dimension
-from penstock.cluster.topology import Cluster, Node
+from penstock.cluster.topology import DEFAULT_BANDWIDTH_MBPS, Cluster, Node
 from penstock.errors import BadInputError
 from penstock.files import Amount, Count, Name, Positive, Spec, check, read_document
 
@@ -35,6 +35,8 @@ class NodesEntry(Spec):
     resources: dict[Name, Amount] = Field(default_factory=dict)
     size: Name | None = None
     price: Amount | None = None
+    speed: Positive = 1.0
+    bandwidth_mbps: Positive = DEFAULT_BANDWIDTH_MBPS
 
 
 class DimensionEntry(Spec):
@@ -97,7 +99,18 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
             if name in taken:
                 raise BadInputError(f"{where}: nodes[{position}].name: node '{name}' is declared twice")
             taken.add(name)
-            nodes.append(Node(name, entry.rack, entry.slots, MappingProxyType(capacity), entry.size, entry.price))
+            nodes.append(
+                Node(
+                    name,
+                    entry.rack,
+                    entry.slots,
+                    MappingProxyType(capacity),
+                    entry.size,
+                    entry.price,
+                    entry.speed,
+                    entry.bandwidth_mbps,
+                )
+            )
     return Cluster(tuple(nodes), tuple(dimensions.values()))
 
 

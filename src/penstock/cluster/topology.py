@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -9,9 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.resources import DEFAULT_DIMENSIONS, Dimension
+from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+DEFAULT_BANDWIDTH_MBPS = 1000.0
+BYTES_PER_MEGABIT = 125_000.0
 
 
 class Distance(IntEnum):
@@ -43,6 +49,15 @@ class Node:
     capacity: Mapping[str, float]
     size: str | None = None
     price: float | None = None
+    speed: float = 1.0
+    """How fast its cores are, where those the models were measured on are 1."""
+    bandwidth_mbps: float = DEFAULT_BANDWIDTH_MBPS
+    """Megabits per second to and from other nodes."""
+
+    def __post_init__(self) -> None:
+        for what, value in (("speed", self.speed), ("bandwidth_mbps", self.bandwidth_mbps)):
+            if not 0 < value < math.inf:
+                raise BadInputError(f"node '{self.name}': {what}: expected a finite number above 0, found {value:g}")
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,10 @@ class Cluster:
     def position(self, name: str) -> int:
         """The place of a node in declared order."""
         return self._index[name]
+
+    def find(self, name: str) -> int | None:
+        """The place of a node, or None where there is none of that name."""
+        return self._index.get(name)
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:

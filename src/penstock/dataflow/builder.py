@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_STREAM_FIELDS = ("selectivity", "constant", "grouping", "key")
+_STREAM_FIELDS = ("selectivity", "selectivities", "constant", "weight", "bytes", "grouping", "key")
 
 
 class PipelineBuilder:
@@ -54,7 +54,7 @@ class PipelineBuilder:
     def then(self, name: str, *, reads: str | list[str] | None = None, **fields: Any) -> Self:
         """An operator that reads from the one before it, or from those named in `reads`.
 
-        Fields of the stream (selectivity, constant, grouping, key) and of the operator (model, threads, ...) mix.
+        Fields of the stream (selectivity, bytes, grouping, key, ...) and of the operator (model, threads, ...) mix.
         """
         self._add_reader(name, Kind.OPERATOR, reads, fields)
         return self

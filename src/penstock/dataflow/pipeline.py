@@ -148,12 +148,18 @@ class Operator(Spec):
 
 
 class Stream(Spec):
-    """One edge. It carries `selectivity * in + constant` tuples/s, where `in` is what its sender receives."""
+    """One edge. It carries `weight * (selectivity * in + constant)` tuples/s; `in` is what its sender receives."""
 
     sender: Annotated[str, Field(alias="from")]
     receiver: Annotated[str, Field(alias="to")]
     selectivity: Amount = 1.0
+    selectivities: dict[Name, Amount] = Field(default_factory=dict)
+    """Another selectivity for what its sender receives from the operators named here."""
     constant: Amount = 0.0
+    weight: Amount = 1.0
+    """The part of its sender's output that takes this stream."""
+    bytes: Amount = 0.0
+    """Size of one tuple; 0: moving it costs nothing."""
     grouping: Grouping = Grouping.SHUFFLE
     key: Name | None = None
 
@@ -202,6 +208,14 @@ class Pipeline:
                     )
             outputs[stream.sender].append(stream)
             inputs[stream.receiver].append(stream)
+        for position, stream in enumerate(self.streams):
+            senders = [given.sender for given in inputs[stream.sender]]
+            for name in stream.selectivities:
+                if name not in senders:
+                    raise BadInputError(
+                        f"pipeline '{self.name}': streams[{position}].selectivities: '{stream.sender}' receives "
+                        f"nothing from '{name}'; {nearest(name, senders)}"
+                    )
         for name, operator in self.operators.items():
             if operator.kind is Kind.SOURCE and inputs[name]:
                 raise BadInputError(

@@ -59,31 +59,61 @@ def topological_order(pipeline: Pipeline) -> tuple[str, ...]:
     return tuple(order)
 
 
-def gains(pipeline: Pipeline) -> Mapping[str, Gain]:
-    """Input rates as functions of the pipeline's rate W, in topological order.
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """How fast tuples flow: into every operator in topological order, and on every stream in declared order."""
 
-    Sources: `w = W`. Others: `w_j = sum over streams (i, j) of selectivity_ij * w_i + constant_ij`. Every stream
-    out of an operator carries its whole output; streams into an operator interleave.
+    operators: Mapping[str, Gain]
+    streams: tuple[Gain, ...]
+
+
+def gains(pipeline: Pipeline) -> Mapping[str, Gain]:
+    """Input rates as functions of the pipeline's rate W, in topological order (`flows`)."""
+    return flows(pipeline).operators
+
+
+def flows(pipeline: Pipeline) -> Flows:
+    """Rates of operators and streams as functions of the pipeline's rate W.
+
+    Sources receive `w = W`, others what their streams carry: `w_j = sum over streams (i, j)`. A stream out of i
+    carries `weight * (selectivity * w_i + constant)`; where it has `selectivities` a_k for the senders k of i's inputs,
+    `weight * (sum over k of a_k * w_ki + constant)`. Every stream out of an operator carries its whole output (times
+    its weight); streams into an operator interleave.
     """
     if not pipeline.sources:
         raise BadInputError(f"pipeline '{pipeline.name}': no source; expected at least one operator of kind source")
     table: dict[str, Gain] = {}
+    carried: dict[int, Gain] = {}
     for name in topological_order(pipeline):
+        inputs = pipeline.inputs(name)
         if name in pipeline.sources:
             table[name] = Gain(1.0, 0.0)
-            continue
-        inputs = pipeline.inputs(name)
-        if not inputs:
+        elif not inputs:
             raise BadInputError(
                 f"pipeline '{pipeline.name}': operator '{name}' receives no stream and is not of kind source"
             )
-        table[name] = Gain(
-            factor=sum(stream.selectivity * table[stream.sender].factor for stream in inputs),
-            constant=sum(stream.selectivity * table[stream.sender].constant + stream.constant for stream in inputs),
-        )
+        else:
+            table[name] = Gain(
+                factor=sum(carried[id(stream)].factor for stream in inputs),
+                constant=sum(carried[id(stream)].constant for stream in inputs),
+            )
         if not math.isfinite(table[name].factor + table[name].constant):
             raise BadInputError(f"pipeline '{pipeline.name}': operator '{name}': its rate is too large to compute")
-    return table
+        for stream in pipeline.outputs(name):
+            parts = [(stream.selectivity, table[name])]
+            if stream.selectivities:
+                parts = [(stream.selectivities.get(i.sender, stream.selectivity), carried[id(i)]) for i in inputs]
+            carried[id(stream)] = Gain(
+                factor=stream.weight * sum(selectivity * gain.factor for selectivity, gain in parts),
+                constant=stream.weight
+                * (sum(selectivity * gain.constant for selectivity, gain in parts) + stream.constant),
+            )
+    return Flows(table, tuple(carried[id(stream)] for stream in pipeline.streams))
+
+
+def stream_rates(pipeline: Pipeline, rate: float) -> tuple[float, ...]:
+    """Tuples/s on every stream, in declared order, at the pipeline's rate."""
+    return tuple(gain.at(rate) for gain in flows(pipeline).streams)
 
 
 def checked_rate(rate: float, what: str = "rate") -> float:

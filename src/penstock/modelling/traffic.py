@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from penstock.dataflow.rates import flows
 
-    from penstock.dataflow.pipeline import Pipeline, Stream
+if TYPE_CHECKING:
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.dataflow.rates import Flows
 
 
 class Traffic(NamedTuple):
@@ -28,20 +29,34 @@ class Traffic(NamedTuple):
         return sum(self.inputs) + sum(self.outputs)
 
 
-def stream_rate(stream: Stream, rates: Mapping[str, float]) -> float:
-    """`selectivity * in + constant`, by the input rate of every operator."""
-    return stream.selectivity * rates[stream.sender] + stream.constant
-
-
-def traffic_of(pipeline: Pipeline, operator: str, rates: Mapping[str, float]) -> Traffic:
-    """Of one operator, by the input rate of every operator."""
-    return Traffic(
-        rates[operator] if operator in pipeline.sources else 0.0,
-        tuple(stream_rate(stream, rates) for stream in pipeline.inputs(operator)),
-        tuple(stream_rate(stream, rates) for stream in pipeline.outputs(operator)),
-    )
+def traffic_of(pipeline: Pipeline, carried: Flows, rate: float) -> dict[str, Traffic]:
+    """Of every operator, at the pipeline's rate."""
+    inputs: dict[str, list[float]] = {name: [] for name in pipeline.operators}
+    outputs: dict[str, list[float]] = {name: [] for name in pipeline.operators}
+    for stream, gain in zip(pipeline.streams, carried.streams, strict=True):
+        outputs[stream.sender].append(gain.at(rate))
+        inputs[stream.receiver].append(gain.at(rate))
+    return {
+        name: Traffic(
+            carried.operators[name].at(rate) if name in pipeline.sources else 0.0,
+            tuple(inputs[name]),
+            tuple(outputs[name]),
+        )
+        for name in pipeline.operators
+    }
 
 
 def handled_per_tuple(pipeline: Pipeline, operator: str) -> float:
-    """Tuples received or sent per tuple processed; constant parts of streams, which are not per tuple, left out."""
-    return 1 + sum(stream.selectivity for stream in pipeline.outputs(operator))
+    """Tuples received or sent per tuple processed; constant parts of streams, which are not per tuple, left out.
+
+    Where a stream has `selectivities`, a tuple is the mixture of the operator's inputs at a high rate.
+    """
+    outputs = pipeline.outputs(operator)
+    if not any(stream.selectivities for stream in outputs):
+        return 1 + sum(stream.weight * stream.selectivity for stream in outputs)
+    found = flows(pipeline)
+    sent = sum(
+        gain.factor for stream, gain in zip(pipeline.streams, found.streams, strict=True) if stream.sender == operator
+    )
+    received = found.operators[operator].factor
+    return 1 + (sent / received if received > 0 else 0.0)

@@ -7,8 +7,8 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -54,6 +54,10 @@ class Request:
     """Ask for a reason with every placed bundle."""
     rates: tuple[float, ...] = ()
     """Tuples/s of each stream; empty where no rate was asked for."""
+    traffic: tuple[float, ...] = ()
+    """Bytes per second on every stream; empty where nobody knows."""
+    current: Mapping[str, Mapping[Slot, int]] = field(default_factory=dict)
+    """Where threads run now, by operator; only placers that `keeps_current` look at it."""
 
     @property
     def threads(self) -> int:
@@ -144,3 +148,10 @@ class Placer(Protocol):
     """Whether in a plan it keeps dimensions beyond cpu and memory."""
 
     def place(self, request: Request, room: Room) -> Placement | Refusal: ...
+
+
+@runtime_checkable
+class KeepsCurrent(Protocol):
+    """A placer that leaves threads where they run (`Request.current`) unless moving them is worth it."""
+
+    keeps_current: ClassVar[bool]

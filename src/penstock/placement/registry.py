@@ -21,6 +21,8 @@ PLACERS: Registry[Placer] = Registry(
         "random": "penstock.placement.random_feasible:RandomFeasible",
         "packing": "penstock.placement.packing:Packing",
         "metis": "penstock.placement.metis:Metis",
+        "eft": "penstock.placement.eft:Eft",
+        "balanced-eft": "penstock.placement.balanced_eft:BalancedEft",
     },
     needs={"metis": ("pymetis", "metis")},
 )

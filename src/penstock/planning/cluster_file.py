@@ -51,6 +51,8 @@ class StreamEntry(Spec):
     sender: Annotated[str, Field(alias="from")]
     receiver: Annotated[str, Field(alias="to")]
     grouping: Annotated[Grouping, BeforeValidator(_custom_is_direct)] = Grouping.SHUFFLE
+    traffic: Amount = 0.0
+    """Bytes per second."""
 
 
 class PipelineEntry(Spec):
@@ -126,4 +128,5 @@ def _request(entry: PipelineEntry, cluster: Cluster, where: str) -> Request:
         tuple((position[stream.sender], position[stream.receiver]) for stream in entry.streams),
         tuple(position[name] for name in pipeline.sources),
         entry.worker_max_heap_mb,
+        traffic=tuple(stream.traffic for stream in entry.streams),
     )

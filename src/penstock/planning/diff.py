@@ -83,6 +83,17 @@ def _summary(plan: SavedPlan) -> dict[str, Any]:
     }
 
 
+def threads_moved(old: Mapping[Slot, Mapping[str, int]], new: Mapping[Slot, Mapping[str, int]]) -> int:
+    """Threads that both have, but not on the same slot."""
+    moved = 0
+    for name in {name for row in old.values() for name in row}:
+        before, after = (sum(row.get(name, 0) for row in rows.values()) for rows in (old, new))
+        moved += min(before, after) - sum(
+            min(row.get(name, 0), new.get(slot, {}).get(name, 0)) for slot, row in old.items()
+        )
+    return moved
+
+
 def diff(before: SavedPlan, after: SavedPlan) -> PlanDiff:
     """Threads are interchangeable: as many of an operator's threads stay on a slot as both plans have there."""
     old, new = before.threads_by_slot(), after.threads_by_slot()

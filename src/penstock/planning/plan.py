@@ -56,6 +56,8 @@ class Plan:
     fewest_slots: int
     warnings: tuple[str, ...] = ()
     currency: str = "USD"
+    moved: int | None = None
+    """Threads that leave their slot, where the plan started from another one."""
 
     @property
     def growth(self) -> int:
@@ -140,6 +142,7 @@ class Plan:
             "price_per_hour": self.cluster.price,
             "currency": self.currency,
             "warnings": list(self.warnings),
+            **({} if self.moved is None else {"moved": self.moved}),
             "definition": pipeline_document(self.pipeline),
         }
 

@@ -10,12 +10,12 @@ from penstock.allocation.contract import NodeAllocator
 from penstock.allocation.pipeline import allocate_pipeline, demands_of, profiles_of
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
-from penstock.dataflow.rates import checked_rate, gains
+from penstock.dataflow.rates import checked_rate, gains, stream_rates
 from penstock.errors import BadInputError, Refusal, Shortage
 from penstock.modelling.fit import misfits
 from penstock.modelling.model import FixedDemand, Model
-from penstock.modelling.traffic import stream_rate
-from penstock.placement.contract import OperatorRequest, Placement, Placer, Request, Room
+from penstock.placement.contract import KeepsCurrent, OperatorRequest, Placement, Placer, Request, Room
+from penstock.planning.diff import threads_moved
 from penstock.planning.growth import grow
 from penstock.planning.plan import Plan, Prediction
 from penstock.prediction.bounds import ModelledDemand, fewest_slots
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from penstock.allocation.contract import Allocation, Allocator
-    from penstock.cluster.topology import Cluster
+    from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.dataflow.rates import Gain
     from penstock.modelling.library import ModelLibrary
@@ -56,11 +56,17 @@ class Planner:
     explain: bool = False
     currency: str = "USD"
     """Of the prices of the catalogue, or of the cluster's nodes."""
+    current: Mapping[Slot, Mapping[str, int]] | None = None
+    """Threads by operator on every slot of the plan that runs now, where threads should stay if they can."""
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
         """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""
         checked_rate(rate)
         self._check_resources(placer)
+        if self.current is not None and not isinstance(placer, KeepsCurrent):
+            raise BadInputError(
+                f"placer '{placer.name}' places every thread afresh; with a current plan take eft or balanced-eft"
+            )
         allocation = self.allocate(rate, allocator)
         if isinstance(refused := self._too_large(allocation), Refusal):
             return refused
@@ -75,7 +81,7 @@ class Planner:
             if operator.resources and not placer.keeps_resources:
                 raise BadInputError(
                     f"operator '{name}' demands {', '.join(operator.resources)}, and placer '{placer.name}' knows only "
-                    "cpu and memory; take r-storm, compact, random or packing"
+                    "cpu and memory; take r-storm, compact, random, packing, eft or balanced-eft"
                 )
 
     def allocate(self, rate: float, allocator: Allocator) -> Allocation:
@@ -182,17 +188,27 @@ class Planner:
                     self._profiles[operator.name].moving_cpu if operator.name in self._profiles else 0.0,
                 )
             )
-        rates = {operator.name: operator.rate for operator in allocation.operators}
         streams = tuple((position[s.sender], position[s.receiver]) for s in self.pipeline.streams)
         sources = tuple(position[name] for name in self.pipeline.sources)
+        rates = stream_rates(self.pipeline, allocation.operators[sources[0]].rate)
         return Request(
             self.pipeline.name,
             tuple(requests),
             streams,
             sources,
             explain=self.explain,
-            rates=tuple(stream_rate(stream, rates) for stream in self.pipeline.streams),
+            rates=rates,
+            traffic=tuple(rate * stream.bytes for rate, stream in zip(rates, self.pipeline.streams, strict=True)),
+            current=self._current_by_operator,
         )
+
+    @cached_property
+    def _current_by_operator(self) -> dict[str, dict[Slot, int]]:
+        table: dict[str, dict[Slot, int]] = {}
+        for slot, threads in (self.current or {}).items():
+            for operator, count in threads.items():
+                table.setdefault(operator, {})[slot] = count
+        return table
 
     def _too_large(self, allocation: Allocation) -> Refusal | None:
         threads = sum(operator.threads for operator in allocation.operators)
@@ -233,6 +249,7 @@ class Planner:
             ),
             warnings=(*self._warnings(rate, prediction), *allocation.notes),
             currency=self.currency,
+            moved=None if self.current is None else threads_moved(self.current, placement.by_slot()),
         )
 
     def predict(self, rate: float, allocation: Allocation, cluster: Cluster, placement: Placement) -> Prediction:
@@ -263,7 +280,7 @@ class Planner:
             rate_range=rate_range,
             slots=with_cpu(
                 slot_usage(pipeline_gains, demands, declared, threads, rate, self.routing),
-                moving_cpu(self.pipeline, pipeline_gains, self._profiles, threads, rate),
+                moving_cpu(self.pipeline, self._profiles, threads, rate),
             ),
             latency_ms=latency_ms(
                 self.pipeline, pipeline_gains, demands, threads, cluster, rate, self.routing, self.assumptions

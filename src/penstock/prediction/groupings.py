@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.pipeline import Grouping
-from penstock.dataflow.rates import Gain
+from penstock.dataflow.rates import Gain, flows
 from penstock.modelling.model import Model
 from penstock.prediction.rate import SupportedRate, spread_of
 
@@ -31,13 +31,14 @@ def supported_rate_as_declared(
     """The largest rate at which no slot of any operator with a model is loaded above 1."""
     best = SupportedRate(math.inf, None)
     output: dict[str, Shares] = {}
+    carried_by = {id(s): found for s, found in zip(pipeline.streams, flows(pipeline).streams, strict=True)}
     for operator, gain in gains.items():
         spread = spread_of(threads, operator)
         total = sum(spread.values())
         even = {slot: count / total for slot, count in spread.items()}
         model = demands[operator]
         streams = pipeline.inputs(operator)
-        dealt = [(_carried(stream, gains), _shares(stream, spread, output[stream.sender], model)) for stream in streams]
+        dealt = [(carried_by[id(stream)], _shares(stream, spread, output[stream.sender], model)) for stream in streams]
         if not streams:
             dealt = [(gain, even)]
         output[operator] = _mix([shares for _, shares in dealt]) if dealt else even
@@ -54,11 +55,6 @@ def supported_rate_as_declared(
             if limit < best.rate:
                 best = SupportedRate(limit, operator)
     return best
-
-
-def _carried(stream: Stream, gains: Mapping[str, Gain]) -> Gain:
-    sender = gains[stream.sender]
-    return Gain(stream.selectivity * sender.factor, stream.selectivity * sender.constant + stream.constant)
 
 
 def _shares(stream: Stream, spread: Mapping[Slot, int], sender: Shares, model: object) -> Shares:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
-from penstock.modelling.traffic import stream_rate
+from penstock.dataflow.rates import stream_rates
 from penstock.prediction.rate import spread_of
 
 if TYPE_CHECKING:
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
-    from penstock.dataflow.rates import Gain
     from penstock.modelling.task_profile import TaskProfile
     from penstock.prediction.rate import ThreadsBySlot
 
 
 def moving_cpu(
     pipeline: Pipeline,
-    gains: Mapping[str, Gain],
     profiles: Mapping[str, TaskProfile],
     threads: ThreadsBySlot,
     rate: float,
@@ -35,11 +33,9 @@ def moving_cpu(
     found: dict[Slot, float] = {}
     if not any(profile.moving_cpu for profile in profiles.values()):
         return found
-    rates = {name: gain.at(rate) for name, gain in gains.items()}
     spreads = {name: spread_of(threads, name) for name in pipeline.operators}
     on_nodes = {name: _by_node(spread) for name, spread in spreads.items()}
-    for stream in pipeline.streams:
-        size = stream_rate(stream, rates)
+    for stream, size in zip(pipeline.streams, stream_rates(pipeline, rate), strict=True):
         for who, other in ((stream.sender, stream.receiver), (stream.receiver, stream.sender)):
             cost = profiles[who].moving_cpu if who in profiles else 0.0
             total, others = sum(spreads[who].values()), sum(spreads[other].values())

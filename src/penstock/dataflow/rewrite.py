@@ -1,0 +1,241 @@
+"""Rewrites of a pipeline's graph that leave its rates as they are (E-Stream, section 1.1).
+
+Separation turns one operator into several beside each other, fusion two into one, replication changes how many threads
+an operator declares. Each returns a new pipeline and what was done; one that would change what the pipeline computes is
+refused.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
+from penstock.errors import BadInputError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ANY_THREAD = frozenset({Grouping.SHUFFLE, Grouping.SLOT_AWARE, Grouping.LOCAL_OR_SHUFFLE})
+"""Groupings that do not care which thread gets a tuple."""
+
+
+class What(StrEnum):
+    SEPARATED = "separated"
+    FUSED = "fused"
+    REPLICATED = "replicated"
+    LEFT = "left as it is"
+
+
+class Done(NamedTuple):
+    """One thing that was done to a pipeline, or was to be done and why it was not."""
+
+    what: What
+    operators: tuple[str, ...]
+    into: tuple[str, ...]
+    why: str
+
+    def __str__(self) -> str:
+        into = f" into {', '.join(self.into)}" if self.into and self.into != self.operators else ""
+        return f"{', '.join(self.operators)} {self.what}{into}: {self.why}"
+
+
+class Rewritten(NamedTuple):
+    pipeline: Pipeline
+    done: tuple[Done, ...]
+
+
+def separate(pipeline: Pipeline, operator: str, parts: int, why: str = "asked for") -> Rewritten:
+    """`operator` as `parts` operators, each with an equal part of every input stream (its weight) and of the threads.
+
+    What leaves them adds up to what left it: selectivities stay, constants are shared out.
+    """
+    old = _inner(pipeline, operator, "separated")
+    if not isinstance(parts, int) or parts < 2:
+        raise BadInputError(f"operator '{operator}': expected at least 2 parts, found {parts}")
+    for stream in pipeline.inputs(operator):
+        if stream.grouping not in _ANY_THREAD:
+            raise BadInputError(
+                f"operator '{operator}' cannot be separated: stream {stream} is grouped by '{stream.grouping}', and "
+                "tuples that belong together would part"
+            )
+    names = [f"{operator}.{part}" for part in range(1, parts + 1)]
+    _free(pipeline, names)
+    made = [_part(old, name, parts, number) for number, name in enumerate(names)]
+    operators = [new for name, kept in pipeline.operators.items() for new in (made if name == operator else [kept])]
+    streams: list[Stream] = []
+    for stream in pipeline.streams:
+        if stream.receiver == operator:
+            part = stream.weight / parts
+            streams += [stream.model_copy(update={"receiver": name, "weight": part}) for name in names]
+        elif stream.sender == operator:
+            part = stream.constant / parts
+            streams += [stream.model_copy(update={"sender": name, "constant": part}) for name in names]
+        else:
+            given = dict(stream.selectivities)
+            if operator in given:
+                amount = given.pop(operator)
+                given.update(dict.fromkeys(names, amount))
+            streams.append(stream.model_copy(update={"selectivities": given}))
+    new = Pipeline.of(pipeline.name, operators, streams)
+    return Rewritten(new, (Done(What.SEPARATED, (operator,), tuple(names), why),))
+
+
+def _part(operator: Operator, name: str, parts: int, number: int) -> Operator:
+    if not operator.is_declared:
+        return operator.model_copy(update={"name": name, "model": operator.model or operator.name})
+    size, larger = divmod(operator.threads or 1, parts)
+    if not size:
+        raise BadInputError(
+            f"operator '{operator.name}' cannot be separated into {parts}: it declares {operator.threads} threads"
+        )
+    return operator.model_copy(update={"name": name, "threads": size + (number < larger)})
+
+
+def fuse(pipeline: Pipeline, sender: str, receiver: str, why: str = "asked for") -> Rewritten:
+    """The two ends of a stream as one operator, which receives what either received from others.
+
+    With a_k the selectivity of an output of the receiver for its input from k, b_m that of the fused stream for the
+    sender's input from m, the output has `a_sender * weight * b_m` for m and stays at a_k for the others; the stream's
+    constant passes through a_sender too.
+    """
+    first, second = _inner(pipeline, sender, "fused"), _inner(pipeline, receiver, "fused")
+    between = [stream for stream in pipeline.outputs(sender) if stream.receiver == receiver]
+    if not between or sender == receiver:
+        raise BadInputError(f"operators '{sender}' and '{receiver}' cannot be fused: no stream joins them")
+    _check_fusable(pipeline, first, second, between)
+    name = f"{sender}+{receiver}"
+    _free(pipeline, [name])
+    fused = _fused_operator(first, second, name)
+    operators = [
+        fused if kept.name == sender else kept for kept in pipeline.operators.values() if kept.name != receiver
+    ]
+    inner = {stream.sender for stream in pipeline.inputs(sender)}
+    outer = {stream.sender for stream in pipeline.inputs(receiver)} - {sender}
+    streams: list[Stream] = []
+    for stream in pipeline.streams:
+        if (stream.sender, stream.receiver) == (sender, receiver):
+            continue
+        if stream.sender == sender:
+            table = {k: stream.selectivities.get(k, stream.selectivity) for k in inner} | dict.fromkeys(outer, 0.0)
+            streams.append(_sent(stream, name, table, stream.constant))
+        elif stream.sender == receiver:
+            passed = stream.selectivities.get(sender, stream.selectivity)
+            table = {k: stream.selectivities.get(k, stream.selectivity) for k in outer}
+            for k in inner:
+                table[k] = passed * sum(s.weight * s.selectivities.get(k, s.selectivity) for s in between)
+            constant = stream.constant + passed * sum(s.weight * s.constant for s in between)
+            streams.append(_sent(stream, name, table, constant))
+        elif stream.receiver in (sender, receiver):
+            streams.append(stream.model_copy(update={"receiver": name}))
+        else:
+            streams.append(_renamed(pipeline, stream, (sender, receiver), name))
+    new = Pipeline.of(pipeline.name, operators, streams)
+    return Rewritten(new, (Done(What.FUSED, (sender, receiver), (name,), why),))
+
+
+def _check_fusable(pipeline: Pipeline, first: Operator, second: Operator, between: Iterable[Stream]) -> None:
+    who = f"operators '{first.name}' and '{second.name}' cannot be fused"
+    for stream in between:
+        if stream.grouping not in _ANY_THREAD:
+            raise BadInputError(f"{who}: the stream between them is grouped by '{stream.grouping}'")
+    if first.is_declared != second.is_declared:
+        raise BadInputError(f"{who}: one declares its demand and the other has a model")
+    way = _path(pipeline, first.name, second.name)
+    if way:
+        raise BadInputError(f"{who}: '{way}' lies on another way from one to the other and would wait for itself")
+    both = {s.sender for s in pipeline.inputs(first.name)} & {s.sender for s in pipeline.inputs(second.name)}
+    if both:
+        raise BadInputError(f"{who}: both read from '{min(both)}', and what each makes of it could not be told apart")
+
+
+def _path(pipeline: Pipeline, sender: str, receiver: str) -> str | None:
+    """An operator through which another path leads from `sender` to `receiver`."""
+    seen: set[str] = set()
+    waiting = [(s.receiver, s.receiver) for s in pipeline.outputs(sender) if s.receiver != receiver]
+    while waiting:
+        name, first = waiting.pop()
+        if name == receiver:
+            return first
+        if name not in seen:
+            seen.add(name)
+            waiting += [(stream.receiver, first) for stream in pipeline.outputs(name)]
+    return None
+
+
+def _fused_operator(first: Operator, second: Operator, name: str) -> Operator:
+    if not first.is_declared:
+        return Operator(name=name, model=name)
+    a, b = first.threads or 1, second.threads or 1
+    threads = max(a, b)
+
+    def each(of_first: float | None, of_second: float | None) -> float:
+        return (a * (of_first or 0.0) + b * (of_second or 0.0)) / threads
+
+    resources = dict.fromkeys([*first.resources, *second.resources])
+    return Operator(
+        name=name,
+        threads=threads,
+        cpu=each(first.cpu, second.cpu),
+        memory_mb=each(first.memory_mb, second.memory_mb),
+        resources={key: each(first.resources.get(key), second.resources.get(key)) for key in resources},
+    )
+
+
+def _sent(stream: Stream, sender: str, selectivities: dict[str, float], constant: float) -> Stream:
+    """A stream out of a fused operator; one selectivity where all are equal."""
+    amounts = set(selectivities.values())
+    update: dict[str, object] = {"sender": sender, "constant": constant, "selectivities": selectivities}
+    if len(amounts) == 1:
+        update |= {"selectivity": amounts.pop(), "selectivities": {}}
+    return stream.model_copy(update=update)
+
+
+def _renamed(pipeline: Pipeline, stream: Stream, old: tuple[str, str], new: str) -> Stream:
+    """A stream out of another operator, which may say what it makes of inputs that now come from one sender."""
+    if not stream.selectivities:
+        return stream
+    senders = {given.sender for given in pipeline.inputs(stream.sender)}
+    found = {stream.selectivities.get(name, stream.selectivity) for name in old if name in senders}
+    if len(found) > 1:
+        raise BadInputError(
+            f"operators '{old[0]}' and '{old[1]}' cannot be fused: stream {stream} treats what each sends differently"
+        )
+    table = {name: amount for name, amount in stream.selectivities.items() if name not in old}
+    if found:
+        table[new] = found.pop()
+    return stream.model_copy(update={"selectivities": table})
+
+
+def replicate(pipeline: Pipeline, operator: str, threads: int, why: str = "asked for") -> Rewritten:
+    """`operator` with so many threads: more to keep up with a higher rate, fewer where a lower one spares them."""
+    old = pipeline.operators.get(operator) or _unknown(pipeline, operator)
+    if not old.is_declared:
+        raise BadInputError(f"operator '{operator}' has a model: its threads follow from the rate")
+    if not isinstance(threads, int) or threads < 1:
+        raise BadInputError(f"operator '{operator}': expected at least 1 thread, found {threads}")
+    new = old.model_copy(update={"threads": threads})
+    operators = [new if kept.name == operator else kept for kept in pipeline.operators.values()]
+    done = Done(What.REPLICATED, (operator,), (operator,), f"{old.threads} -> {threads} threads, {why}")
+    return Rewritten(Pipeline.of(pipeline.name, operators, pipeline.streams), (done,))
+
+
+def _inner(pipeline: Pipeline, name: str, what: str) -> Operator:
+    operator = pipeline.operators.get(name) or _unknown(pipeline, name)
+    if operator.kind is not Kind.OPERATOR:
+        raise BadInputError(f"'{name}' cannot be {what}: it is a {operator.kind}")
+    if operator.aggregate is not None:
+        raise BadInputError(f"'{name}' cannot be {what}: it aggregates, and one place must see all tuples of a key")
+    if any(stream.receiver == name for stream in pipeline.outputs(name)):
+        raise BadInputError(f"'{name}' cannot be {what}: it sends to itself")
+    return operator
+
+
+def _unknown(pipeline: Pipeline, name: str) -> Operator:
+    raise BadInputError(f"pipeline '{pipeline.name}': unknown operator '{name}'; {nearest(name, pipeline.operators)}")
+
+
+def _free(pipeline: Pipeline, names: Iterable[str]) -> None:
+    for name in names:
+        if name in pipeline.operators:
+            raise BadInputError(f"pipeline '{pipeline.name}': there is an operator '{name}' already")

@@ -1,0 +1,271 @@
+"""Separation, fusion and replication: what they make of a pipeline, and that its rates stay."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock
+from adapters import model, sink, source
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
+from penstock.dataflow.rates import flows, gains
+from penstock.dataflow.rewrite import What, fuse, replicate, separate
+from penstock.dataflow.rewrite_choice import fuse_busy, replicate_for, separate_heavy
+from penstock.errors import BadInputError
+from penstock.modelling.fusion import fused_model
+from penstock.modelling.traffic import handled_per_tuple, traffic_of
+from penstock.placed_job import prepare_placed
+from penstock.running import prepare
+from strategies import pipelines
+
+
+def stream(sender: str, receiver: str, **fields: object) -> Stream:
+    return Stream.model_validate({"from": sender, "to": receiver, **fields})
+
+
+# s -> a -> b -> c -> out, x -> b: b joins a with a second source.
+JOIN = Pipeline.of(
+    "join",
+    [source("s"), source("x"), *(Operator(name=name, model=name) for name in "abc"), sink("out")],
+    [
+        stream("s", "a", selectivity=2, constant=3),
+        stream("a", "b", selectivity=0.5, constant=1, bytes=1000),
+        stream("x", "b", selectivity=4, bytes=1),
+        stream("b", "c", selectivity=3, constant=2, bytes=1),
+        stream("a", "c", selectivity=0.1, bytes=1),
+        stream("c", "out", bytes=1),
+    ],
+)
+
+
+def test_separation_shares_out_streams_and_keeps_rates() -> None:
+    new, done = separate(JOIN, "b", 3, "too heavy")
+    assert str(done[0]) == "b separated into b.1, b.2, b.3: too heavy"
+    assert list(new.operators) == ["s", "x", "a", "b.1", "b.2", "b.3", "c", "out"]
+    assert new.operators["b.2"].model == "b"
+    # a = 2 W + 3; b = 0.5 a + 1 + 4 W = 5 W + 2.5, each third of it; c = 3 b + 2 + 0.1 a = 15.2 W + 9.8
+    found = gains(new)
+    assert found["b.1"].at(10) == pytest.approx(52.5 / 3)
+    assert (found["c"].factor, found["c"].constant) == pytest.approx((15.2, 9.8))
+    assert (gains(JOIN)["c"].factor, gains(JOIN)["c"].constant) == pytest.approx((15.2, 9.8))
+
+
+def test_declared_threads_are_shared_out_too() -> None:
+    pipeline = Pipeline.of("p", [source("s"), Operator(name="a", threads=5, cpu=10, memory_mb=20)], [stream("s", "a")])
+    new, _ = separate(pipeline, "a", 2)
+    assert [(o.threads, o.cpu) for o in new.operators.values() if o.name != "s"] == [(3, 10), (2, 10)]
+    with pytest.raises(BadInputError, match="cannot be separated into 6: it declares 5 threads"):
+        separate(pipeline, "a", 6)
+
+
+def test_fusion_keeps_rates_where_the_receiver_reads_from_others() -> None:
+    new, done = fuse(JOIN, "a", "b")
+    assert done[0].what is What.FUSED
+    assert done[0].into == ("a+b",)
+    assert list(new.operators) == ["s", "x", "a+b", "c", "out"]
+    found = gains(new)
+    # a+b receives 2 W + 3 from s and 4 W from x; c as before
+    assert (found["a+b"].factor, found["a+b"].constant) == pytest.approx((6, 3))
+    assert (found["c"].factor, found["c"].constant) == pytest.approx((15.2, 9.8))
+
+
+def test_fusion_of_a_chain_needs_no_selectivity_by_input() -> None:
+    pipeline = Pipeline.of(
+        "p",
+        [source("s"), Operator(name="a", model="a"), Operator(name="b", model="b"), sink("out")],
+        [stream("s", "a"), stream("a", "b", selectivity=0.5), stream("b", "out", selectivity=4)],
+    )
+    new, _ = fuse(pipeline, "a", "b")
+    assert new.outputs("a+b")[0].selectivity == 2
+    assert not new.outputs("a+b")[0].selectivities
+
+
+def test_fusion_of_declared_demands_adds_them_up() -> None:
+    a = Operator(name="a", threads=4, cpu=10, memory_mb=100)
+    b = Operator(name="b", threads=2, cpu=30, memory_mb=50, resources={"gpu": 1})
+    new, _ = fuse(Pipeline.of("p", [source("s"), a, b], [stream("s", "a"), stream("a", "b")]), "a", "b")
+    # 4 threads: (4 x 10 + 2 x 30) / 4 = 25 points, (400 + 100) / 4 = 125 MB, 2 / 4 gpu
+    fused = new.operators["a+b"]
+    assert (fused.threads, fused.cpu, fused.memory_mb, fused.resources) == (4, 25, 125, {"gpu": 0.5})
+
+
+def test_selectivities_follow_a_sender_that_was_separated_or_fused() -> None:
+    pipeline = Pipeline.of(
+        "p",
+        [source("s"), *(Operator(name=name, model=name) for name in "abjk")],
+        [
+            stream("s", "a"),
+            stream("a", "b"),
+            stream("b", "j"),
+            stream("s", "j", selectivity=5),
+            stream("j", "k", selectivities={"b": 3, "s": 0.5}),
+        ],
+    )
+    before = gains(pipeline)["k"].factor
+    assert before == 3 + 2.5
+    assert gains(separate(pipeline, "b", 2).pipeline)["k"].factor == pytest.approx(before)
+    assert gains(fuse(pipeline, "a", "b").pipeline)["k"].factor == pytest.approx(before)
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "complaint"),
+    [
+        (lambda: separate(JOIN, "nosuch", 2), "unknown operator 'nosuch'"),
+        (lambda: separate(JOIN, "s", 2), "'s' cannot be separated: it is a source"),
+        (lambda: separate(JOIN, "a", 1), "expected at least 2 parts, found 1"),
+        (lambda: fuse(JOIN, "b", "a"), "no stream joins them"),
+        (lambda: fuse(JOIN, "a", "c"), "'b' lies on another way from one to the other"),
+        (lambda: fuse(JOIN, "c", "out"), "'out' cannot be fused: it is a sink"),
+        (lambda: replicate(JOIN, "a", 3), "has a model"),
+    ],
+)
+def test_what_cannot_be_done_is_named(rewrite: object, complaint: str) -> None:
+    with pytest.raises(BadInputError, match=complaint):
+        rewrite()  # type: ignore[operator]
+
+
+def test_keys_that_must_meet_are_not_parted() -> None:
+    pipeline = Pipeline.of(
+        "p",
+        [source("s"), Operator(name="a", model="a"), Operator(name="b", model="b")],
+        [stream("s", "a"), stream("a", "b", grouping="fields", key="k")],
+    )
+    with pytest.raises(BadInputError, match="'a' -> 'b' is grouped by 'fields'"):
+        separate(pipeline, "b", 2)
+    with pytest.raises(BadInputError, match="the stream between them is grouped by 'fields'"):
+        fuse(pipeline, "a", "b")
+
+
+def test_two_readers_of_one_sender_are_not_fused() -> None:
+    pipeline = Pipeline.of(
+        "p",
+        [source("s"), Operator(name="a", model="a"), Operator(name="b", model="b")],
+        [stream("s", "a"), stream("s", "b"), stream("a", "b")],
+    )
+    with pytest.raises(BadInputError, match="both read from 's'"):
+        fuse(pipeline, "a", "b")
+
+
+@settings(max_examples=150, deadline=None)
+@given(pipelines(), st.data())
+def test_rates_of_the_others_stay(pipeline: Pipeline, data: st.DataObject) -> None:
+    inner = [name for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR]
+    joined = [(s.sender, s.receiver) for s in pipeline.streams if s.sender in inner and s.receiver in inner]
+    rewrites = [lambda name=name: separate(pipeline, name, 2) for name in inner]
+    rewrites += [lambda pair=pair: fuse(pipeline, *pair) for pair in joined]
+    if not rewrites:
+        return
+    try:
+        new, done = data.draw(st.sampled_from(rewrites))()
+    except BadInputError:
+        return
+    old_rates, new_rates = gains(pipeline), gains(new)
+    changed = {*done[0].operators, *done[0].into}
+    for name in set(pipeline.operators) - changed:
+        assert new_rates[name].at(7) == pytest.approx(old_rates[name].at(7), rel=1e-9, abs=1e-9)
+
+
+# loads 1, 1, 10: the others' median is 1; above 4 x 1, so ceil(10 / 4) = 3 parts
+def test_heavy_operators_are_chosen_by_the_median_of_the_others() -> None:
+    new, done = separate_heavy(JOIN, {"s": 0, "x": 0, "a": 1, "b": 1, "c": 10, "out": 0}, 4)
+    assert [step.into for step in done] == [("c.1", "c.2", "c.3")]
+    assert "10 times the median" in done[0].why
+    assert separate_heavy(new, dict.fromkeys(new.operators, 1.0), 4).done == ()
+
+
+def test_busy_streams_are_fused_and_what_cannot_be_is_said() -> None:
+    new, done = fuse_busy(JOIN, 10, 4)
+    assert [(step.what, step.operators) for step in done] == [(What.FUSED, ("a", "b"))]
+    assert "a+b" in new.operators
+    keyed = Pipeline.of(
+        "p",
+        JOIN.operators.values(),
+        [s.model_copy(update={"grouping": "fields", "key": "k"}) if s.bytes == 1000 else s for s in JOIN.streams],
+    )
+    left = fuse_busy(keyed, 10, 4)
+    assert left.pipeline == keyed
+    assert [step.what for step in left.done] == [What.LEFT]
+
+
+# a receives 2 x 10 + 3 = 23 tuples/s; at 5 each that is 4.6, so 5 threads; at 100 each 1.
+@pytest.mark.parametrize(("peak", "threads"), [(5, 5), (100, 1), (23, 1)])
+def test_replication_follows_the_rate(peak: float, threads: int) -> None:
+    declared = Operator(name="a", threads=2, cpu=10, memory_mb=10)
+    pipeline = Pipeline.of("p", [source("s"), declared], [stream("s", "a", selectivity=2, constant=3)])
+    new, done = replicate_for(pipeline, 10, {"a": peak})
+    assert new.operators["a"].threads == threads
+    assert f"2 -> {threads} threads" in str(done[0])
+
+
+def test_the_model_of_a_fused_operator() -> None:
+    # one thread: 1 / (1 / 10 + 2 / 40) = 6.667/s; cpu (0.5 / 10 + 2 x 0.8 / 40) x 6.667 = 0.6; memory 0.1 + 0.2
+    found = fused_model("a+b", [(model("a", (1, 10, 0.5, 0.1)), 1.0), (model("b", (1, 40, 0.8, 0.2)), 2.0)])
+    point = found.points[0]
+    assert (point.threads, point.rate, point.cpu, point.memory) == pytest.approx((1, 6.6667, 0.6, 0.3), abs=1e-4)
+
+
+def test_a_rewritten_pipeline_can_be_planned() -> None:
+    pipeline = Pipeline.of(
+        "p",
+        [source(), Operator(name="a", model="parse_xml"), Operator(name="b", model="pi"), sink()],
+        [stream("source", "a", bytes=1), stream("a", "b", bytes=1e6), stream("b", "sink", bytes=1)],
+    )
+    found = penstock.rewrite(pipeline, 50)
+    assert [str(step.what) for step in found.done] == ["fused"]
+    library = penstock.models().updated_with(found.models)
+    plan = penstock.plan(found.pipeline, 50, models=library)
+    assert plan.prediction.slot_aware.rate >= 50
+    with pytest.raises(BadInputError, match=r"busier: expected a factor of at least 1, found 0\.5"):
+        penstock.rewrite(pipeline, 50, busier=0.5)
+
+
+def test_an_aggregate_is_left_whole() -> None:
+    counts = {"key": "word", "outputs": {"n": "count"}, "fields": "word string"}
+    counting = Operator.model_validate({"name": "a", "aggregate": counts})
+    pipeline = Pipeline.of(
+        "p", [source("s"), counting, Operator(name="b", model="pi")], [stream("s", "a"), stream("a", "b")]
+    )
+    with pytest.raises(BadInputError, match="'a' cannot be separated: it aggregates"):
+        separate(pipeline, "a", 2)
+    with pytest.raises(BadInputError, match="'a' cannot be fused: it aggregates"):
+        fuse(pipeline, "a", "b")
+
+
+def test_no_way_of_running_takes_streams_with_a_weight() -> None:
+    pipeline = Pipeline.of(
+        "p", [source("s"), Operator(name="a", model="pi")], [stream("s", "a", weight=0.5), stream("s", "a", weight=0.5)]
+    )
+    message = r"stream 's' -> 'a': running a stream of weight 0\.5 is not possible yet"
+    with pytest.raises(BadInputError, match=message):
+        prepare(pipeline, 10, 1, None, search=False)
+    with pytest.raises(BadInputError, match=message):
+        prepare_placed(penstock.plan(pipeline, 10), None, None, None)
+
+
+def test_what_an_operator_moves_follows_weights_and_selectivities_by_input() -> None:
+    pipeline = Pipeline.of(
+        "p",
+        [source("s"), source("x"), Operator(name="a"), Operator(name="b")],
+        [stream("s", "a", weight=0.5), stream("x", "a"), stream("a", "b", selectivities={"s": 4}, weight=0.5)],
+    )
+    # of 10 tuples/s each, a receives 5 from s and 10 from x and sends half of 4 x 5 + 1 x 10
+    found = traffic_of(pipeline, flows(pipeline), 10)
+    assert found["s"] == (10, (), (5,))
+    assert found["a"] == (0, (5, 10), (15,))
+    assert found["b"] == (0, (15,), ())
+    # handled for each of the 15 received: itself and 15 / 15 sent; s sends half of what it takes in
+    assert handled_per_tuple(pipeline, "a") == pytest.approx(2)
+    assert handled_per_tuple(pipeline, "s") == pytest.approx(1.5)
+
+
+def test_weights_are_part_of_what_a_stream_carries() -> None:
+    pipeline = Pipeline.of(
+        "p",
+        [source("s"), Operator(name="a"), Operator(name="b")],
+        [stream("s", "a", weight=0.25, constant=4), stream("s", "b", weight=0.75, constant=4)],
+    )
+    # 0.25 (8 + 4) = 3 and 0.75 (8 + 4) = 9
+    assert [gain.at(8) for gain in flows(pipeline).streams] == [3, 9]
+    with pytest.raises(BadInputError, match="'s' receives nothing from 'a'"):
+        Pipeline.of("p", pipeline.operators.values(), [stream("s", "a", selectivities={"a": 1})])
