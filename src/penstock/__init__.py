@@ -14,7 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.api import capacity, compare, diff, find_pipeline, import_models, init, models, place, plan
+    from penstock.api import (
+        capacity,
+        compare,
+        compare_shares,
+        diff,
+        find_pipeline,
+        import_models,
+        init,
+        models,
+        place,
+        plan,
+        share,
+    )
     from penstock.cluster.catalogue import Catalogue
     from penstock.cluster.topology import Cluster, Node, Slot
     from penstock.dataflow.builder import pipeline
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.modelling.model import Model, Point
     from penstock.planning.plan import Plan
     from penstock.running import profile, run
+    from penstock.sharing.tenants import Tenant, Tenants
 
 __version__ = "0.1.0"
 
@@ -32,6 +45,7 @@ _HOMES = {
     "penstock.api": (
         "capacity",
         "compare",
+        "compare_shares",
         "diff",
         "find_pipeline",
         "import_models",
@@ -39,6 +53,7 @@ _HOMES = {
         "models",
         "place",
         "plan",
+        "share",
     ),
     "penstock.cluster.catalogue": ("Catalogue",),
     "penstock.cluster.topology": ("Cluster", "Node", "Slot"),
@@ -50,6 +65,7 @@ _HOMES = {
     "penstock.planning.plan": ("Plan",),
     "penstock.dataflow.logic": ("logic",),
     "penstock.running": ("profile", "run"),
+    "penstock.sharing.tenants": ("Tenant", "Tenants"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -70,8 +86,11 @@ __all__ = [
     "RefusedError",
     "Slot",
     "Stream",
+    "Tenant",
+    "Tenants",
     "capacity",
     "compare",
+    "compare_shares",
     "diff",
     "find_pipeline",
     "import_models",
@@ -83,6 +102,7 @@ __all__ = [
     "plan",
     "profile",
     "run",
+    "share",
 ]
 
 

@@ -21,6 +21,7 @@ from penstock.cli.place import place
 from penstock.cli.plan import plan
 from penstock.cli.profile import profile
 from penstock.cli.run import run as run_pipeline
+from penstock.cli.share import share
 from penstock.errors import BadInputError, RefusedError
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command()(plan)
 app.command()(capacity)
 app.command()(place)
+app.command()(share)
 app.command()(diff)
 app.command()(init)
 app.command()(profile)
