@@ -11,6 +11,7 @@ import numpy as np
 from penstock.sharing.admission import DEFAULT_PATIENCE, ROUNDING, admit
 from penstock.sharing.contract import Divides, Shares
 from penstock.sharing.fair_priority import Patience  # noqa: TC001 - options are checked by their annotations at run time
+from penstock.sharing.filling import FEW_STEPS
 from penstock.sharing.max_min import by_fairness
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _fill(
         return found
 
     bottom, top = 0.0, 1.0
-    for _ in range(HALVINGS):
+    few = int((caps - floors).sum()) <= FEW_STEPS * len(caps)
+    for _ in range(0 if few else HALVINGS):
         middle = (bottom + top) / 2
         if bool((at(middle) @ demands <= limit).all()):
             bottom = middle

@@ -21,6 +21,9 @@ Amounts = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 HALVINGS = 70
 """Of the range in which the level is searched: enough for every digit a float has."""
 
+FEW_STEPS = 2
+"""Per pipeline: single steps that cost no more than the search."""
+
 
 def round_half_up(numerator: int, denominator: int) -> int:
     """numerator / denominator to the nearest whole number, halves up, without floats."""
@@ -59,7 +62,8 @@ def whole_shares(
     low, high = np.array(floors, dtype=np.int64), np.array(caps, dtype=np.int64)
     scale = np.array(weights, dtype=float)
     left = min(capacity, int(high.sum()))
-    shares = _certain(left, low, high, scale)
+    few = left - int(low.sum()) <= FEW_STEPS * len(low)
+    shares = low if few else _certain(left, low, high, scale)
     result: list[int] = shares.tolist()
     ranks = range(len(floors)) if order is None else order
     open_to: list[int] = np.flatnonzero(shares < high).tolist()
