@@ -62,7 +62,10 @@ def quality(cases: int) -> None:
     for name in SHARERS.names():
         draw, sharer = random.Random(1), SHARERS.create(name)  # noqa: S311 - the same cases for everybody
         missed = starved = wasted = 0
-        jains, degrees, high, low = [], [], [], []
+        jains: list[float] = []
+        degrees: list[float] = []
+        high: list[float] = []
+        low: list[float] = []
         for _ in range(cases):
             found = share_cluster(random_case(draw, scarce=False), sharer)
             missed += found.measures.minima_missed > 0
@@ -84,9 +87,7 @@ def quality(cases: int) -> None:
 def waiting(cases: int) -> None:
     """Those who wait age, those who get their minimum do not; waits are counted in rounds."""
     print(f"\n{cases} random clusters too small for all minima, decided {ROUNDS} times, every {SECONDS_PER_ROUND:g} s")
-    print(
-        f"{'policy':<18} {'never ran':>10} {'of pipelines':>13} {'longest wait, rounds':>21} {'nodes given in vain':>20}"
-    )
+    print(f"{'policy':<18} {'never ran':>10} {'of':>6} {'longest wait':>13} {'nodes given in vain':>20}")
     for name in SHARERS.names():
         draw, sharer = random.Random(2), SHARERS.create(name)  # noqa: S311 - the same cases for everybody
         never = total = longest = 0

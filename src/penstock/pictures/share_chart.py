@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 WIDTH = 9.0
 ROW = 0.34
-SHORTEST_ROW = 0.004
+SHORTEST_ROW = 0.002
+HEIGHT_OF_MANY = 10.0
 MOST_NAMED = 60
 """Pipelines with a row of their own to read; more of them get thin rows and no names."""
 LEFT, RIGHT, TOP, BOTTOM = 2.1, 1.5, 1.0, 0.6
@@ -36,7 +37,7 @@ BAR = 0.72
 def share_chart(sharing: Sharing) -> Figure:
     ordered = [tenant for level in sharing.tenants.levels.values() for tenant in level]
     named = len(ordered) <= MOST_NAMED
-    row = ROW if named else max(SHORTEST_ROW, MOST_NAMED * ROW / len(ordered))
+    row = ROW if named else max(SHORTEST_ROW, HEIGHT_OF_MANY / len(ordered))
     height = TOP + BOTTOM + row * len(ordered)
     figure = Figure(figsize=(WIDTH, height))
     FigureCanvasAgg(figure)

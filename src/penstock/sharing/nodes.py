@@ -50,10 +50,15 @@ def chosen_nodes(
         if sizes[tenant.name] < tenant.minimum <= shares[tenant.name]:
             if pool:
                 give(tenant, pool.pop())
+                returned = _needless(tenants, tenant, held[tenant.name])
             elif sharer.keeps_minima:
-                pool += held[tenant.name]
-                pool.sort(key=lambda node: (-tenants.size(node), tenants.cluster.position(node.name)))
-                held[tenant.name], sizes[tenant.name] = [], 0
+                returned = held[tenant.name]
+            else:
+                continue
+            held[tenant.name] = [node for node in held[tenant.name] if node not in returned]
+            sizes[tenant.name] -= sum(map(tenants.size, returned))
+            pool += returned
+            pool.sort(key=lambda node: (-tenants.size(node), tenants.cluster.position(node.name)))
     if sharer.wastes_nothing:
         able = [tenant for tenant in by_priority if sizes[tenant.name] >= tenant.minimum or not sharer.keeps_minima]
         wants = {tenant.name: tenant.desired - sizes[tenant.name] for tenant in able}
@@ -76,6 +81,17 @@ def _own_nodes(tenants: Tenants, tenant: Tenant, share: int, before: Layout, by_
             kept.append(node)
             share -= tenants.size(node)
     return kept
+
+
+def _needless(tenants: Tenants, tenant: Tenant, mine: list[Node]) -> list[Node]:
+    """Small nodes that a large one has made needless: above what is desired, and not needed for the minimum."""
+    size = sum(map(tenants.size, mine))
+    found: list[Node] = []
+    for node in sorted(mine, key=tenants.size):
+        if size > tenant.desired and size - tenants.size(node) >= tenant.minimum:
+            found.append(node)
+            size -= tenants.size(node)
+    return found
 
 
 def _largest_to_largest(
