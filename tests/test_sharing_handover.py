@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.sharing.handover import HandOver
 
-patiently = settings(deadline=None, max_examples=60)
+patiently = settings(deadline=None, max_examples=40)
 BY_NODE = [name for name in SHARERS.names() if SHARERS.create(name).divides is Divides.NODES]
 
 

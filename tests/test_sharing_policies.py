@@ -19,7 +19,7 @@ from penstock.sharing.share import share_cluster
 from penstock.sharing.tenants import Tenant, Tenants
 from sharing_builders import demands, pipelines, tenancies
 
-patiently = settings(deadline=None)
+patiently = settings(deadline=None, max_examples=50)
 every_sharer = pytest.mark.parametrize("name", SHARERS.names())
 
 

@@ -15,7 +15,7 @@ from penstock.sharing.registry import SHARERS
 from penstock.sharing.tenants import Tenant, Tenants
 from sharing_builders import pipelines, sized_nodes, tenancies, tenants
 
-patiently = settings(deadline=None)
+patiently = settings(deadline=None, max_examples=50)
 
 USE_CASE_1 = ((8, 4, 1), (8, 4, 1), (4, 2, 2), (4, 2, 2))
 SAME_LEVEL_1 = ((8, 4, 2), (8, 4, 2), (4, 2, 2), (4, 2, 2))

@@ -48,17 +48,19 @@ def chosen_nodes(
     pool = _largest_to_largest(tenants, pool, by_priority, lacks, give)
     for tenant in by_priority:
         if sizes[tenant.name] < tenant.minimum <= shares[tenant.name]:
-            if pool:
-                give(tenant, pool.pop())
+            more = _covering(tenants, pool, tenant.minimum - sizes[tenant.name])
+            for node in more:
+                pool.remove(node)
+                give(tenant, node)
+            if more:
                 returned = _needless(tenants, tenant, held[tenant.name])
-            elif sharer.keeps_minima:
-                returned = held[tenant.name]
             else:
-                continue
+                returned = held[tenant.name] if sharer.keeps_minima else []
             held[tenant.name] = [node for node in held[tenant.name] if node not in returned]
             sizes[tenant.name] -= sum(map(tenants.size, returned))
-            pool += returned
-            pool.sort(key=lambda node: (-tenants.size(node), tenants.cluster.position(node.name)))
+            pool = sorted(
+                [*pool, *returned], key=lambda node: (-tenants.size(node), tenants.cluster.position(node.name))
+            )
     if sharer.wastes_nothing:
         able = [tenant for tenant in by_priority if sizes[tenant.name] >= tenant.minimum or not sharer.keeps_minima]
         wants = {tenant.name: tenant.desired - sizes[tenant.name] for tenant in able}
@@ -81,6 +83,20 @@ def _own_nodes(tenants: Tenants, tenant: Tenant, share: int, before: Layout, by_
             kept.append(node)
             share -= tenants.size(node)
     return kept
+
+
+def _covering(tenants: Tenants, pool: list[Node], lack: int) -> list[Node]:
+    """The smallest node of `pool` (largest first) that covers the lack, or the largest that together do, or none."""
+    alone = [node for node in pool if tenants.size(node) >= lack]
+    if alone:
+        return alone[-1:]
+    found: list[Node] = []
+    for node in pool:
+        found.append(node)
+        lack -= tenants.size(node)
+        if lack <= 0:
+            return found
+    return []
 
 
 def _needless(tenants: Tenants, tenant: Tenant, mine: list[Node]) -> list[Node]:
