@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.api import (
         capacity,
         compare,
+        compare_shares,
         diff,
         find_pipeline,
         import_models,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         plan,
         rewrite,
         segments,
+        share,
     )
     from penstock.cluster.catalogue import Catalogue
     from penstock.cluster.topology import Cluster, Node, Slot
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.placed import drain, resume, run_placed
     from penstock.planning.plan import Plan
     from penstock.running import run
+    from penstock.sharing.tenants import Tenant, Tenants
     from penstock.spark.standalone import cluster_down, cluster_status, cluster_up
 
 __version__ = "0.1.0"
@@ -49,6 +52,7 @@ _HOMES = {
     "penstock.api": (
         "capacity",
         "compare",
+        "compare_shares",
         "diff",
         "find_pipeline",
         "import_models",
@@ -58,6 +62,7 @@ _HOMES = {
         "plan",
         "rewrite",
         "segments",
+        "share",
     ),
     "penstock.cluster.catalogue": ("Catalogue",),
     "penstock.cluster.topology": ("Cluster", "Node", "Slot"),
@@ -73,6 +78,7 @@ _HOMES = {
     "penstock.measuring": ("profile",),
     "penstock.placed": ("drain", "resume", "run_placed"),
     "penstock.running": ("run",),
+    "penstock.sharing.tenants": ("Tenant", "Tenants"),
     "penstock.spark.standalone": ("cluster_down", "cluster_status", "cluster_up"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -96,11 +102,14 @@ __all__ = [
     "Slot",
     "Stream",
     "TaskProfile",
+    "Tenant",
+    "Tenants",
     "capacity",
     "cluster_down",
     "cluster_status",
     "cluster_up",
     "compare",
+    "compare_shares",
     "diff",
     "drain",
     "find_pipeline",
@@ -119,6 +128,7 @@ __all__ = [
     "run",
     "run_placed",
     "segments",
+    "share",
 ]
 
 

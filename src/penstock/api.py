@@ -37,6 +37,11 @@ from penstock.prediction.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssump
 from penstock.prediction.rate import Routing
 from penstock.segmentation.contract import Segmentation, segmentation
 from penstock.segmentation.registry import DEFAULT_SEGMENTER, SEGMENTERS
+from penstock.sharing.file import read_tenants
+from penstock.sharing.handover import HandOver, Moves
+from penstock.sharing.registry import DEFAULT_SHARER, SHARERS
+from penstock.sharing.share import Sharing, compare_sharers, share_cluster
+from penstock.sharing.tenants import Tenants
 from penstock.starter import write_starter
 from penstock.workloads.builtin import builtin_cluster_path, builtin_pipeline, known_clusters, known_pipelines
 
@@ -269,6 +274,29 @@ def rewrite(
 ) -> rewriting.RewrittenPipeline:
     """Operators with `heavier` times the median load separated, streams with `busier` times the median bytes fused."""
     return rewriting.rewrite(find_pipeline(pipeline), _library(models), rate, heavier, busier)
+
+
+def find_tenants(tenants: Tenants | str | Path, nodes: int | None = None) -> Tenants:
+    """Who shares a cluster, by the path of a file; `nodes`: on so many standard nodes instead of those it names."""
+    found = tenants if isinstance(tenants, Tenants) else read_tenants(Path(tenants))
+    return found if nodes is None else found.on(nodes)
+
+
+def share(
+    tenants: Tenants | str | Path,
+    *,
+    policy: str = DEFAULT_SHARER,
+    nodes: int | None = None,
+    moves: Moves | str = Moves.FEWEST,
+) -> Sharing:
+    """Who gets how much of a cluster, which nodes those are, and what has to move."""
+    sharer, way = SHARERS.create(policy), _one_of(Moves, moves, "way to move")
+    return share_cluster(find_tenants(tenants, nodes), sharer, way)
+
+
+def compare_shares(tenants: Tenants | str | Path, *, nodes: int | None = None) -> list[tuple[Sharing, HandOver | None]]:
+    """Every policy's division with the fewest moves, and beside it what the published way to move would do."""
+    return list(compare_sharers(find_tenants(tenants, nodes)))
 
 
 def diff(before: Plan | SavedPlan | str | Path, after: Plan | SavedPlan | str | Path) -> plan_diff.PlanDiff:

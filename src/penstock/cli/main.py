@@ -26,6 +26,7 @@ from penstock.cli.resume import resume
 from penstock.cli.rewrite import rewrite
 from penstock.cli.run import run as run_pipeline
 from penstock.cli.segments import segments
+from penstock.cli.share import share
 from penstock.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command()(plan)
 app.command()(capacity)
 app.command()(place)
+app.command()(share)
 app.command()(diff)
 app.command()(segments)
 app.command()(rewrite)

@@ -1,0 +1,63 @@
+"""Tenants as YAML or JSON files."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from penstock.cluster.file import DimensionEntry, NodesEntry, build_cluster
+from penstock.files import Amount, Count, Name, Spec, check, read_document
+from penstock.sharing.tenants import Tenant, Tenants
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Part = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
+NodeCount = Annotated[int, Field(strict=True)]
+
+
+class TenantEntry(Spec):
+    name: Name
+    desired: Count
+    minimum: Count = 1
+    workers: Count | None = None
+    priority: Count = 1
+    threads: Count | None = None
+    waited: Amount = 0.0
+    fairness: Part = 1.0
+    resources: dict[Name, Amount] | None = None
+    current: tuple[Name, ...] = ()
+
+
+class TenantsFile(Spec):
+    nodes: Annotated[NodeCount | tuple[NodesEntry, ...], Field(union_mode="left_to_right")]
+    slots: Count | None = None
+    dimensions: dict[Name, DimensionEntry] = Field(default_factory=dict)
+    pipelines: tuple[TenantEntry, ...]
+
+
+def read_tenants(path: Path) -> Tenants:
+    return parse_tenants(read_document(path), str(path))
+
+
+def parse_tenants(data: Any, where: str) -> Tenants:
+    spec = check(TenantsFile, data, where)
+    nodes = spec.nodes if isinstance(spec.nodes, int) else build_cluster(spec.nodes, spec.dimensions, where)
+    pipelines = [
+        Tenant(
+            name=entry.name,
+            desired=entry.desired,
+            minimum=entry.minimum,
+            priority=entry.priority,
+            workers=entry.workers,
+            threads=entry.threads,
+            waited=entry.waited,
+            fairness=entry.fairness,
+            resources=None if entry.resources is None else MappingProxyType(dict(entry.resources)),
+            current=entry.current,
+        )
+        for entry in spec.pipelines
+    ]
+    return Tenants.of(nodes, pipelines, spec.slots, where)

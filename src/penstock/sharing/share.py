@@ -1,0 +1,97 @@
+"""Sharing a cluster by one policy, or by all of them for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.sharing.contract import Divides
+from penstock.sharing.dominant_fair import dominant_unit, unit_demands
+from penstock.sharing.handover import HandOver, Moves, hand_over
+from penstock.sharing.measures import Measures, measure
+from penstock.sharing.registry import SHARERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from penstock.sharing.contract import Sharer, Shares
+    from penstock.sharing.tenants import Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """A division of a cluster: shares, the nodes they are, what moves, and how fair it is."""
+
+    tenants: Tenants
+    sharer: Sharer
+    shares: Shares
+    handed: HandOver | None
+    """None where pipelines share nodes: then nobody holds any."""
+    nodes: Mapping[str, float]
+    """What everybody gets, in standard nodes."""
+    waiting: Mapping[str, str]
+    measures: Measures
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether somebody waits because the minima do not fit, and not because the policy is like that."""
+        return bool(self.waiting) and (self.sharer.keeps_minima or self.tenants.needed > self.tenants.capacity)
+
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "policy": self.shares.policy,
+            "nodes": self.tenants.capacity,
+            "shares": dict(self.nodes),
+            "waiting": dict(self.waiting),
+            "measures": {
+                "minima_missed": self.measures.minima_missed,
+                "starved": self.measures.starved,
+                "unused": self.measures.unused,
+                "jain": self.measures.jain,
+                "fairness_degree": self.measures.fairness,
+            },
+        }
+        if self.handed is not None:
+            found["held"] = {name: list(holding.nodes) for name, holding in self.handed.holdings.items()}
+            found["moved"] = {name: holding.moved for name, holding in self.handed.holdings.items() if holding.moved}
+        if self.sharer.divides is Divides.SLOTS:
+            found["slots"] = {name: [str(slot) for slot in slots] for name, slots in self.shares.slots.items()}
+        if self.sharer.divides is Divides.RESOURCES:
+            found["dominant_shares"] = dominant_shares(self.tenants, self.nodes)
+        return found
+
+
+def share_cluster(tenants: Tenants, sharer: Sharer, moves: Moves = Moves.FEWEST) -> Sharing:
+    shares = sharer.share(tenants)
+    if sharer.divides is not Divides.NODES:
+        measures = measure(tenants, sharer, shares, shares.nodes)
+        return Sharing(tenants, sharer, shares, None, shares.nodes, shares.waiting, measures)
+    handed = hand_over(tenants, shares.nodes, sharer, moves)
+    waiting = {
+        tenant.name: shares.waiting.get(tenant.name) or handed.waiting[tenant.name]
+        for tenant in tenants.pipelines
+        if (tenant.name in shares.waiting and handed.nodes[tenant.name] < tenant.minimum)
+        or tenant.name in handed.waiting
+    }
+    measures = measure(tenants, sharer, shares, handed.nodes)
+    return Sharing(tenants, sharer, shares, handed, handed.nodes, waiting, measures)
+
+
+def compare_sharers(tenants: Tenants) -> Iterator[tuple[Sharing, HandOver | None]]:
+    """Every policy's division with the fewest moves, and beside it the published way to move."""
+    for name in SHARERS.names():
+        sharer = SHARERS.create(name)
+        found = share_cluster(tenants, sharer)
+        beside = hand_over(tenants, found.shares.nodes, sharer, Moves.PUBLISHED) if found.handed else None
+        yield found, beside
+
+
+def dominant_shares(tenants: Tenants, nodes: Mapping[str, float]) -> dict[str, float]:
+    """The largest share each pipeline has of any resource."""
+    demands, capacity, _ = unit_demands(tenants)
+    units = np.array([nodes[tenant.name] for tenant in tenants.pipelines], dtype=float)
+    with np.errstate(invalid="ignore"):
+        found = np.where(units > 0, units * dominant_unit(demands, capacity), 0.0)
+    return {tenant.name: float(part) for tenant, part in zip(tenants.pipelines, found, strict=True)}

@@ -1,0 +1,166 @@
+"""Who shares a cluster: pipelines with what they desire and what they cannot run without.
+
+`desired` and `minimum` count standard nodes. A node with several times the slots of a standard one counts as several,
+so a policy divides one whole number whatever the nodes are like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB, MOST_NODES
+from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
+from penstock.cluster.topology import Cluster, Node
+from penstock.errors import BadInputError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.cluster.topology import Slot
+
+DEFAULT_SLOTS = 2
+"""Slots of a node where only the number of nodes is said: one per core of the machines the publication used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """What one pipeline asks of the cluster, and what it has been given so far."""
+
+    name: str
+    desired: int
+    minimum: int = 1
+    """Fewer nodes than this are of no use to it."""
+    priority: int = 1
+    """Level 1 is the highest."""
+    workers: int | None = None
+    """Slots it wants; None: every slot of the nodes it desires."""
+    threads: int | None = None
+    """None: one per worker."""
+    waited: float = 0.0
+    """Seconds since it last had its minimum; 0 while it has it."""
+    fairness: float = 1.0
+    """Fairness degree so far: what it was given of what it needed, in [0, 1]."""
+    resources: Mapping[str, float] | None = None
+    """Demand of one node's worth of it; None: all of a standard node."""
+    current: tuple[str, ...] = ()
+    """Names of the nodes it holds now."""
+    layout: Mapping[Slot, tuple[int, ...]] | None = None
+    """Which of its threads (from 0) sit on which slot now; None: dealt out in turn."""
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """A cluster and those who share it, in the order they were submitted."""
+
+    cluster: Cluster
+    pipelines: tuple[Tenant, ...]
+    slots: int = field(default=DEFAULT_SLOTS)
+    """Slots of one standard node."""
+
+    @classmethod
+    def of(
+        cls, nodes: int | Cluster, pipelines: Iterable[Tenant], slots: int | None = None, where: str = ""
+    ) -> Tenants:
+        """Checked; `slots` of a standard node: those of the smallest node unless said."""
+        prefix = f"{where}: " if where else ""
+        if isinstance(nodes, Cluster):
+            cluster = nodes
+            standard = slots or min((node.slots for node in cluster.nodes), default=DEFAULT_SLOTS)
+        else:
+            standard = slots or DEFAULT_SLOTS
+            cluster = equal_nodes(nodes, standard, where)
+        made = cls(cluster, tuple(pipelines), standard)
+        try:
+            made._check()
+        except BadInputError as error:
+            raise BadInputError(f"{prefix}{error}") from error
+        return made
+
+    def _check(self) -> None:
+        if not self.pipelines:
+            raise BadInputError("pipelines: expected at least one pipeline")
+        if not self.cluster.nodes:
+            raise BadInputError("nodes: expected at least one node")
+        for node in self.cluster.nodes:
+            if node.slots % self.slots:
+                raise BadInputError(
+                    f"nodes: '{node.name}' has {node.slots} slots, which is no whole number of standard nodes of "
+                    f"{self.slots} slots; set `slots` to a divisor of both and count desired and minimum in those"
+                )
+        seen: set[str] = set()
+        holder: dict[str, str] = {}
+        offered = {dimension.name for dimension in self.cluster.dimensions}
+        for tenant in self.pipelines:
+            where = f"pipeline '{tenant.name}'"
+            if tenant.name in seen:
+                raise BadInputError(f"{where} is declared twice")
+            seen.add(tenant.name)
+            _check_amounts(tenant, where)
+            for name in tenant.resources or ():
+                if name not in offered:
+                    raise BadInputError(f"{where}: resources: no node offers '{name}'; {nearest(name, offered)}")
+            for node_name in tenant.current:
+                if holder.setdefault(node_name, tenant.name) != tenant.name:
+                    raise BadInputError(f"{where}: current: node '{node_name}' is held by '{holder[node_name]}' too")
+            if len(set(tenant.current)) < len(tenant.current):
+                raise BadInputError(f"{where}: current: a node is named twice")
+
+    @cached_property
+    def capacity(self) -> int:
+        """The whole cluster in standard nodes."""
+        return sum(map(self.size, self.cluster.nodes))
+
+    @cached_property
+    def needed(self) -> int:
+        """All minima together."""
+        return sum(tenant.minimum for tenant in self.pipelines)
+
+    def size(self, node: Node) -> int:
+        """A node in standard nodes."""
+        return node.slots // self.slots
+
+    @cached_property
+    def levels(self) -> dict[int, list[Tenant]]:
+        """Pipelines by priority, highest level first, in submission order inside one."""
+        table: dict[int, list[Tenant]] = {}
+        for tenant in sorted(self.pipelines, key=lambda tenant: tenant.priority):
+            table.setdefault(tenant.priority, []).append(tenant)
+        return table
+
+    def workers(self, tenant: Tenant) -> int:
+        return tenant.workers if tenant.workers is not None else tenant.desired * self.slots
+
+    def threads(self, tenant: Tenant) -> int:
+        return tenant.threads if tenant.threads is not None else self.workers(tenant)
+
+    def on(self, nodes: int) -> Tenants:
+        """The same pipelines on so many standard nodes."""
+        return replace(self, cluster=equal_nodes(nodes, self.slots, ""))
+
+
+def _check_amounts(tenant: Tenant, where: str) -> None:
+    if tenant.desired < 1 or tenant.minimum < 1 or tenant.priority < 1:
+        raise BadInputError(f"{where}: desired, minimum and priority: expected whole numbers of at least 1")
+    if tenant.minimum > tenant.desired:
+        raise BadInputError(f"{where}: minimum {tenant.minimum} is above desired {tenant.desired}")
+    for what, count in (("workers", tenant.workers), ("threads", tenant.threads)):
+        if count is not None and count < 1:
+            raise BadInputError(f"{where}: {what}: expected at least 1, found {count}")
+    if not 0 <= tenant.waited < float("inf"):
+        raise BadInputError(f"{where}: waited: expected seconds of at least 0, found {tenant.waited:g}")
+    if not 0 <= tenant.fairness <= 1:
+        raise BadInputError(f"{where}: fairness: expected a share from 0 to 1, found {tenant.fairness:g}")
+    if tenant.resources is not None and not any(amount > 0 for amount in tenant.resources.values()):
+        raise BadInputError(f"{where}: resources: expected at least one amount above 0")
+
+
+def equal_nodes(count: int, slots: int, where: str) -> Cluster:
+    """`count` nodes n1, n2, ... of `slots` slots."""
+    if not 1 <= count <= MOST_NODES:
+        prefix = f"{where}: " if where else ""
+        raise BadInputError(f"{prefix}nodes: expected 1 to {MOST_NODES:,} nodes, found {count}")
+    capacity = MappingProxyType({CPU: CPU_POINTS_PER_SLOT * slots, MEMORY: DEFAULT_SLOT_MEMORY_MB * slots})
+    return Cluster(tuple(Node(f"n{number}", "r1", slots, capacity) for number in range(1, count + 1)))
