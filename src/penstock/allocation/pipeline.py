@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.allocation.contract import Allocation, Allocator, Bundle, OperatorAllocation
+from penstock.allocation.contract import Allocation, Allocator, Bundle, JointAllocator, Need, OperatorAllocation
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.rates import gains
@@ -49,21 +49,30 @@ def allocate_pipeline(
 
     `slot_memory_mb` turns declared megabytes into shares of a slot.
     """
-    allocated = []
+    operators: list[Need | OperatorAllocation] = []
     for name, gain in gains(pipeline).items():
         operator_rate = gain.at(rate)
         demand = demands[name]
         if isinstance(demand, Model):
             if operator_rate > MOST_COUNTED * demand.rate(1):
                 raise BadInputError(f"operator '{name}': {operator_rate:g} tuples/s is too much to count in threads")
-            allocated.append(allocator.allocate(name, operator_rate, demand))
+            operators.append(Need(name, operator_rate, demand))
         elif isinstance(demand, FixedDemand):
             bundle = Bundle(1, demand.cpu, demand.memory)
             reason = f"a {pipeline.operators[name].kind} without a model: one thread of fixed demand"
-            allocated.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=True))
+            operators.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=True))
         else:
-            allocated.append(_declared(pipeline.operators[name], operator_rate, slot_memory_mb))
-    return Allocation(allocator.name, tuple(allocated))
+            operators.append(_declared(pipeline.operators[name], operator_rate, slot_memory_mb))
+    if isinstance(allocator, JointAllocator):
+        together, patterns = allocator.allocate_together(operators)
+        return Allocation(allocator.name, tuple(together), patterns)
+    return Allocation(
+        allocator.name,
+        tuple(
+            o if isinstance(o, OperatorAllocation) else allocator.allocate(o.operator, o.rate, o.model)
+            for o in operators
+        ),
+    )
 
 
 def _declared(operator: Operator, rate: float, slot_memory_mb: float) -> OperatorAllocation:

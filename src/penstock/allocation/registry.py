@@ -15,6 +15,7 @@ ALLOCATORS: Registry[Allocator] = Registry(
     built_in={
         "lsa": "penstock.allocation.lsa:LinearScaling",
         "mba": "penstock.allocation.mba:ModelBased",
+        "joint": "penstock.allocation.joint:Joint",
     },
 )
 

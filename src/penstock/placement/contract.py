@@ -17,9 +17,10 @@ from penstock.cluster.resources import MEMORY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.allocation.contract import Bundle
+    from penstock.allocation.contract import Bundle, Pattern
     from penstock.cluster.topology import Cluster, Slot
     from penstock.errors import Refusal
+    from penstock.modelling.model import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,9 @@ class OperatorRequest:
     """Counted bundles of a model-based allocation, in slots; empty where only demands were declared."""
     single_thread: tuple[float, float] | None = None
     """cpu and memory (in slots) of one thread alone at its peak, where a model knows it."""
+    model: Model | None = None
+    rate: float = 0.0
+    """Tuples/s the operator receives, where the request is that of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class Request:
     (`Room.slot_memory`)."""
     explain: bool = False
     """Ask for a reason with every placed bundle."""
+    patterns: tuple[tuple[int, Pattern], ...] = ()
+    """What the slots hold, where the allocator decided that; only placer `joint` follows it."""
 
     @property
     def threads(self) -> int:

@@ -19,6 +19,9 @@ PLACERS: Registry[Placer] = Registry(
         "r-storm": "penstock.placement.r_storm:RStorm",
         "compact": "penstock.placement.compact:Compact",
         "random": "penstock.placement.random_feasible:RandomFeasible",
+        "joint": "penstock.placement.joint:Joint",
+        "exact": "penstock.placement.exact:Exact",
+        "even-split": "penstock.placement.even_split:EvenSplit",
     },
 )
 

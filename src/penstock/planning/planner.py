@@ -11,11 +11,11 @@ from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError, Refusal, Shortage
+from penstock.modelling.bounds import ModelledDemand, fewest_slots
 from penstock.modelling.model import FixedDemand, Model
 from penstock.placement.contract import OperatorRequest, Placement, Placer, Request, Room
 from penstock.planning.growth import grow
 from penstock.planning.plan import Plan, Prediction
-from penstock.prediction.bounds import ModelledDemand, fewest_slots
 from penstock.prediction.groupings import supported_rate_as_declared
 from penstock.prediction.latency import LatencyAssumptions, latency_ms
 from penstock.prediction.network import mean_cost, stream_costs
@@ -153,11 +153,20 @@ class Planner:
                     tuple(amounts[dimension.name] for dimension in cluster.dimensions),
                     operator.bundles,
                     (model.cpu(1), model.memory(1)) if isinstance(model, Model) else None,
+                    model if isinstance(model, Model) else None,
+                    operator.rate,
                 )
             )
         streams = tuple((position[s.sender], position[s.receiver]) for s in self.pipeline.streams)
         sources = tuple(position[name] for name in self.pipeline.sources)
-        return Request(self.pipeline.name, tuple(requests), streams, sources, explain=self.explain)
+        return Request(
+            self.pipeline.name,
+            tuple(requests),
+            streams,
+            sources,
+            explain=self.explain,
+            patterns=allocation.patterns,
+        )
 
     def _too_large(self, allocation: Allocation) -> Refusal | None:
         threads = sum(operator.threads for operator in allocation.operators)
