@@ -163,14 +163,26 @@ def instances(count: int, seed: int, proof_nodes: int) -> None:
         ("joint above the bound, mean", f"{100 * np.mean([row.joint.gap or 0.0 for row in rows]):.2f} %"),
         ("optimum proven to be reached", f"{sum(row.joint.slots_asked == row.optimal for row in rows)}"),
         ("a smaller layout is known to exist", f"{sum(r.proven and r.joint.slots_asked > r.optimal for r in rows)}"),
-        ("mba+sam above the optimum, mean", f"{100 * np.mean([r.published.slots_asked / r.optimal - 1 for r in rows]):.2f} %"),
+        (
+            "mba+sam above the optimum, mean",
+            f"{100 * np.mean([r.published.slots_asked / r.optimal - 1 for r in rows]):.2f} %",
+        ),
         ("joint fewer than mba+sam", f"{sum(r.joint.slots_asked < r.published.slots_asked for r in rows)}"),
         ("joint more than mba+sam", f"{sum(r.joint.slots_asked > r.published.slots_asked for r in rows)}"),
-        ("  of those where mba+sam keeps its slots within 100 %", f"{sum(r.joint.slots_asked > r.published.slots_asked for r in honest)}"),
+        (
+            "  of those where mba+sam keeps its slots within 100 %",
+            f"{sum(r.joint.slots_asked > r.published.slots_asked for r in honest)}",
+        ),
         ("mba+sam plans that load a slot above 100 %", f"{count - len(honest)}"),
         ("joint plans that load a slot above 100 %", f"{sum(worst(row.joint) > 1 + 1e-6 for row in rows)}"),
-        ("for shuffle, slots above the slot-aware plan, mean", f"{100 * np.mean([r.shuffle.slots_asked / r.joint.slots_asked - 1 for r in rows]):.2f} %"),
-        ("seconds per joint plan, mean and longest", f"{np.mean([r.seconds for r in rows]):.2f} and {max(r.seconds for r in rows):.2f}"),
+        (
+            "for shuffle, slots above the slot-aware plan, mean",
+            f"{100 * np.mean([r.shuffle.slots_asked / r.joint.slots_asked - 1 for r in rows]):.2f} %",
+        ),
+        (
+            "seconds per joint plan, mean and longest",
+            f"{np.mean([r.seconds for r in rows]):.2f} and {max(r.seconds for r in rows):.2f}",
+        ),
     ):
         print(f"{text:<55} {value}")
 

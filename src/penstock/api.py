@@ -28,8 +28,10 @@ from penstock.placement.registry import DEFAULT_PLACER, DEFAULT_WHOLE_CLUSTER_PL
 from penstock.planning import capacity as capacity_search
 from penstock.planning import compare as comparison
 from penstock.planning import diff as plan_diff
+from penstock.planning import keeping, keeping_cluster
 from penstock.planning.cluster_file import WholeCluster, read_whole_cluster
 from penstock.planning.file import SavedPlan, read_plan
+from penstock.planning.placement_file import read_placement
 from penstock.planning.planner import Planner
 from penstock.planning.whole_cluster import ClusterPlacement, place_all
 from penstock.prediction.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions
@@ -153,14 +155,29 @@ def plan(
     routing: Routing | str = Routing.SLOT_AWARE,
     batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
     explain: bool = False,
+    current: Plan | SavedPlan | str | Path | None = None,
+    move_cost: float = keeping.DEFAULT_MOVE_COST,
 ) -> Plan:
-    """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue."""
+    """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue.
+
+    With the plan that runs as `current`, threads stay where they are unless moving pays: a thread that moves counts
+    as `move_cost` slots.
+    """
     policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
     planner = _planner(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms, explain=explain)
-    answer = planner.plan(rate, *policies)
+    if current is None:
+        answer = planner.plan(rate, *policies)
+    else:
+        answer = keeping.replan(planner, rate, *policies, _saved(current), _checked_cost(move_cost))
     if isinstance(answer, Refusal):
         raise RefusedError(answer)
     return answer
+
+
+def _checked_cost(move_cost: float) -> float:
+    if not 0 <= move_cost < float("inf"):
+        raise BadInputError(f"move cost: expected a number of at least 0, found {move_cost:g}")
+    return move_cost
 
 
 def compare(
@@ -208,8 +225,18 @@ def find_whole_cluster(cluster: WholeCluster | str | Path) -> WholeCluster:
     return read_whole_cluster(builtin_cluster_path(str(cluster)) if known else Path(cluster))
 
 
-def place(cluster: WholeCluster | str | Path, *, placer: str = DEFAULT_WHOLE_CLUSTER_PLACER) -> ClusterPlacement:
-    """Every pipeline of a whole cluster in priority order, each all or nothing on what the earlier ones left."""
+def place(
+    cluster: WholeCluster | str | Path,
+    *,
+    placer: str = DEFAULT_WHOLE_CLUSTER_PLACER,
+    current: ClusterPlacement | str | Path | None = None,
+    move_cost: float = keeping_cluster.DEFAULT_CLUSTER_MOVE_COST,
+) -> ClusterPlacement:
+    """Every pipeline of a whole cluster in priority order, each all or nothing on what the earlier ones left.
+
+    With the placement that runs as `current`, pipelines stay where they are unless moving pays: moving all threads
+    of one must save `move_cost` of its network cost.
+    """
     policy = PLACERS.create(placer)
     if not policy.whole_cluster:
         fitting = [name for name in PLACERS.names() if PLACERS.create(name).whole_cluster]
@@ -217,7 +244,14 @@ def place(cluster: WholeCluster | str | Path, *, placer: str = DEFAULT_WHOLE_CLU
             f"placer '{policy.name}' places bundles of a plan, not a whole cluster; use {', '.join(fitting)}"
         )
     whole = find_whole_cluster(cluster)
-    return place_all(whole.cluster, whole.requests, policy)
+    if current is None:
+        return place_all(whole.cluster, whole.requests, policy)
+    running = (
+        {name: placement.by_slot() for name, placement in current.placements.items()}
+        if isinstance(current, ClusterPlacement)
+        else read_placement(Path(current))
+    )
+    return keeping_cluster.place_again(whole.cluster, whole.requests, policy, running, _checked_cost(move_cost))
 
 
 def diff(before: Plan | SavedPlan | str | Path, after: Plan | SavedPlan | str | Path) -> plan_diff.PlanDiff:

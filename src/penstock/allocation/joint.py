@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LARGEST = 128
 """Slots up to which a case is searched whole; larger ones are so many copies of a part this large."""
-MOST_VARIABLES = 160
+MOST_VARIABLES = 80
 """Bundles times slots up to which the solver is asked."""
 
 Given = Need | OperatorAllocation
@@ -41,7 +41,7 @@ class Joint:
 
     routing: Literal["slot-aware", "shuffle"] = "slot-aware"
     """The router the plan is for; `shuffle` gives all bundles of an operator the same number of threads."""
-    solver_nodes: Annotated[int, Field(ge=0)] = 200
+    solver_nodes: Annotated[int, Field(ge=0)] = 50
     """Nodes of the solver's search tree for each number of slots tried; 0: never ask it."""
 
     name: ClassVar[str] = "joint"

@@ -158,7 +158,14 @@ def _resize(problem: Problem, layout: Layout, used: NDArray[np.float64]) -> bool
 
 
 def thinned(problem: Problem, layout: Layout) -> Layout:
-    """Drop every bundle the others can do without, those that support least first; then empty slots."""
+    """Without the bundles the others can do without, and without the slots that are then empty."""
+    drop_surplus(problem, layout)
+    full = layout.choice.any(axis=1) | layout.held.any(axis=1)
+    return Layout(layout.choice[full], layout.held[full])
+
+
+def drop_surplus(problem: Problem, layout: Layout) -> None:
+    """Drop every bundle the others can do without, those that support least first."""
     peak = problem.peak[np.arange(problem.operators), layout.choice]
     slots, operators = np.nonzero(layout.choice)
     order = np.argsort(peak[slots, operators] / problem.peak.max(axis=1)[operators], kind="stable")
@@ -169,5 +176,3 @@ def thinned(problem: Problem, layout: Layout) -> Layout:
         layout.choice[k, i] = 0
         if not is_right(problem, layout):
             layout.choice[k, i] = point
-    full = layout.choice.any(axis=1) | layout.held.any(axis=1)
-    return Layout(layout.choice[full], layout.held[full])

@@ -38,14 +38,10 @@ def _demand_of(operator: Operator, library: ModelLibrary) -> Model | FixedDemand
     return library.get(operator.model or operator.name, f"operator '{operator.name}'")
 
 
-def allocate_pipeline(
-    pipeline: Pipeline,
-    rate: float,
-    demands: Mapping[str, Model | FixedDemand | None],
-    allocator: Allocator,
-    slot_memory_mb: float,
-) -> Allocation:
-    """Threads of every operator at the pipeline's rate, in topological order.
+def given_pipeline(
+    pipeline: Pipeline, rate: float, demands: Mapping[str, Model | FixedDemand | None], slot_memory_mb: float
+) -> list[Need | OperatorAllocation]:
+    """What an allocator has to decide on, and what is decided already, at the pipeline's rate, in topological order.
 
     `slot_memory_mb` turns declared megabytes into shares of a slot.
     """
@@ -63,16 +59,28 @@ def allocate_pipeline(
             operators.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=True))
         else:
             operators.append(_declared(pipeline.operators[name], operator_rate, slot_memory_mb))
+    return operators
+
+
+def allocate_pipeline(
+    pipeline: Pipeline,
+    rate: float,
+    demands: Mapping[str, Model | FixedDemand | None],
+    allocator: Allocator,
+    slot_memory_mb: float,
+) -> Allocation:
+    """Threads of every operator at the pipeline's rate, in topological order."""
+    operators = given_pipeline(pipeline, rate, demands, slot_memory_mb)
     if isinstance(allocator, JointAllocator):
         together, patterns = allocator.allocate_together(operators)
         return Allocation(allocator.name, tuple(together), patterns)
-    return Allocation(
-        allocator.name,
-        tuple(
-            o if isinstance(o, OperatorAllocation) else allocator.allocate(o.operator, o.rate, o.model)
-            for o in operators
-        ),
+    allocated = (
+        operator
+        if isinstance(operator, OperatorAllocation)
+        else allocator.allocate(operator.operator, operator.rate, operator.model)
+        for operator in operators
     )
+    return Allocation(allocator.name, tuple(allocated))
 
 
 def _declared(operator: Operator, rate: float, slot_memory_mb: float) -> OperatorAllocation:

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 def plan(
     pipeline: PipelineArgument,
     rate: Annotated[float, typer.Option("--rate", help="Tuples per second every source emits.")],
-    allocator: Annotated[str | None, typer.Option("--allocator", help="lsa or mba (default).")] = None,
+    allocator: Annotated[str | None, typer.Option("--allocator", help="lsa, mba (default) or joint.")] = None,
     placer: Annotated[
         str | None,
         typer.Option(
             "--placer",
-            help="round-robin, rsm, sam (default), r-storm, compact or random; options as rsm:demand=single-thread.",
+            help="round-robin, rsm, sam (default), joint, exact, even-split, r-storm, compact or random; "
+            "options as rsm:demand=single-thread.",
         ),
     ] = None,
     models: ModelsOption = None,
@@ -52,6 +53,13 @@ def plan(
     explain: Annotated[
         bool, typer.Option("--explain", help="Why each operator got its threads and each bundle its slot.")
     ] = False,
+    current: Annotated[
+        Path | None,
+        typer.Option("--current", help="The plan file of what runs: threads stay where they are unless moving pays."),
+    ] = None,
+    move_cost: Annotated[
+        float, typer.Option("--move-cost", help="With --current: what moving one thread costs, in slots.")
+    ] = 0.01,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the placement (.png, .svg, .pdf).")] = None,
     to_file: Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan file (JSON).")] = None,
     json: JsonOption = False,
@@ -62,9 +70,9 @@ def plan(
     from penstock.placement.registry import DEFAULT_PLACER
 
     if compare:
-        if plot or to_file or explain:
+        if plot or to_file or explain or current:
             raise BadInputError(
-                "--compare prints a table of all policies: give --plot, --output and --explain without it"
+                "--compare prints a table of all policies: give --plot, --output, --explain and --current without it"
             )
         rows = api.compare(
             pipeline,
@@ -96,7 +104,8 @@ def plan(
         made = api.plan(
             pipeline,
             rate,
-            **policies,
+            allocator=policies["allocator"],
+            placer=policies["placer"],
             models=models,
             cluster=cluster,
             catalogue=catalogue,
@@ -104,6 +113,8 @@ def plan(
             routing=routing,
             batch_interval_ms=batch_interval_ms,
             explain=explain,
+            current=current,
+            move_cost=move_cost,
         )
     except RefusedError as refused:
         if json:
@@ -187,6 +198,12 @@ def _print_plan(made: Plan, screen: Console) -> None:
     screen.print(
         f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)"
     )
+    if made.moves is not None:
+        moved = made.moves
+        screen.print(
+            f"moves      {moved.moved:,} threads move, {moved.kept:,} stay, {moved.started:,} start, "
+            f"{moved.stopped:,} stop"
+        )
     for warning in made.warnings:
         screen.print(f"warning    {warning}")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.placement.contract import Placement
+    from penstock.planning.matching import Moves
     from penstock.prediction.rate import Routing, SupportedRate
 
 
@@ -56,6 +57,8 @@ class Plan:
     fewest_slots: int
     warnings: tuple[str, ...] = ()
     currency: str = "USD"
+    moves: Moves | None = None
+    """Where this plan replaces one that runs: what that takes."""
 
     @property
     def growth(self) -> int:
@@ -140,6 +143,7 @@ class Plan:
             "price_per_hour": self.cluster.price,
             "currency": self.currency,
             "warnings": list(self.warnings),
+            **({"moves": self.moves.document()} if self.moves else {}),
             "definition": pipeline_document(self.pipeline),
         }
 

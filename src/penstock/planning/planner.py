@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from penstock.allocation.pipeline import allocate_pipeline, demands_of
+from penstock.allocation.contract import Need, OperatorAllocation, idle_operator
+from penstock.allocation.pipeline import allocate_pipeline, demands_of, given_pipeline
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.rates import checked_rate, gains
@@ -62,7 +63,7 @@ class Planner:
         if isinstance(answer, Refusal):
             return answer
         cluster, placement = answer
-        return self._finish(rate, allocation, cluster, slots, placement)
+        return self.finish(rate, allocation, cluster, slots, placement)
 
     def _check_resources(self, placer: Placer) -> None:
         for name, operator in self.pipeline.operators.items():
@@ -74,6 +75,20 @@ class Planner:
 
     def allocate(self, rate: float, allocator: Allocator) -> Allocation:
         return allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb)
+
+    def given(self, rate: float) -> list[Need | OperatorAllocation]:
+        """What there is to allocate, and what is given: idle operators, ends, declared demands."""
+        return [
+            idle_operator(operator.operator, operator.rate)
+            if isinstance(operator, Need) and operator.rate <= 0
+            else operator
+            for operator in given_pipeline(self.pipeline, rate, self._demands, self.slot_memory_mb)
+        ]
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether any operator demands more than cpu and memory."""
+        return any(operator.resources for operator in self.pipeline.operators.values())
 
     @cached_property
     def slot_memory_mb(self) -> float:
@@ -180,10 +195,17 @@ class Planner:
         shortage = Shortage(self.pipeline.name, "slots", allocation.slots, offered, "the whole cluster", "pipeline")
         return Refusal(allocation.allocator, (shortage,))
 
-    def _finish(self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, placement: Placement) -> Plan:
+    def finish(self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, placement: Placement) -> Plan:
+        """A plan from its parts, whoever made them: adds what the placement will do, and the bound."""
         pipeline_gains = gains(self.pipeline)
         prediction = self.predict(rate, allocation, cluster, placement)
         plain = [operator for operator in allocation.operators if not isinstance(self._demands[operator.name], Model)]
+        bundles = [entry for operator in plain for entry in operator.bundles]
+        # no two threads that each need more than half a slot can share one
+        alone = max(
+            sum(count for count, bundle in bundles if bundle.cpu > 0.5 + 1e-9),
+            sum(count for count, bundle in bundles if bundle.memory > 0.5 + 1e-9),
+        )
         return Plan(
             pipeline=self.pipeline,
             rate=rate,
@@ -200,6 +222,7 @@ class Planner:
                 ],
                 sum(operator.cpu for operator in plain),
                 sum(operator.memory for operator in plain),
+                at_least=alone,
             ),
             warnings=tuple(self._warnings(rate, prediction)),
             currency=self.currency,
