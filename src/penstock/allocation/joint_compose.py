@@ -21,23 +21,27 @@ Counts = list[tuple[int, int]]
 """(point, slots) of one operator."""
 
 
+Blend = tuple[tuple[float, float], ...]
+"""(mixture of CPU and memory to save on, the share of the spread that does), see `Spread.blend`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
-    """`mixture` of CPU and memory to save on; `mixed`: two sizes where the hull says so; `dense`: as few bundles as
-    do, instead of one on every slot."""
+    """`mixed`: as many sizes as the hull says, not one for all; `dense`: as few bundles as do, instead of one on every
+    slot."""
 
-    mixture: float
+    blend: Blend
     mixed: bool
     dense: bool
 
 
-def styles(scarcest: float, *, equal: bool) -> Iterator[Style]:
+def styles(cheapest: Blend, *, equal: bool) -> Iterator[Style]:
     """The most promising first."""
     seen = set()
-    for mixture in (scarcest, 0.5, 1.0, 0.0):
+    for blend in (cheapest, ((0.5, 1.0),), ((1.0, 1.0),), ((0.0, 1.0),)):
         for mixed in (False,) if equal else (True, False):
             for dense in (False, True):
-                style = Style(mixture, mixed, dense)
+                style = Style(blend, mixed, dense)
                 if style not in seen:
                     seen.add(style)
                     yield style
@@ -56,14 +60,44 @@ def composed(problem: Problem, slots: int, style: Style) -> list[Counts] | None:
 
 def _mixed(problem: Problem, i: int, slots: int, style: Style) -> Counts | None:
     rate = float(problem.rates[i])
-    between = segment(hull(problem.models[i], style.mixture), rate / slots)
-    if between is None:
-        return None
-    left, right, _ = between
-    if left.index < 0:
-        return [(right.index + 1, _at_least(rate / right.rate, slots) if style.dense else slots)]
-    more = _at_least((rate - slots * left.rate) / (right.rate - left.rate), slots)
-    return [(point, count) for point, count in ((right.index + 1, more), (left.index + 1, slots - more)) if count]
+    wanted: dict[int, float] = {}
+    for mixture, share in style.blend:
+        between = segment(hull(problem.models[i], mixture), rate / slots)
+        if between is None:
+            return None
+        left, right, part = between
+        for corner, weight in ((left, 1 - part), (right, part)):
+            wanted[corner.index + 1] = wanted.get(corner.index + 1, 0.0) + share * weight * slots
+    absent = wanted.pop(0, 0.0)
+    if len(wanted) == 1 and absent:
+        (point,) = wanted
+        return [(point, _at_least(rate / float(problem.peak[i, point]), slots) if style.dense else slots)]
+    return _rounded(problem, i, slots, rate, wanted)
+
+
+def _rounded(problem: Problem, i: int, slots: int, rate: float, wanted: dict[int, float]) -> Counts | None:
+    """Whole numbers near those wanted that support the rate: the largest fractions are rounded up, while there are
+    slots free; then bundles are exchanged for larger ones."""
+    counts = {point: math.floor(amount + 1e-9) for point, amount in wanted.items()}
+    by_fraction = sorted(wanted, key=lambda point: counts[point] - wanted[point])
+    peak = problem.peak[i]
+
+    def lacks() -> bool:
+        return sum(count * float(peak[point]) for point, count in counts.items()) < rate * (1 - 1e-12)
+
+    for point in by_fraction:
+        if lacks() and sum(counts.values()) < slots:
+            counts[point] += 1
+    rising = sorted(counts, key=lambda point: float(peak[point]))
+    while lacks():
+        smaller = next((point for point in rising[:-1] if counts[point]), None)
+        if smaller is None:
+            if sum(counts.values()) >= slots:
+                return None
+        else:
+            counts[smaller] -= 1
+        counts[rising[-1]] += 1
+    return [(point, count) for point, count in counts.items() if count]
 
 
 def _uniform(problem: Problem, i: int, slots: int, style: Style) -> Counts | None:
@@ -72,7 +106,7 @@ def _uniform(problem: Problem, i: int, slots: int, style: Style) -> Counts | Non
     able = [p for p in problem.points(i) if problem.peak[i, p] * slots >= rate * (1 - 1e-12)]
     if not able:
         return None
-    h = style.mixture
+    h = sum(mixture * share for mixture, share in style.blend)
 
     def cost(p: int) -> float:
         cpu, memory = problem.need[i, p]

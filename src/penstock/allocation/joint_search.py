@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.allocation.joint_compose import Counts, composed, styles
+from penstock.allocation.joint_compose import Blend, Counts, composed, styles
 from penstock.allocation.joint_problem import SLACK, Layout, Problem, is_right, loads, supplied, use
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ SIZES = 60_000
 ROUNDS = 80
 
 
-def search(problem: Problem, slots: int, scarcest: float) -> Layout | None:
+def search(problem: Problem, slots: int, cheapest: Blend) -> Layout | None:
     """A right layout with so many slots, if one of the candidates can be made one."""
     tried: set[tuple[tuple[tuple[int, int], ...], ...]] = set()
-    for style in styles(scarcest, equal=problem.equal):
+    for style in styles(cheapest, equal=problem.equal):
         counts = composed(problem, slots, style)
         if counts is None:
             return None

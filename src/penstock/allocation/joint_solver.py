@@ -19,9 +19,13 @@ import numpy as np
 from penstock.allocation.joint_problem import Layout, is_right
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from penstock.allocation.joint_problem import Problem
 
 MOST_SECONDS = 20.0
+MOST_PATTERNS = 20_000
+"""Ways to fill a slot up to which all are listed."""
 
 
 class Answer(Enum):
@@ -61,6 +65,40 @@ def solve(problem: Problem, slots: int, nodes: int) -> Layout | Answer:
         return Answer.IMPOSSIBLE if result.status == 2 else Answer.UNKNOWN
     layout = rows.layout(result.x)
     return layout if is_right(problem, layout) else Answer.UNKNOWN
+
+
+def cover(problem: Problem, load: NDArray[np.float64], nodes: int) -> tuple[NDArray[np.int64], list[int]] | None:
+    """Slot patterns and how often each is used, so that all rates are covered by the fewest slots, when every bundle
+    carries at most the given load; None where the patterns are too many, or nothing was found.
+
+    `min sum_p x_p` with `sum_p load_i I_i(p) x_p >= w_i`, x whole, over the ways p to fill a slot within 1.
+    """
+    from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415 - heavy, and optional
+
+    ways = np.zeros((1, 0), dtype=np.int64)
+    used = np.zeros((1, 2))
+    for i in range(problem.operators):
+        points = [0, *problem.points(i)]
+        ways = np.hstack([np.repeat(ways, len(points), axis=0), np.tile(points, len(ways))[:, None]])
+        used = np.repeat(used, len(points), axis=0) + np.tile(problem.need[i, points] * load[i], (len(used), 1))
+        fits = used.max(axis=1) <= 1
+        ways, used = ways[fits], used[fits]
+        if len(ways) > MOST_PATTERNS:
+            return None
+    supply = problem.peak[np.arange(problem.operators), ways] * (load / problem.rates)
+    result: Any = milp(
+        np.ones(len(ways)),
+        constraints=LinearConstraint(supply.T, np.ones(problem.operators), np.inf),
+        integrality=np.ones(len(ways)),
+        options={"node_limit": nodes, "time_limit": MOST_SECONDS},
+    )
+    if result.x is None:
+        return None
+    counts = np.rint(result.x).astype(np.int64)
+    if (counts @ supply < 1 - 1e-12).any():
+        return None
+    taken = counts > 0
+    return ways[taken], counts[taken].tolist()
 
 
 class _Rows:

@@ -120,21 +120,26 @@ class Spread:
                 high, high_line = h, line
         return None
 
-    def scarcest(self, slots: int) -> float:
-        """The mixture at which so many slots are nearest to too few: what to save on when packing them."""
+    def blend(self, slots: int) -> list[tuple[float, float]]:
+        """Mixtures, and the share each has in the cheapest spread over so many slots, CPU and memory both counted.
+
+        Where both are scarce that is a blend of two: one saves memory, the other CPU, and their shares make the
+        slots use as much of the one as of the other.
+        """
         low, high = (0.0, self._line(0.0, slots)), (1.0, self._line(1.0, slots))
-        if low[1][0] <= low[1][1]:
-            return 0.0
+        if math.isinf(low[1][0]) or low[1][0] <= low[1][1]:
+            return [(0.0, 1.0)]
         if high[1][0] >= high[1][1]:
-            return 1.0
-        h = 0.5
+            return [(1.0, 1.0)]
         for _ in range(_MOST_CROSSINGS):
             h = _crossing(low[1], high[1])
             line = self._line(h, slots)
-            if not math.isfinite(h) or not low[0] < h < high[0] or _on(line, h) >= _on(low[1], h) - _SLACK:
+            if not low[0] < h < high[0] or _on(line, h) >= _on(low[1], h) - _SLACK:
                 break
             low, high = ((h, line), high) if line[0] > line[1] else (low, (h, line))
-        return h if math.isfinite(h) else 0.5
+        more, less = low[1][0] - low[1][1], high[1][1] - high[1][0]
+        share = less / (more + less)
+        return [(low[0], share), (high[0], 1 - share)]
 
     def _line(self, mixture: float, slots: int) -> tuple[float, float]:
         """(cpu, memory) of one slot in the cheapest spread at a mixture; infinite above a peak."""
