@@ -68,9 +68,9 @@ def measured(pipeline: Pipeline, library: ModelLibrary, rate: float, proof_nodes
         assert isinstance(answer, Plan), answer
         return answer
 
-    start = time.perf_counter()
+    start = time.process_time()
     joint = plan(JointAllocator(), JointPlacer())
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert joint.prediction.slot_aware.rate >= rate * (1 - 1e-9), "the joint plan misses its rate"
     assert worst(joint) <= 1 + 1e-6, "the joint plan overloads a slot"
     shuffle = plan(JointAllocator("shuffle"), JointPlacer())
@@ -100,8 +100,8 @@ def fewest(planner: Planner, plan: Plan, proof_nodes: int) -> tuple[int, bool]:
 
 
 def generated(draw: random.Random) -> tuple[Pipeline, ModelLibrary, float]:
-    """A chain with branches of two to six operators; models of one to five points that saturate, and that need between a
-    tenth of a slot and all of it at their peak."""
+    """A chain with branches of two to six operators; models of one to five points that saturate, and that need between
+    a tenth of a slot and all of it at their peak."""
     names = [f"o{number}" for number in range(draw.randint(2, 6))]
     library = ModelLibrary.of(_model(name, draw) for name in names)
     streams = [Stream(sender="source", receiver=names[0])]
@@ -138,8 +138,8 @@ def _model(name: str, draw: random.Random) -> Model:
 
 def micro(proof_nodes: int) -> None:
     print(
-        f"{'pipeline':<10} {'tuples/s':>8} {'mba+sam':>8} {'top load':>9} {'joint':>6} {'top load':>9} {'predicted':>10} "
-        f"{'bound':>6} {'optimal':>8} {'for shuffle':>12} {'predicted':>10} {'seconds':>8}"
+        f"{'pipeline':<10} {'tuples/s':>8} {'mba+sam':>8} {'top load':>9} {'joint':>6} {'top load':>9} "
+        f"{'predicted':>10} {'bound':>6} {'optimal':>8} {'for shuffle':>12} {'predicted':>10} {'seconds':>8}"
     )
     for name, rate in MICRO:
         found = measured(penstock.find_pipeline(name), reference_library(), rate, proof_nodes)

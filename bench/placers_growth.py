@@ -2,9 +2,10 @@
 
     python bench/placers_growth.py [--limit SECONDS] [--placer NAME ...]
 
-Each measurement is a process of its own with a time limit; what takes longer is printed as cut off. Placers of plans get
-the bundles of one generated pipeline (an allocation of `mba`) on as many slots as they need; placers of whole clusters
-also get generated pipelines of some 500 threads on a cluster that they fill to about 60 %.
+Times are seconds of CPU, so that a busy machine shows the same. Each measurement is a process of its own with a time
+limit; what takes longer is printed as cut off. Placers of plans
+get the bundles of one generated pipeline (an allocation of `mba`) on as many slots as they need; placers of whole
+clusters also get generated pipelines of some 500 threads on a cluster that they fill to about 60 %.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import resource
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING
 
@@ -42,17 +44,17 @@ def planner() -> Planner:
     operators += [Operator(name=name, model=name) for name in ("azure_table", "azure_blob", "pi")]
     operators += [Operator(name="sink", kind=Kind.SINK)]
     names = [operator.name for operator in operators]
-    streams = [Stream(sender=a, receiver=b) for a, b in zip(names, names[1:], strict=False)]
+    streams = [Stream(sender=a, receiver=b) for a, b in pairwise(names)]
     return Planner(Pipeline.of("generated", operators, streams), reference_library(), find_catalogue("azure-d"))
 
 
 def plan(name: str, threads: int, allocator: str) -> tuple[float, str]:
-    """Seconds of allocating, placing and predicting a plan of about so many threads."""
+    """CPU seconds of allocating, placing and predicting a plan of about so many threads."""
     made = planner()
     per_rate = sum(o.threads for o in made.allocate(3000.0, ALLOCATORS.create(allocator)).operators) / 3000.0
-    start = time.perf_counter()
+    start = time.process_time()
     answer = made.plan(threads / per_rate, ALLOCATORS.create(allocator), PLACERS.create(name))
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     if isinstance(answer, Refusal):
         return seconds, "refused"
     return seconds, f"{answer.slots_asked:,} slots, {100 * (answer.gap or 0.0):.0f} % gap"
@@ -64,14 +66,14 @@ def whole_cluster(name: str, threads: int) -> tuple[float, str]:
     cluster, requests = generated(threads, max(threads // 10, 40))
     placer = PLACERS.create(name)
     placed = 0
-    start = time.perf_counter()
+    start = time.process_time()
     room = Room(cluster, slot_memory_shared=False)
     for request, _ in requests:
         answer = placer.place(request, room)
         if isinstance(answer, Placement):
             room.take(answer, {operator.name: operator.demand for operator in request.operators})
             placed += 1
-    return time.perf_counter() - start, f"{placed} of {len(requests)} placed"
+    return time.process_time() - start, f"{placed} of {len(requests)} placed"
 
 
 def measure(kind: str, name: str, threads: int) -> dict[str, object]:

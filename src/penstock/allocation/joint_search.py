@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PAIRS = 40_000
+PAIRS = 20_000
 """Exchanges of two things at once are tried while there are no more than this many of them to look at."""
 SIZES = 60_000
 """The same for changing the size of a bundle."""
-ROUNDS = 80
+ROUNDS = 40
 
 
 def search(problem: Problem, slots: int, cheapest: Blend) -> Layout | None:
@@ -80,9 +80,10 @@ def repaired(problem: Problem, layout: Layout) -> bool:
         return False
     for _ in range(ROUNDS):
         used = use(problem, layout)
-        worst = int(_over(used).argmax())
-        if _over(used)[worst] <= SLACK:
+        over = _over(used)
+        if over.max(initial=0.0) <= SLACK:
             return True
+        worst = int(over.argmax())
         if not _exchange(problem, layout, used, worst) and not _resize(problem, layout, used):
             return False
     return False

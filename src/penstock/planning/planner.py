@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from penstock.allocation.contract import Need, OperatorAllocation, idle_operator
+from penstock.allocation.contract import JointAllocator, Need, OperatorAllocation, idle_operator
 from penstock.allocation.pipeline import allocate_pipeline, demands_of, given_pipeline
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
@@ -74,7 +74,18 @@ class Planner:
                 )
 
     def allocate(self, rate: float, allocator: Allocator) -> Allocation:
-        return allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb)
+        """Joint allocations are remembered: they take longest, and comparing placers asks for the same ones again."""
+        if not isinstance(allocator, JointAllocator):
+            return allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb)
+        known = self._allocations.get((rate, allocator))
+        if known is None:
+            known = allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb)
+            self._allocations[rate, allocator] = known
+        return known
+
+    @cached_property
+    def _allocations(self) -> dict[tuple[float, Allocator], Allocation]:
+        return {}
 
     def given(self, rate: float) -> list[Need | OperatorAllocation]:
         """What there is to allocate, and what is given: idle operators, ends, declared demands."""
