@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from outcome import Penstock
 
+from penstock.allocation.registry import ALLOCATORS
+from penstock.placement.registry import PLACERS
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -68,7 +71,7 @@ def test_plan_explains_threads_and_slots(penstock: Penstock) -> None:
     assert all(bundle["reason"] for bundle in reasons["bundles"])
 
 
-@pytest.mark.parametrize("placer", ["round-robin", "rsm", "sam", "r-storm", "compact", "random"])
+@pytest.mark.parametrize("placer", PLACERS.names())
 def test_every_placer_gives_a_reason_for_every_bundle(penstock: Penstock, placer: str) -> None:
     words = ("plan", "diamond", "--rate", 50, "--placer", placer, "--explain", "--json")
     assert all(bundle["reason"] for bundle in penstock(*words).document["reasons"]["bundles"])
@@ -77,8 +80,8 @@ def test_every_placer_gives_a_reason_for_every_bundle(penstock: Penstock, placer
 def test_plan_compares_every_pair(penstock: Penstock) -> None:
     document = penstock("plan", "diamond", "--rate", 50, "--compare", "--json").document
     pairs = {(plan["allocator"], plan["placer"]) for plan in document["plans"]}
-    assert len(pairs) == len(document["plans"]) == 12
-    assert penstock("plan", "diamond", "--rate", 50, "--compare").out.count("mba") == 6
+    assert len(pairs) == len(document["plans"]) == len(ALLOCATORS.names()) * len(PLACERS.names())
+    assert penstock("plan", "diamond", "--rate", 50, "--compare").out.count("mba") == len(PLACERS.names())
 
 
 def test_plan_writes_a_plan_file_and_a_picture(penstock: Penstock, tmp_path: Path) -> None:
@@ -126,6 +129,24 @@ def test_place_exits_with_1_when_a_pipeline_is_refused(penstock: Penstock, tmp_p
     assert outcome.code == 1
     assert outcome.document["placed"] == ["fits"]
     assert "operator 'b' needs 2000 memory_mb" in outcome.document["refused"]["too-big"]
+
+
+def test_plans_and_placements_keep_what_runs(penstock: Penstock, tmp_path: Path) -> None:
+    now = tmp_path / "now.json"
+    assert penstock("plan", "linear", "--rate", "100", "-o", now).code == 0
+    outcome = penstock("plan", "linear", "--rate", "105", "--current", now)
+    assert "threads move" in outcome.out
+    document = penstock("plan", "linear", "--rate", "105", "--current", now, "--json").document
+    assert document["moves"]["moved"] < 10
+    assert penstock("plan", "linear", "--rate", "105", "--current", now, "--compare").code == 2
+    nodes = [{"count": 2, "slots": 4, "cpu": 400, "memory_mb": 8000}]
+    pipeline = {"name": "p", "operators": [{"name": "s", "kind": "source", "threads": 4, "cpu": 100, "memory_mb": 500}]}
+    (tmp_path / "cluster.json").write_text(json.dumps({"nodes": nodes, "pipelines": [pipeline]}))
+    placed = penstock("place", tmp_path / "cluster.json", "--no-compare", "--json", "--full")
+    (tmp_path / "placed.json").write_text(placed.out)
+    words = ("place", tmp_path / "cluster.json", "--no-compare", "--current", tmp_path / "placed.json")
+    assert penstock(*words, "--json").document["moves"]["p"] == {"kept": 4, "moved": 0, "started": 0, "stopped": 0}
+    assert "0 threads move, 4 stay" in penstock(*words).out
 
 
 def test_diff_says_what_moves(penstock: Penstock, tmp_path: Path) -> None:
