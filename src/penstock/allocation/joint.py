@@ -232,8 +232,8 @@ class _Case:
             for row, room in slots:
                 fits = rest
                 for axis, amount in enumerate((bundle.cpu, bundle.memory)):
-                    if amount > 0:
-                        fits = min(fits, int(max(room[axis] + 1e-9, 0.0) / amount))
+                    if fits * amount > room[axis] + 1e-9:
+                        fits = int(max(room[axis] + 1e-9, 0.0) / amount)
                 if fits:
                     row[name] = row.get(name, 0) + fits
                     room[0] -= fits * bundle.cpu

@@ -36,9 +36,9 @@ class EvenSplit:
     keeps_resources: ClassVar[bool] = False
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
-        if (refused := too_large(self.name, request)) is not None:
-            return refused
         slots = free_slots(room)
+        if (refused := too_large(self.name, request, slots)) is not None:
+            return refused
         pieces = [piece for operator in request.operators for piece in _pieces(operator)]
         pieces.sort(key=lambda piece: -max(piece[2], piece[3]))
         left = np.ones((len(slots), 2))

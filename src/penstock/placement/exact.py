@@ -43,7 +43,8 @@ class Exact:
     keeps_resources: ClassVar[bool] = False
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
-        if (refused := too_large(self.name, request)) is not None:
+        slots = free_slots(room)
+        if (refused := too_large(self.name, request, slots)) is not None:
             return refused
         shared = sum(n for o in request.operators for n, b in o.bundles if not b.exclusive)
         if shared > self.bundles:
@@ -52,7 +53,6 @@ class Exact:
         packed = fewest_bins(items, self.steps)
         if packed is None:
             return self._beyond(request, "branches to look at", self.steps + 1, self.steps)
-        slots = free_slots(room)
         alone = [(o.name, b.threads) for o in request.operators for n, b in o.bundles if b.exclusive for _ in range(n)]
         if len(alone) + len(packed) > len(slots):
             return too_few(self.name, request, len(alone) + len(packed), len(slots))

@@ -34,9 +34,9 @@ class Joint:
     keeps_resources: ClassVar[bool] = False
 
     def place(self, request: Request, room: Room) -> Placement | Refusal:
-        if (refused := too_large(self.name, request)) is not None:
-            return refused
         slots = free_slots(room)
+        if (refused := too_large(self.name, request, slots)) is not None:
+            return refused
         if not request.patterns:
             return _first_fit(self.name, request, slots)
         needed = sum(count for count, _ in request.patterns)
@@ -93,7 +93,8 @@ def _fitting(left: NDArray[np.float64], bundle: Bundle, count: int) -> NDArray[n
         demand = np.array([bundle.cpu, bundle.memory])
         fits = np.where((left >= 0).all(axis=1), count, 0)
         for axis in np.flatnonzero(demand > 0).tolist():
-            room = np.floor(np.minimum((left[:, axis] + SLACK) / demand[axis], count))
+            with np.errstate(over="ignore"):
+                room = np.floor(np.minimum((left[:, axis] + SLACK) / demand[axis], count))
             fits = np.minimum(fits, np.maximum(room, 0).astype(np.int64))
     before = np.concatenate(([0], np.cumsum(fits)[:-1]))
     taken: NDArray[np.int64] = np.minimum(np.maximum(count - before, 0), fits)

@@ -8,6 +8,8 @@ from penstock.cluster.topology import Slot
 from penstock.errors import Refusal, Shortage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.placement.contract import Request, Room
 
 SLACK = 1e-9
@@ -22,13 +24,14 @@ def free_slots(room: Room) -> list[Slot]:
     ]
 
 
-def too_large(by: str, request: Request) -> Refusal | None:
+def too_large(by: str, request: Request, slots: Sequence[Slot]) -> Refusal | None:
     """The refusal of a bundle that no slot can take, which more slots do not change; None where all fit."""
+    closest = f"slot {slots[0]}" if slots else "the cluster"
     for operator in request.operators:
         for _, bundle in operator.bundles:
             for what, amount in (("cpu", bundle.cpu), ("memory", bundle.memory)):
                 if amount > 1 + SLACK:
-                    shortage = Shortage(operator.name, f"{what} of one slot", amount, 1.0, "an empty slot")
+                    shortage = Shortage(operator.name, f"{what} of one slot", amount, 1.0, closest)
                     return Refusal(by, (shortage,), more_slots_may_help=False)
     return None
 

@@ -188,7 +188,7 @@ class _Kept:
         """As many of so many threads as the slot and its node take."""
         node = self._room.cluster.position(slot.node)
         demand, free = self._demand[name], self._room.free[node] + self._slack
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             fits = np.floor(np.where(demand > 0, free / demand, np.inf).min(initial=np.inf))
         memory = float(demand[self._room.memory_axis]) if self._room.memory_axis is not None else 0.0
         if memory > 0:
