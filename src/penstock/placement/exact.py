@@ -36,7 +36,7 @@ class Exact:
     """
 
     bundles: Annotated[int, Field(ge=1)] = 60
-    steps: Annotated[int, Field(ge=1)] = 200_000
+    steps: Annotated[int, Field(ge=1)] = 50_000
 
     name: ClassVar[str] = "exact"
     whole_cluster: ClassVar[bool] = False
@@ -50,10 +50,12 @@ class Exact:
         if shared > self.bundles:
             return self._beyond(request, "bundles to share slots", shared, self.bundles)
         items = _items(request)
+        alone = [(o.name, b.threads) for o in request.operators for n, b in o.bundles if b.exclusive for _ in range(n)]
+        if (least := len(alone) + at_least(items)) > len(slots):
+            return too_few(self.name, request, least, len(slots))
         packed = fewest_bins(items, self.steps)
         if packed is None:
             return self._beyond(request, "branches to look at", self.steps + 1, self.steps)
-        alone = [(o.name, b.threads) for o in request.operators for n, b in o.bundles if b.exclusive for _ in range(n)]
         if len(alone) + len(packed) > len(slots):
             return too_few(self.name, request, len(alone) + len(packed), len(slots))
         reason = f"one of the fewest slots possible: {len(packed)} for {shared} bundles that share" * request.explain
@@ -88,14 +90,18 @@ def _items(request: Request) -> list[Item]:
 def fewest_bins(items: Sequence[Item], steps: int) -> list[list[Item]] | None:
     """Bins of 1.0 x 1.0 for items in order of falling size; None where `steps` branches did not decide it."""
     search = _Search(items, steps)
-    least = max(_whole(sum(item.cpu for item in items)), _whole(sum(item.memory for item in items)))
-    for bins in range(max(least, 1 if items else 0), len(items) + 1):
+    for bins in range(max(at_least(items), 1 if items else 0), len(items) + 1):
         found = search.within(bins)
         if found is not None:
             return found
         if search.left <= 0:
             return None
     return []
+
+
+def at_least(items: Sequence[Item]) -> int:
+    """Bins that the sums of cpu and memory alone ask for."""
+    return max(_whole(sum(item.cpu for item in items)), _whole(sum(item.memory for item in items)))
 
 
 def _whole(amount: float) -> int:
