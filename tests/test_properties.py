@@ -91,7 +91,8 @@ def demands_placed(plan: Plan) -> Iterator[tuple[Slot, float, float]]:
 
 
 def test_the_registered_policies_take_part() -> None:
-    assert {"lsa", "mba"} <= set(ALLOCATORS.names())
+    assert {"lsa", "mba", "joint"} <= set(ALLOCATORS.names())
+    assert {"joint", "exact", "even-split"} <= set(PLACERS.names())
     assert {"round-robin", "rsm", "sam", "r-storm", "compact", "random"} <= set(PLACERS.names())
 
 
