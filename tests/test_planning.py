@@ -525,3 +525,9 @@ def test_capacity_of_a_large_cluster_and_of_models_that_need_nothing() -> None:
     nothing = ModelLibrary.of([model("A", (1, 10, 0.0, 0.0))])
     with pytest.raises(BadInputError, match="any rate fits"):
         api.capacity(chain(source(), Operator(name="A")), cluster([2]), allocator="lsa", placer="sam", models=nothing)
+
+
+def test_threads_of_more_than_half_a_slot_count_one_each_in_the_bound() -> None:
+    # three threads of 0.6 cores: 1.8 in all, but no two share a slot
+    large = Operator(name="d", threads=3, cpu=60, memory_mb=1)
+    assert api.plan(chain(source(), large, sink()), 1).fewest_slots == 3

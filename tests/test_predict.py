@@ -14,8 +14,8 @@ from adapters import by_slot, chain, close, cluster, model, sink, source
 from penstock.cluster.topology import Slot
 from penstock.dataflow.pipeline import Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
+from penstock.modelling.bounds import ModelledDemand, fewest_slots
 from penstock.modelling.model import FixedDemand, Model, Point
-from penstock.prediction.bounds import ModelledDemand, fewest_slots
 from penstock.prediction.groupings import supported_rate_as_declared
 from penstock.prediction.latency import LatencyAssumptions, erlang_c, latency_ms, sojourn_seconds
 from penstock.prediction.rate import Routing, highest_peak, lowest_peak, supported_rate

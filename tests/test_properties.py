@@ -121,8 +121,9 @@ def cpu_packed(asked: Asked, plan: Plan) -> dict[str, float]:
 
 
 def test_the_registered_policies_take_part() -> None:
-    assert {"lsa", "mba", "profiled", "per-node"} <= set(ALLOCATORS.names())
-    assert {"round-robin", "rsm", "sam", "r-storm", "compact", "random", "packing"} <= set(PLACERS.names())
+    assert {"lsa", "mba", "joint", "profiled", "per-node"} <= set(ALLOCATORS.names())
+    assert {"round-robin", "rsm", "sam", "joint", "exact", "even-split"} <= set(PLACERS.names())
+    assert {"r-storm", "compact", "random", "packing", "eft", "balanced-eft"} <= set(PLACERS.names())
 
 
 @examples(80)

@@ -28,9 +28,10 @@ from penstock.placement.registry import DEFAULT_PLACER, DEFAULT_WHOLE_CLUSTER_PL
 from penstock.planning import capacity as capacity_search
 from penstock.planning import compare as comparison
 from penstock.planning import diff as plan_diff
-from penstock.planning import rewriting
+from penstock.planning import keeping, keeping_cluster, rewriting
 from penstock.planning.cluster_file import WholeCluster, read_whole_cluster
 from penstock.planning.file import SavedPlan, read_plan
+from penstock.planning.placement_file import read_placement
 from penstock.planning.planner import Planner
 from penstock.planning.whole_cluster import ClusterPlacement, place_all
 from penstock.prediction.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions
@@ -46,7 +47,7 @@ from penstock.starter import write_starter
 from penstock.workloads.builtin import builtin_cluster_path, builtin_pipeline, known_clusters, known_pipelines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from penstock.cluster.topology import Cluster
     from penstock.modelling.model import Model
@@ -126,7 +127,6 @@ def _planner(
     batch_interval_ms: float,
     *,
     explain: bool = False,
-    current: Plan | SavedPlan | str | Path | None = None,
 ) -> Planner:
     if not 0 <= batch_interval_ms < float("inf"):
         raise BadInputError(f"batch interval: expected milliseconds of at least 0, found {batch_interval_ms:g}")
@@ -150,7 +150,6 @@ def _planner(
         assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
         explain=explain,
         currency=found.currency,
-        current=None if current is None else _saved(current).threads_by_slot(),
     )
 
 
@@ -168,21 +167,32 @@ def plan(
     batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
     explain: bool = False,
     current: Plan | SavedPlan | str | Path | None = None,
+    move_cost: float | None = None,
 ) -> Plan:
     """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue.
 
-    `current` is the plan that runs now: placers that can (`eft`, `balanced-eft`) leave threads where they are.
+    With the plan that runs as `current`, threads stay where they are unless moving pays: a thread that moves counts
+    as `move_cost` slots (0.01). `eft` and `balanced-eft` weigh that by their own rule.
     """
+    _check_move_cost(move_cost, current)
     policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
-    planner = _planner(
-        *(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms),
-        explain=explain,
-        current=current,
-    )
-    answer = planner.plan(rate, *policies)
+    planner = _planner(pipeline, models, cluster, catalogue, acquisition, routing, batch_interval_ms, explain=explain)
+    if current is None:
+        answer = planner.plan(rate, *policies)
+    else:
+        answer = keeping.replan(planner, rate, *policies, _saved(current), move_cost)
     if isinstance(answer, Refusal):
         raise RefusedError(answer)
     return answer
+
+
+def _check_move_cost(move_cost: float | None, current: object) -> None:
+    if move_cost is None:
+        return
+    if current is None:
+        raise BadInputError("a move cost means something only with what runs now (--current)")
+    if not 0 <= move_cost < float("inf"):
+        raise BadInputError(f"move cost: expected a number of at least 0, found {move_cost:g}")
 
 
 def compare(
@@ -213,13 +223,25 @@ def capacity(
     models: ModelsLike = None,
 ) -> dict[str, capacity_search.Capacity]:
     """The highest rate the cluster sustains, by "allocator+placer": every pair, or those with the policies named."""
+    return dict(capacities(pipeline, cluster, step=step, allocator=allocator, placer=placer, models=models))
+
+
+def capacities(
+    pipeline: PipelineLike,
+    cluster: Cluster | str | Path,
+    *,
+    step: float = capacity_search.DEFAULT_STEP,
+    allocator: str | None = None,
+    placer: str | None = None,
+    models: ModelsLike = None,
+) -> Iterator[tuple[str, capacity_search.Capacity]]:
+    """As `capacity`, pair by pair."""
     planner = _planner(pipeline, models, cluster, None, Acquisition.COVER, Routing.SLOT_AWARE, 0.0)
     if isinstance(planner.offer, Catalogue):
         raise BadInputError("capacity: expected a cluster, not a catalogue")
-    return {
-        f"{a}+{p}": capacity_search.capacity(planner, planner.offer, ALLOCATORS.create(a), PLACERS.create(p), step)
-        for a, p in comparison.pairs(allocator, placer)
-    }
+    for a, p in comparison.pairs(allocator, placer):
+        policies = ALLOCATORS.create(a), PLACERS.create(p)
+        yield f"{a}+{p}", capacity_search.capacity(planner, planner.offer, *policies, step)
 
 
 def misfits(pipeline: PipelineLike, cluster: Cluster | str | Path, *, models: ModelsLike = None) -> list[str]:
@@ -235,8 +257,19 @@ def find_whole_cluster(cluster: WholeCluster | str | Path) -> WholeCluster:
     return read_whole_cluster(builtin_cluster_path(str(cluster)) if known else Path(cluster))
 
 
-def place(cluster: WholeCluster | str | Path, *, placer: str = DEFAULT_WHOLE_CLUSTER_PLACER) -> ClusterPlacement:
-    """Every pipeline of a whole cluster in priority order, each all or nothing on what the earlier ones left."""
+def place(
+    cluster: WholeCluster | str | Path,
+    *,
+    placer: str = DEFAULT_WHOLE_CLUSTER_PLACER,
+    current: ClusterPlacement | str | Path | None = None,
+    move_cost: float | None = None,
+) -> ClusterPlacement:
+    """Every pipeline of a whole cluster in priority order, each all or nothing on what the earlier ones left.
+
+    With the placement that runs as `current`, pipelines stay where they are unless moving pays: moving all threads
+    of one must save `move_cost` (0.5) of its network cost.
+    """
+    _check_move_cost(move_cost, current)
     policy = PLACERS.create(placer)
     if not policy.whole_cluster:
         fitting = [name for name in PLACERS.names() if PLACERS.create(name).whole_cluster]
@@ -244,7 +277,15 @@ def place(cluster: WholeCluster | str | Path, *, placer: str = DEFAULT_WHOLE_CLU
             f"placer '{policy.name}' places bundles of a plan, not a whole cluster; use {', '.join(fitting)}"
         )
     whole = find_whole_cluster(cluster)
-    return place_all(whole.cluster, whole.requests, policy)
+    if current is None:
+        return place_all(whole.cluster, whole.requests, policy)
+    running = (
+        {name: placement.by_slot() for name, placement in current.placements.items()}
+        if isinstance(current, ClusterPlacement)
+        else read_placement(Path(current))
+    )
+    cost = keeping_cluster.DEFAULT_CLUSTER_MOVE_COST if move_cost is None else move_cost
+    return keeping_cluster.place_again(whole.cluster, whole.requests, policy, running, cost)
 
 
 def segments(

@@ -133,6 +133,24 @@ def test_place_exits_with_1_when_a_pipeline_is_refused(penstock: Penstock, tmp_p
     assert "operator 'b' needs 2000 memory_mb" in outcome.document["refused"]["too-big"]
 
 
+def test_plans_and_placements_keep_what_runs(penstock: Penstock, tmp_path: Path) -> None:
+    now = tmp_path / "now.json"
+    assert penstock("plan", "linear", "--rate", "100", "-o", now).code == 0
+    outcome = penstock("plan", "linear", "--rate", "105", "--current", now)
+    assert "threads move" in outcome.out
+    document = penstock("plan", "linear", "--rate", "105", "--current", now, "--json").document
+    assert document["moves"]["moved"] < 10
+    assert penstock("plan", "linear", "--rate", "105", "--current", now, "--compare").code == 2
+    nodes = [{"count": 2, "slots": 4, "cpu": 400, "memory_mb": 8000}]
+    pipeline = {"name": "p", "operators": [{"name": "s", "kind": "source", "threads": 4, "cpu": 100, "memory_mb": 500}]}
+    (tmp_path / "cluster.json").write_text(json.dumps({"nodes": nodes, "pipelines": [pipeline]}))
+    placed = penstock("place", tmp_path / "cluster.json", "--no-compare", "--json", "--full")
+    (tmp_path / "placed.json").write_text(placed.out)
+    words = ("place", tmp_path / "cluster.json", "--no-compare", "--current", tmp_path / "placed.json")
+    assert penstock(*words, "--json").document["moves"]["p"] == {"kept": 4, "moved": 0, "started": 0, "stopped": 0}
+    assert "0 threads move, 4 stay" in penstock(*words).out
+
+
 def test_diff_says_what_moves(penstock: Penstock, tmp_path: Path) -> None:
     before, after = tmp_path / "before.json", tmp_path / "after.json"
     penstock("plan", "linear", "--rate", 100, "-o", before)
@@ -296,6 +314,9 @@ def test_plan_from_the_current_one_says_how_many_threads_move(penstock: Penstock
     before = tmp_path / "before.json"
     assert penstock("plan", "linear", "--rate", 50, "--placer", "eft", "-o", before).code == 0
     words = ("plan", "linear", "--rate", 50, "--placer", "eft", "--current", before)
-    assert penstock(*words, "--json").document["moved"] == 0
-    assert "0 threads leave their slot" in penstock(*words).out
-    assert penstock("plan", "linear", "--rate", 50, "--current", before).code == 2
+    assert penstock(*words, "--json").document["moves"]["moved"] == 0
+    assert "0 threads move" in penstock(*words).out
+    outcome = penstock(*words, "--move-cost", 1)
+    assert outcome.code == 2
+    assert "placer 'eft' weighs moves by its own rule" in outcome.err
+    assert penstock("plan", "linear", "--rate", 50, "--move-cost", 1).code == 2

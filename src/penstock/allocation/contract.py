@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.modelling.model import Model
     from penstock.modelling.task_profile import TaskProfile
     from penstock.modelling.traffic import Traffic
+
+Pattern = tuple[tuple[str, int], ...]
+"""What one slot holds: (operator, threads)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,8 @@ class Allocation:
     operators: tuple[OperatorAllocation, ...]
     notes: tuple[str, ...] = ()
     """What a reader of the plan should know about it."""
+    patterns: tuple[tuple[int, Pattern], ...] = ()
+    """(how many slots, what each holds), where the allocator decided that too; most leave it to the placer."""
 
     def operator(self, name: str) -> OperatorAllocation:
         return next(operator for operator in self.operators if operator.name == name)
@@ -80,7 +87,9 @@ class Allocation:
 
     @property
     def slots_with_ends(self) -> int:
-        return slots_needed(sum(o.cpu - o.moving_cpu for o in self.operators), sum(o.memory for o in self.operators))
+        cpu = sum(o.cpu - o.moving_cpu for o in self.operators)
+        needed = slots_needed(cpu, sum(o.memory for o in self.operators))
+        return max(needed, sum(count for count, _ in self.patterns))
 
 
 def idle_operator(name: str, rate: float) -> OperatorAllocation:
@@ -117,3 +126,25 @@ class NodeAllocator(Allocator, Protocol):
     def on_nodes(self, nodes: int) -> Allocator:
         """The allocator for a cluster of so many nodes."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An operator with a model and the rate it must do."""
+
+    operator: str
+    rate: float
+    model: Model
+
+
+@runtime_checkable
+class JointAllocator(Allocator, Protocol):
+    """An allocator that decides for all operators together, and what every slot holds.
+
+    `operators` come in topological order, those whose bundles are given (sources, sinks, declared demands) as they
+    are; the answer has all of them in the same order, and patterns that hold every one of their threads.
+    """
+
+    def allocate_together(
+        self, operators: Sequence[Need | OperatorAllocation]
+    ) -> tuple[list[OperatorAllocation], tuple[tuple[int, Pattern], ...]]: ...

@@ -5,18 +5,26 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from penstock.allocation.contract import Allocation, Allocator, Bundle, OperatorAllocation, ProfileAllocator
+from penstock.allocation.contract import (
+    Allocation,
+    Allocator,
+    Bundle,
+    JointAllocator,
+    Need,
+    OperatorAllocation,
+    ProfileAllocator,
+)
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
-from penstock.dataflow.rates import flows
+from penstock.dataflow.rates import flows, gains
 from penstock.errors import BadInputError
 from penstock.modelling.conversion import model_of, profile_of
 from penstock.modelling.model import AGGREGATE_DEMAND, SINK_DEMAND, SOURCE_DEMAND, FixedDemand, Model
 from penstock.modelling.traffic import handled_per_tuple, traffic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.task_profile import TaskProfile
@@ -61,6 +69,33 @@ def profiles_of(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, TaskP
     return {name: library.profiles[model] for name, model in named.items() if model in library.profiles}
 
 
+def given_pipeline(
+    pipeline: Pipeline, rate: float, demands: Mapping[str, Model | FixedDemand | None], slot_memory_mb: float
+) -> list[Need | OperatorAllocation]:
+    """What an allocator has to decide on, and what is decided already, at the pipeline's rate, in topological order.
+
+    `slot_memory_mb` turns declared megabytes into shares of a slot.
+    """
+    operators: list[Need | OperatorAllocation] = []
+    for name, gain in gains(pipeline).items():
+        operator_rate = gain.at(rate)
+        demand = demands[name]
+        if isinstance(demand, Model):
+            if operator_rate > MOST_COUNTED * demand.rate(1):
+                raise BadInputError(f"operator '{name}': {operator_rate:g} tuples/s is too much to count in threads")
+            operators.append(Need(name, operator_rate, demand))
+        elif isinstance(demand, FixedDemand):
+            bundle = Bundle(1, demand.cpu, demand.memory)
+            operator = pipeline.operators[name]
+            what = "an aggregate" if operator.aggregate is not None else f"a {operator.kind}"
+            reason = f"{what} without a model: one thread of fixed demand"
+            is_end = operator.kind is not Kind.OPERATOR
+            operators.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=is_end))
+        else:
+            operators.append(_declared(pipeline.operators[name], operator_rate, slot_memory_mb))
+    return operators
+
+
 def allocate_pipeline(
     pipeline: Pipeline,
     rate: float,
@@ -69,37 +104,43 @@ def allocate_pipeline(
     slot_memory_mb: float,
     profiles: Mapping[str, TaskProfile] = MappingProxyType({}),
 ) -> Allocation:
-    """Threads of every operator at the pipeline's rate, in topological order.
+    """Threads of every operator at the pipeline's rate, in topological order."""
+    operators = given_pipeline(pipeline, rate, demands, slot_memory_mb)
+    if isinstance(allocator, JointAllocator):
+        together, patterns = allocator.allocate_together(operators)
+        return Allocation(allocator.name, tuple(together), patterns=patterns)
+    if isinstance(allocator, ProfileAllocator):
+        return _allocate_profiled(pipeline, rate, operators, allocator, slot_memory_mb, profiles)
+    allocated = (
+        operator
+        if isinstance(operator, OperatorAllocation)
+        else allocator.allocate(operator.operator, operator.rate, operator.model)
+        for operator in operators
+    )
+    return Allocation(allocator.name, tuple(allocated))
 
-    `slot_memory_mb` turns declared megabytes into shares of a slot.
-    """
-    allocated = []
+
+def _allocate_profiled(
+    pipeline: Pipeline,
+    rate: float,
+    operators: Iterable[Need | OperatorAllocation],
+    allocator: ProfileAllocator,
+    slot_memory_mb: float,
+    profiles: Mapping[str, TaskProfile],
+) -> Allocation:
+    traffic = traffic_of(pipeline, flows(pipeline), rate)
+    allocated: list[OperatorAllocation] = []
     converted = []
-    carried = flows(pipeline)
-    traffic = traffic_of(pipeline, carried, rate) if isinstance(allocator, ProfileAllocator) else {}
-    for name, gain in carried.operators.items():
-        operator_rate = gain.at(rate)
-        demand = demands[name]
-        if isinstance(demand, Model):
-            if operator_rate > MOST_COUNTED * demand.rate(1):
-                raise BadInputError(f"operator '{name}': {operator_rate:g} tuples/s is too much to count in threads")
-            if not isinstance(allocator, ProfileAllocator):
-                allocated.append(allocator.allocate(name, operator_rate, demand))
-                continue
-            profile = profiles.get(name)
-            if profile is None:
-                profile = profile_of(demand, slot_memory_mb, handled_per_tuple(pipeline, name))
-                converted.append(name)
-            allocated.append(allocator.allocate_profiled(name, traffic[name], profile, slot_memory_mb))
-        elif isinstance(demand, FixedDemand):
-            bundle = Bundle(1, demand.cpu, demand.memory)
-            operator = pipeline.operators[name]
-            what = "an aggregate" if operator.aggregate is not None else f"a {operator.kind}"
-            reason = f"{what} without a model: one thread of fixed demand"
-            is_end = operator.kind is not Kind.OPERATOR
-            allocated.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=is_end))
-        else:
-            allocated.append(_declared(pipeline.operators[name], operator_rate, slot_memory_mb))
+    for operator in operators:
+        if isinstance(operator, OperatorAllocation):
+            allocated.append(operator)
+            continue
+        name = operator.operator
+        profile = profiles.get(name)
+        if profile is None:
+            profile = profile_of(operator.model, slot_memory_mb, handled_per_tuple(pipeline, name))
+            converted.append(name)
+        allocated.append(allocator.allocate_profiled(name, traffic[name], profile, slot_memory_mb))
     return Allocation(allocator.name, tuple(allocated), (_from_slot_models(converted),) if converted else ())
 
 

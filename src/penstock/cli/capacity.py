@@ -31,8 +31,9 @@ def capacity(
     library = api.models(models)
     warnings = api.misfits(found, machines, models=library)
     results = {}
-    for a, p in output.progress(pairs(allocator, placer), "searching"):
-        results.update(api.capacity(found, machines, step=step, allocator=a, placer=p, models=library))
+    searching = api.capacities(found, machines, step=step, allocator=allocator, placer=placer, models=library)
+    for _, (pair, result) in zip(output.progress(pairs(allocator, placer), "searching"), searching, strict=True):
+        results[pair] = result
     if json:
         output.print_json(
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,6 +28,14 @@ def place(
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="Also place with r-storm, round-robin and random.")
     ] = True,
+    current: Annotated[
+        Path | None,
+        typer.Option("--current", help="What runs (as --json --full prints it): pipelines stay unless moving pays."),
+    ] = None,
+    move_cost: Annotated[
+        float | None,
+        typer.Option("--move-cost", help="With --current: network cost that moving a whole pipeline must save (0.5)."),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="With --json: also where every thread went.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -39,7 +48,8 @@ def place(
     placed: list[tuple[ClusterPlacement, float]] = []
     for name in output.progress(names, "placing"):
         watch = Stopwatch()
-        placed.append((api.place(whole, placer=name), watch.seconds()))
+        kept, cost = (current, move_cost) if name == placer else (None, None)
+        placed.append((api.place(whole, placer=name, current=kept, move_cost=cost), watch.seconds()))
     answer, seconds = placed[0]
     if json:
         document = _summary(answer, seconds)
@@ -72,6 +82,7 @@ def _summary(answer: ClusterPlacement, seconds: float) -> dict[str, Any]:
         "nodes_overloaded": answer.usage.nodes_overloaded,
         "network_cost": answer.network_cost,
         "seconds": seconds,
+        **({"moves": {name: moves.document() for name, moves in answer.moves.items()}} if answer.moves else {}),
     }
 
 
@@ -125,5 +136,11 @@ def _print(placed: list[tuple[ClusterPlacement, float]], threads: int, nodes: in
             ),
         )
     )
+    if answer.moves:
+        kept, moved, started, stopped = (
+            sum(getattr(moves, what) for moves in answer.moves.values())
+            for what in ("kept", "moved", "started", "stopped")
+        )
+        screen.print(f"moves  {moved:,} threads move, {kept:,} stay, {started:,} start, {stopped:,} stop")
     for pipeline, refusal in answer.refused.items():
         screen.print(f"refused  {pipeline}: {refusal}")

@@ -23,14 +23,14 @@ def plan(
     pipeline: PipelineArgument,
     rate: Annotated[float, typer.Option("--rate", help="Tuples per second every source emits.")],
     allocator: Annotated[
-        str | None, typer.Option("--allocator", help="lsa, mba (default), profiled or per-node.")
+        str | None, typer.Option("--allocator", help="lsa, mba (default), joint, profiled or per-node.")
     ] = None,
     placer: Annotated[
         str | None,
         typer.Option(
             "--placer",
-            help="round-robin, rsm, sam (default), r-storm, compact, random, packing, metis, eft, balanced-eft; "
-            "options as rsm:demand=single-thread.",
+            help="round-robin, rsm, sam (default), joint, exact, even-split, r-storm, compact, random, packing, metis, "
+            "eft or balanced-eft; options as rsm:demand=single-thread.",
         ),
     ] = None,
     models: ModelsOption = None,
@@ -51,14 +51,18 @@ def plan(
         float,
         typer.Option("--batch-interval-ms", help="The engine's batch interval, for the latency estimate."),
     ] = 100.0,
-    current: Annotated[
-        Path | None,
-        typer.Option("--current", help="The plan that runs now: eft and balanced-eft leave threads where they can."),
-    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Every allocator with every placer in one table.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Why each operator got its threads and each bundle its slot.")
     ] = False,
+    current: Annotated[
+        Path | None,
+        typer.Option("--current", help="The plan file of what runs: threads stay where they are unless moving pays."),
+    ] = None,
+    move_cost: Annotated[
+        float | None,
+        typer.Option("--move-cost", help="With --current: what moving one thread costs, in slots (0.01)."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the placement (.png, .svg, .pdf).")] = None,
     to_file: Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan file (JSON).")] = None,
     json: JsonOption = False,
@@ -69,7 +73,7 @@ def plan(
     from penstock.placement.registry import DEFAULT_PLACER
 
     if compare:
-        if plot or to_file or explain or current:
+        if plot or to_file or explain or current or move_cost is not None:
             raise BadInputError(
                 "--compare prints a table of all policies: give --plot, --output, --explain and --current without it"
             )
@@ -103,7 +107,8 @@ def plan(
         made = api.plan(
             pipeline,
             rate,
-            **policies,
+            allocator=policies["allocator"],
+            placer=policies["placer"],
             models=models,
             cluster=cluster,
             catalogue=catalogue,
@@ -112,6 +117,7 @@ def plan(
             batch_interval_ms=batch_interval_ms,
             explain=explain,
             current=current,
+            move_cost=move_cost,
         )
     except RefusedError as refused:
         if json:
@@ -195,8 +201,12 @@ def _print_plan(made: Plan, screen: Console) -> None:
     screen.print(
         f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)"
     )
-    if made.moved is not None:
-        screen.print(f"moved      {made.moved} threads leave their slot")
+    if made.moves is not None:
+        moved = made.moves
+        screen.print(
+            f"moves      {moved.moved:,} threads move, {moved.kept:,} stay, {moved.started:,} start, "
+            f"{moved.stopped:,} stop"
+        )
     for warning in made.warnings:
         screen.print(f"warning    {warning}")
 

@@ -17,9 +17,10 @@ from penstock.cluster.resources import MEMORY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.allocation.contract import Bundle
+    from penstock.allocation.contract import Bundle, Pattern
     from penstock.cluster.topology import Cluster, Slot
     from penstock.errors import Refusal
+    from penstock.modelling.model import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class OperatorRequest:
     """Points of CPU of one thread when all it talks to is on its node; None: the cpu of `demand`, wherever that is."""
     moving_cpu: float = 0.0
     """Points of CPU per tuple/s one thread sends to or receives from another node, on top of `local_cpu`."""
+    model: Model | None = None
+    rate: float = 0.0
+    """Tuples/s the operator receives, where the request is that of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,10 @@ class Request:
     traffic: tuple[float, ...] = ()
     """Bytes per second on every stream; empty where nobody knows."""
     current: Mapping[str, Mapping[Slot, int]] = field(default_factory=dict)
-    """Where threads run now, by operator; only placers that `keeps_current` look at it."""
+    """Where threads run now, by operator, as far as those machines are still there; only placers that `KeepsCurrent`
+    look at it."""
+    patterns: tuple[tuple[int, Pattern], ...] = ()
+    """What the slots hold, where the allocator decided that; only placer `joint` follows it."""
 
     @property
     def threads(self) -> int:
@@ -152,6 +159,6 @@ class Placer(Protocol):
 
 @runtime_checkable
 class KeepsCurrent(Protocol):
-    """A placer that leaves threads where they run (`Request.current`) unless moving them is worth it."""
+    """A placer that looks at what runs (`Request.current`) and weighs by its own rule what moves."""
 
     keeps_current: ClassVar[bool]

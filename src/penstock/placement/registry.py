@@ -23,6 +23,9 @@ PLACERS: Registry[Placer] = Registry(
         "metis": "penstock.placement.metis:Metis",
         "eft": "penstock.placement.eft:Eft",
         "balanced-eft": "penstock.placement.balanced_eft:BalancedEft",
+        "joint": "penstock.placement.joint:Joint",
+        "exact": "penstock.placement.exact:Exact",
+        "even-split": "penstock.placement.even_split:EvenSplit",
     },
     needs={"metis": ("pymetis", "metis")},
 )

@@ -83,19 +83,9 @@ def _summary(plan: SavedPlan) -> dict[str, Any]:
     }
 
 
-def threads_moved(old: Mapping[Slot, Mapping[str, int]], new: Mapping[Slot, Mapping[str, int]]) -> int:
-    """Threads that both have, but not on the same slot."""
-    moved = 0
-    for name in {name for row in old.values() for name in row}:
-        before, after = (sum(row.get(name, 0) for row in rows.values()) for rows in (old, new))
-        moved += min(before, after) - sum(
-            min(row.get(name, 0), new.get(slot, {}).get(name, 0)) for slot, row in old.items()
-        )
-    return moved
-
-
 def diff(before: SavedPlan, after: SavedPlan) -> PlanDiff:
-    """Threads are interchangeable: as many of an operator's threads stay on a slot as both plans have there."""
+    """Threads are interchangeable: as many of an operator's threads stay on a slot as both plans have there. Nothing
+    stays on a node that is replaced by one of another size."""
     old, new = before.threads_by_slot(), after.threads_by_slot()
     operators = dict.fromkeys([*before.operators, *after.operators])
     slots = dict.fromkeys([*old, *new])
@@ -106,6 +96,7 @@ def diff(before: SavedPlan, after: SavedPlan) -> PlanDiff:
         changes.append(SlotChange(slot, {name: count for name, count in change.items() if count}))
     old_nodes = {node.name: node for node in before.nodes}
     new_nodes = {node.name: node for node in after.nodes}
+    stay = [slot for slot in slots if old_nodes.get(slot.node) == new_nodes.get(slot.node)]
     return PlanDiff(
         before,
         after,
@@ -114,7 +105,7 @@ def diff(before: SavedPlan, after: SavedPlan) -> PlanDiff:
                 name,
                 sum(row.get(name, 0) for row in old.values()),
                 sum(row.get(name, 0) for row in new.values()),
-                sum(min(old.get(slot, {}).get(name, 0), new.get(slot, {}).get(name, 0)) for slot in slots),
+                sum(min(old.get(slot, {}).get(name, 0), new.get(slot, {}).get(name, 0)) for slot in stay),
             )
             for name in operators
         ),

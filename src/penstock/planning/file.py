@@ -65,7 +65,7 @@ class SavedPlan(Spec):
     price_per_hour: Amount | None = None
     currency: str = "USD"
     warnings: tuple[str, ...] = ()
-    moved: Whole | None = None
+    moves: dict[str, Whole] | None = None
     definition: dict[str, Any]
 
     def threads_by_slot(self) -> dict[Slot, dict[str, int]]:

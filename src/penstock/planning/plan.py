@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.placement.contract import Placement
+    from penstock.planning.matching import Moves
     from penstock.prediction.rate import Routing, SupportedRate
 
 
@@ -56,8 +57,8 @@ class Plan:
     fewest_slots: int
     warnings: tuple[str, ...] = ()
     currency: str = "USD"
-    moved: int | None = None
-    """Threads that leave their slot, where the plan started from another one."""
+    moves: Moves | None = None
+    """Where this plan replaces one that runs: what that takes."""
 
     @property
     def growth(self) -> int:
@@ -142,7 +143,7 @@ class Plan:
             "price_per_hour": self.cluster.price,
             "currency": self.currency,
             "warnings": list(self.warnings),
-            **({} if self.moved is None else {"moved": self.moved}),
+            **({"moves": self.moves.document()} if self.moves else {}),
             "definition": pipeline_document(self.pipeline),
         }
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from penstock.allocation.contract import NodeAllocator
-from penstock.allocation.pipeline import allocate_pipeline, demands_of, profiles_of
+from penstock.allocation.contract import JointAllocator, Need, NodeAllocator, OperatorAllocation, idle_operator
+from penstock.allocation.pipeline import allocate_pipeline, demands_of, given_pipeline, profiles_of
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.rates import checked_rate, gains, stream_rates
 from penstock.errors import BadInputError, Refusal, Shortage
+from penstock.modelling.bounds import ModelledDemand, fewest_slots
 from penstock.modelling.fit import misfits
 from penstock.modelling.model import FixedDemand, Model
-from penstock.placement.contract import KeepsCurrent, OperatorRequest, Placement, Placer, Request, Room
-from penstock.planning.diff import threads_moved
+from penstock.placement.contract import OperatorRequest, Placement, Placer, Request, Room
 from penstock.planning.growth import grow
+from penstock.planning.matching import by_operator, running
 from penstock.planning.plan import Plan, Prediction
-from penstock.prediction.bounds import ModelledDemand, fewest_slots
 from penstock.prediction.groupings import supported_rate_as_declared
 from penstock.prediction.latency import LatencyAssumptions, latency_ms
 from penstock.prediction.moving import moving_cpu
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from penstock.allocation.contract import Allocation, Allocator
-    from penstock.cluster.topology import Cluster, Slot
+    from penstock.cluster.topology import Cluster
     from penstock.dataflow.pipeline import Pipeline
     from penstock.dataflow.rates import Gain
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.task_profile import TaskProfile
+    from penstock.planning.file import SavedPlan
 
 MOST_THREADS = 2_000_000
 MOST_SLOTS = 2_000_000
@@ -56,17 +57,13 @@ class Planner:
     explain: bool = False
     currency: str = "USD"
     """Of the prices of the catalogue, or of the cluster's nodes."""
-    current: Mapping[Slot, Mapping[str, int]] | None = None
-    """Threads by operator on every slot of the plan that runs now, where threads should stay if they can."""
+    current: SavedPlan | None = None
+    """The plan that runs now; placers are told of it (`Request.current`)."""
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
         """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""
         checked_rate(rate)
         self._check_resources(placer)
-        if self.current is not None and not isinstance(placer, KeepsCurrent):
-            raise BadInputError(
-                f"placer '{placer.name}' places every thread afresh; with a current plan take eft or balanced-eft"
-            )
         allocation = self.allocate(rate, allocator)
         if isinstance(refused := self._too_large(allocation), Refusal):
             return refused
@@ -74,7 +71,7 @@ class Planner:
         if isinstance(answer, Refusal):
             return answer
         cluster, placement = answer
-        return self._finish(rate, allocation, cluster, slots, placement)
+        return self.finish(rate, allocation, cluster, slots, placement)
 
     def _check_resources(self, placer: Placer) -> None:
         for name, operator in self.pipeline.operators.items():
@@ -100,7 +97,34 @@ class Planner:
         return allocation
 
     def _allocate(self, rate: float, allocator: Allocator) -> Allocation:
-        return allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb, self._profiles)
+        """Joint allocations are remembered: they take longest, and comparing placers asks for the same ones again."""
+        remembered = isinstance(allocator, JointAllocator)
+        if remembered and (rate, allocator) in self._allocations:
+            return self._allocations[rate, allocator]
+        made = allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb, self._profiles)
+        if remembered:
+            self._allocations[rate, allocator] = made
+        return made
+
+    @cached_property
+    def _allocations(self) -> dict[tuple[float, Allocator], Allocation]:
+        return {}
+
+    def given(self, rate: float) -> list[Need | OperatorAllocation]:
+        """What there is to allocate, and what is given: idle operators, ends, declared demands."""
+        return [
+            idle_operator(operator.operator, operator.rate)
+            if isinstance(operator, Need) and operator.rate <= 0
+            else operator
+            for operator in given_pipeline(self.pipeline, rate, self._demands, self.slot_memory_mb)
+        ]
+
+    @property
+    def nodes_matter(self) -> bool:
+        """Whether what threads need is not a matter of their slots alone: resources beyond cpu and memory are a node's,
+        and moving tuples to another node may cost."""
+        costly = any(profile.moving_cpu for profile in self._profiles.values())
+        return costly or any(operator.resources for operator in self.pipeline.operators.values())
 
     @cached_property
     def slot_memory_mb(self) -> float:
@@ -186,6 +210,8 @@ class Planner:
                     (model.cpu(1), model.memory(1)) if isinstance(model, Model) else None,
                     CPU_POINTS_PER_SLOT * (operator.cpu - operator.moving_cpu) / operator.threads,
                     self._profiles[operator.name].moving_cpu if operator.name in self._profiles else 0.0,
+                    model if isinstance(model, Model) else None,
+                    operator.rate,
                 )
             )
         streams = tuple((position[s.sender], position[s.receiver]) for s in self.pipeline.streams)
@@ -199,16 +225,9 @@ class Planner:
             explain=self.explain,
             rates=rates,
             traffic=tuple(rate * stream.bytes for rate, stream in zip(rates, self.pipeline.streams, strict=True)),
-            current=self._current_by_operator,
+            current={} if self.current is None else by_operator(running(self.current, cluster)),
+            patterns=allocation.patterns,
         )
-
-    @cached_property
-    def _current_by_operator(self) -> dict[str, dict[Slot, int]]:
-        table: dict[str, dict[Slot, int]] = {}
-        for slot, threads in (self.current or {}).items():
-            for operator, count in threads.items():
-                table.setdefault(operator, {})[slot] = count
-        return table
 
     def _too_large(self, allocation: Allocation) -> Refusal | None:
         threads = sum(operator.threads for operator in allocation.operators)
@@ -226,10 +245,17 @@ class Planner:
         shortage = Shortage(self.pipeline.name, "slots", allocation.slots, offered, "the whole cluster", "pipeline")
         return Refusal(allocation.allocator, (shortage,))
 
-    def _finish(self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, placement: Placement) -> Plan:
+    def finish(self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, placement: Placement) -> Plan:
+        """A plan from its parts, whoever made them: adds what the placement will do, and the bound."""
         pipeline_gains = gains(self.pipeline)
         prediction = self.predict(rate, allocation, cluster, placement)
         plain = [operator for operator in allocation.operators if not isinstance(self._demands[operator.name], Model)]
+        bundles = [entry for operator in plain for entry in operator.bundles]
+        # no two threads that each need more than half a slot can share one
+        alone = max(
+            sum(count for count, bundle in bundles if bundle.cpu > 0.5 + 1e-9),
+            sum(count for count, bundle in bundles if bundle.memory > 0.5 + 1e-9),
+        )
         return Plan(
             pipeline=self.pipeline,
             rate=rate,
@@ -246,10 +272,10 @@ class Planner:
                 ],
                 sum(operator.cpu for operator in plain),
                 sum(operator.memory for operator in plain),
+                at_least=alone,
             ),
             warnings=(*self._warnings(rate, prediction), *allocation.notes),
             currency=self.currency,
-            moved=None if self.current is None else threads_moved(self.current, placement.by_slot()),
         )
 
     def predict(self, rate: float, allocation: Allocation, cluster: Cluster, placement: Placement) -> Prediction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Cluster, Slot
     from penstock.placement.contract import Placement, Placer, Request
+    from penstock.planning.matching import Moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class ClusterPlacement:
     """Mean over all streams of all placed pipelines (`penstock.prediction.network`)."""
     network_costs: Mapping[str, float]
     """Mean over the streams of each placed pipeline."""
+    moves: Mapping[str, Moves] = field(default_factory=dict)
+    """What it takes of each placed pipeline, where they ran before."""
 
 
 def place_all(cluster: Cluster, requests: Sequence[tuple[Request, int]], placer: Placer) -> ClusterPlacement:
@@ -52,7 +55,6 @@ def place_all(cluster: Cluster, requests: Sequence[tuple[Request, int]], placer:
     room = Room(cluster, slot_memory_shared=False)
     placements: dict[str, Placement] = {}
     refused: dict[str, Refusal] = {}
-    costs: dict[str, tuple[float, ...]] = {}
     for request, _ in sorted(requests, key=lambda entry: entry[1]):
         if request.pipeline in placements or request.pipeline in refused:
             raise BadInputError(f"pipeline '{request.pipeline}' is declared twice")
@@ -62,14 +64,28 @@ def place_all(cluster: Cluster, requests: Sequence[tuple[Request, int]], placer:
             continue
         room.take(answer, {operator.name: operator.demand for operator in request.operators})
         placements[request.pipeline] = answer
-        costs[request.pipeline] = stream_costs(request, answer, cluster)
+    return summed_up(cluster, [request for request, _ in requests], placer.name, placements, refused)
+
+
+def summed_up(
+    cluster: Cluster,
+    requests: Sequence[Request],
+    placer: str,
+    placements: Mapping[str, Placement],
+    refused: Mapping[str, Refusal],
+    moves: Mapping[str, Moves] | None = None,
+) -> ClusterPlacement:
+    """Placements with what they take of the cluster and how far their tuples travel."""
+    asked = {request.pipeline: request for request in requests}
+    costs = {name: stream_costs(asked[name], placement, cluster) for name, placement in placements.items()}
     return ClusterPlacement(
-        placer.name,
+        placer,
         placements,
         refused,
-        usage(cluster, [request for request, _ in requests], placements),
+        usage(cluster, requests, placements),
         mean_cost(cost for row in costs.values() for cost in row),
         {pipeline: mean_cost(row) for pipeline, row in costs.items()},
+        moves or {},
     )
 
 
