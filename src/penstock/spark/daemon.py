@@ -1,7 +1,7 @@
 """The process that Spark's Python workers are forked from, with everything they need loaded once.
 
-A worker that has to import Arrow, numpy and this package itself takes a second of CPU to start; forked from here it takes
-milliseconds. Spark runs this module in place of its own daemon, which it then becomes.
+A worker that has to import Arrow, numpy and this package itself takes a second of CPU to start; forked from here it
+takes milliseconds. Spark runs this module in place of its own daemon, which it then becomes.
 """
 
 from __future__ import annotations
