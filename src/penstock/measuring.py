@@ -259,6 +259,7 @@ class _Profile:
                 "batch_seconds": self._batch_seconds(name),
                 "batch_overhead_ms": 1000 * engine.batch_seconds,
                 "batch_cpu_ms": 1000 * engine.batch_cpu_seconds,
+                "worker_batch_cpu_ms": 1000 * engine.worker_cpu_seconds,
                 "others_cpu": self._others.get(name),
                 "base_memory_mb": engine.base_memory_mb,
             }

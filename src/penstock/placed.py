@@ -281,8 +281,8 @@ def resume(
 ) -> float | PlacedResult:
     """Go on with a run, onto another plan where one is given.
 
-    A run that waits, drained, is told to: the answer is the seconds until its first tuple. A run nobody conducts (it
-    was stopped, or its process died) is conducted from here, for `seconds`: the answer is its result.
+    A run that waits, drained, is told to: the answer is the seconds until a tuple came to its end. A run that nobody
+    conducts (it was stopped, or its process died) is conducted from here, for `seconds`: the answer is its result.
     """
     from penstock.spark.requests import RunFolder  # noqa: PLC0415 - psutil belongs to the extra
 

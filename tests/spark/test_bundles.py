@@ -14,6 +14,7 @@ from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Grouping
 from penstock.spark import bundle_work
+from penstock.spark.bundle_queries import forget_unplanned
 from penstock.spark.bundle_work import BundleWorker
 from penstock.spark.bundles import make_bundles, segments_between_aggregates
 from penstock.spark.channels import BundleFolder, Emission, Ticket
@@ -118,3 +119,16 @@ def test_bytes_travel(tmp_path: Path) -> None:
     (sent,) = manifest.sent.values()
     items = read_tuples(tmp_path / sent.file, 1, 3)
     assert [item.payload for item in items] == [{"raw": b"\x00\xff", "value": 1}, {"raw": b"\x00\xff", "value": 2}]
+
+
+def test_notes_of_files_whose_batch_was_never_planned_are_forgotten(tmp_path: Path) -> None:
+    offsets, sources = tmp_path / "offsets", tmp_path / "sources" / "0"
+    offsets.mkdir()
+    sources.mkdir(parents=True)
+    for number in range(7):
+        (offsets / str(number)).touch()
+    for name in ("5", "6", "7", ".7.crc", "8.compact"):
+        (sources / name).touch()
+    forget_unplanned(tmp_path)
+    assert sorted(entry.name for entry in sources.iterdir()) == ["5", "6"]
+    forget_unplanned(tmp_path / "there is nothing here yet")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,12 @@ def more_delivered(folder: Path, process: subprocess.Popen[str], after: str) -> 
 def executors(cluster: RunningCluster, node: str) -> list[psutil.Process]:
     worker = cluster.node(node).worker
     assert worker is not None
-    return [one for one in psutil.Process(worker.pid).children(recursive=True) if "--executor-id" in one.cmdline()]
+    found = []
+    for process in psutil.Process(worker.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if "--executor-id" in process.cmdline():
+                found.append(process)
+    return found
 
 
 def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path) -> None:

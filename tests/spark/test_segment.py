@@ -18,7 +18,7 @@ def entering(count: int) -> list[Tuple]:
 
 
 def alone(logic: Logic, count: int, threads: int = 1) -> Result:
-    segment = Segment([Step("work", logic, threads, ((-1, 0),)), Step("out", None, 1, ((0, 0),))])
+    segment = Segment([Step("work", logic, threads, ((-1, 0),)), Step("out", None, 1, ((0, 0),), delivers=True)])
     try:
         return segment.process(entering(count))
     finally:
@@ -138,7 +138,7 @@ def test_a_diamond_delivers_every_copy_on_a_path_of_its_own() -> None:
             Step("a", same, 1, ((-1, 1),)),
             Step("b", same, 1, ((-1, 2),)),
             Step("join", same, 1, ((0, 3), (1, 4))),
-            Step("out", None, 1, ((2, 0),)),
+            Step("out", None, 1, ((2, 0),), delivers=True),
         ]
     )
     result = segment.process(entering(3))

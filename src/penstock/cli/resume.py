@@ -34,6 +34,6 @@ def resume(
         if json:
             output.print_json({"folder": str(folder), "resumed_seconds": result})
         else:
-            typer.echo(f"resumed: first tuple after {result:.1f} s")
+            typer.echo(f"resumed: the first tuple came to its end after {result:.1f} s")
         return
     print_placed(result, json=json)

@@ -54,6 +54,8 @@ class MeasuredOn(Spec):
     """What the engine needed for a batch, whatever was in it."""
     batch_cpu_ms: Amount | None = None
     """The CPU the engine needed for a batch, whatever was in it."""
+    worker_batch_cpu_ms: Amount | None = None
+    """The CPU a worker needed for a batch with next to nothing in it: it is in the `operator_cpu` of every point."""
     others_cpu: Amount | None = None
     """The part of the machine that other processes used meanwhile: much of it, and rates are too low."""
     base_memory_mb: Amount | None = None

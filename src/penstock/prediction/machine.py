@@ -36,11 +36,15 @@ def cpu_seconds_per_tuple(gains: Mapping[str, Gain], demands: Demands, threads: 
 
 
 def own_cpu(model: Model, threads: int) -> float:
-    """The nearest measured point's own CPU, scaled to the rate at `threads`; else the slot's."""
+    """CPU of the operator's own code at the peak of `threads`: that of the nearest measured point, less what its worker
+    needs for batches whatever is in them, scaled to the rate; the slot's where the model does not say."""
     point = min(model.points, key=lambda one: abs(one.threads - threads))
     if point.operator_cpu is None or point.rate <= 0:
         return model.cpu(threads)
-    return point.operator_cpu / point.rate * model.rate(threads)
+    on = model.measured_on
+    period = (on.batch_seconds or 1.0) + (on.batch_overhead_ms or 0.0) / 1000
+    batches = (on.worker_batch_cpu_ms or 0.0) / 1000 / period
+    return max(0.0, point.operator_cpu - batches) / point.rate * model.rate(threads)
 
 
 def machine_rate(

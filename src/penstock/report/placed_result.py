@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A drain and a resume, in seconds: until nothing was in flight, and until the first tuple was worked off again."""
+    """A drain and a resume, in seconds: until nothing was in flight, until the first tuple came to its end."""
 
     drained: float
     resumed: float

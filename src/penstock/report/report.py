@@ -22,6 +22,12 @@ STABLE_SLOPE = 0.03
 falls behind by about x/100 seconds every second, so this is the overload that goes unnoticed."""
 
 
+LEAST_TAKEN_IN = 0.8
+"""Of what was offered: a run that took in less fell behind."""
+FEWEST_TO_FIT = 3
+"""Batches a slope needs to mean something."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorObservation:
     """Tuples an operator received, sent, filtered, and could not process, and the seconds it was at work."""
@@ -106,9 +112,12 @@ class Report:
     @property
     def stable(self) -> bool:
         """Latency does not rise. A short run has few batches to fit a slope to, so one that took in what was offered
-        counts too: falling behind is the only way for latency to keep rising."""
-        kept_up = self.sustained_rate >= (1 - STABLE_SLOPE) * self.offered_rate
-        return self.seconds > 0 and (self.latency_slope <= STABLE_SLOPE or kept_up)
+        counts too: falling behind is the only way for latency to keep rising. One that took in much less does not,
+        whatever a line through a few points says."""
+        if self.sustained_rate >= (1 - STABLE_SLOPE) * self.offered_rate:
+            return self.seconds > 0
+        fell_behind = self.sustained_rate < LEAST_TAKEN_IN * self.offered_rate or self.batches < FEWEST_TO_FIT
+        return self.seconds > 0 and self.latency_slope <= STABLE_SLOPE and not fell_behind
 
     def document(self) -> dict[str, Any]:
         return {

@@ -92,6 +92,7 @@ class BundleQueries:
         profile = self._slots.profile(bundle.slot)
         if bundle.aggregate is not None:
             checkpoint = self._folder / "state" / name
+            forget_unplanned(checkpoint)
             frame = aggregate_frame(lines, self._folder, bundle, self._environment, profile)
             writer = frame.writeStream.outputMode(output_mode(bundle.aggregate))
         else:
@@ -155,6 +156,16 @@ class BundleQueries:
         present = [name for name in executors if name in self.executors()]
         if present:
             context.schedulerBackend().killExecutors(jvm.PythonUtils.toSeq(present), True, False, True)
+
+
+def forget_unplanned(checkpoint: Path) -> None:
+    """Spark's file source notes a file before the batch that reads it is planned. A query that was stopped in between
+    takes the file for read when it starts anew, and waits for others for ever: such notes are deleted."""
+    planned = [int(entry.name) for entry in (checkpoint / "offsets").glob("[0-9]*")]
+    for entry in (checkpoint / "sources" / "0").glob("[0-9]*"):
+        if int(entry.name.partition(".")[0]) > max(planned, default=-1):
+            entry.unlink()
+            entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
 
 
 def _profile(slot: Slot, tasks: int, memory_mb: int) -> ResourceProfile:

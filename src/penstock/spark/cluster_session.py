@@ -29,6 +29,8 @@ _SETTINGS = {
     "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
     "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": "1s",
     "spark.locality.wait": "0",
+    # A slot's Java process only hands tickets on: it should start fast and stay small.
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
     "spark.task.maxFailures": "4",
     # A slot that fails is not shunned: its bundles can run nowhere else.
     "spark.excludeOnFailure.enabled": "false",

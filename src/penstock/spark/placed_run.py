@@ -153,7 +153,7 @@ class PlacedRun:
         self.dispatcher.tidy()
 
     def replace(self, bundles: Sequence[Bundle]) -> float:
-        """After a drain: go on with other bundles on other slots; seconds until the first tuple was worked off."""
+        """After a drain: go on with other bundles on other slots; seconds until a tuple came to its end."""
         since = Stopwatch()
         emitted = self.dispatcher.emitted
         self.queries.stop()
@@ -164,19 +164,22 @@ class PlacedRun:
         self._take(bundles, emitted)
         self.start()
         self.begin()
-        self._until_past(sum(emitted.values()))
+        self._until_something_ended(len(self.tickets))
         return since.seconds()
 
     def resume(self) -> float:
-        """After a drain: go on where things are; seconds until the first tuple was worked off."""
+        """After a drain: go on where things are; seconds until the first tuple came to its end."""
         since = Stopwatch()
-        reached = sum(self.dispatcher.emitted.values())
         self.begin()
-        self._until_past(reached)
+        self._until_something_ended(len(self.tickets))
         return since.seconds()
 
-    def _until_past(self, reached: int) -> None:
-        while sum(self.dispatcher.emitted.values()) <= reached:
+    def _until_something_ended(self, before: int) -> None:
+        """At a sink, in an aggregation, filtered, or as a dead letter."""
+        while not any(
+            one.ended or any(seen.filtered or seen.dead for seen in one.operators.values())
+            for one in self.tickets[before:]
+        ):
             self.step()
             pause(POLL_SECONDS)
 

@@ -42,6 +42,7 @@ _SETTINGS = {
     # compiler and a parallel collector would only take cores from the operators in the first minute.
     "spark.driver.extraJavaOptions": "-Xss8m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.python.daemon.module": "penstock.spark.daemon",
 }
 
 

@@ -87,6 +87,8 @@ class EngineCost:
 
     batch_seconds: float
     batch_cpu_seconds: float
+    worker_cpu_seconds: float
+    """Of the worker, beside the engine."""
     base_memory_mb: float
 
 
@@ -160,9 +162,9 @@ class TrialQuery:
         course = self.run(_RESTING, 1, MORE_THAN_ANY, Course(now() - _HEAD_START, seconds + _HEAD_START, 1))
         counted = course.counted[1:]
         wall = counted[-1].finished - course.counted[0].finished - sum(map(busy_seconds, counted))
-        engine, _ = self._used(course)
+        engine, worker = self._used(course)
         self._base_mb = self._base_mb or self._peak_mb
-        return EngineCost(wall / len(counted), engine / len(counted), self._base_mb)
+        return EngineCost(wall / len(counted), engine / len(counted), worker / len(counted), self._base_mb)
 
     def run(self, operator: str, threads: int, rate: float, course: Course) -> Course:
         """One trial, from setting it up to the end of its last batch. Nothing is emitted after that."""

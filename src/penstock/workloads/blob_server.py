@@ -1,4 +1,4 @@
-"""A blob store on this machine that is as slow as one in a cloud: a delay, and a bandwidth per connection and in total.
+"""A blob store on this machine that is as slow as one in a cloud: a delay, a bandwidth per connection and per client.
 
     python -m penstock.workloads.blob_server --size 2000000 --delay-ms 100 --connection-mb-s 5 --total-mb-s 60
 
@@ -34,11 +34,15 @@ PIECE_SECONDS = 0.02
 """A piece passes the slowest link in about this time, so that connections take turns smoothly."""
 
 GRACE_SECONDS = 5.0
+CLIENT_HEADER = b"x-client:"
+MOST_CLIENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class BlobService:
-    """What the store offers. By default one connection gets 2 blobs/s and all together 30/s, as published for Azure."""
+    """What the store offers. By default one connection gets 2 blobs/s and all of a client 30/s, as published for Azure:
+    a machine's link to the store is what is limited. A client is who says the same in the header X-Client; who says
+    nothing belongs to one and the same."""
 
     size: int = 2_000_000
     """Bytes of a blob."""
@@ -47,7 +51,7 @@ class BlobService:
     connection_mb_s: float = 5.0
     """10^6 bytes per second on one connection; 0: no limit."""
     total_mb_s: float = 60.0
-    """The same for all connections together."""
+    """The same for all connections of a client together."""
 
     def __post_init__(self) -> None:
         for name in ("size", "delay_ms", "connection_mb_s", "total_mb_s"):
@@ -77,13 +81,29 @@ class Link:
         return self._free
 
 
+class Clients:
+    """The link of every client."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._links: dict[bytes, Link] = {}
+
+    def link(self, client: bytes) -> Link:
+        if client not in self._links:
+            if len(self._links) >= MOST_CLIENTS:
+                self._links.pop(next(iter(self._links)))
+            self._links[client] = Link(self._rate)
+        return self._links[client]
+
+
 class _Connection(asyncio.Protocol):
     """One client: reads a request, waits, sends the blob piece by piece when the links would have let it through."""
 
-    def __init__(self, service: BlobService, blob: bytes, total: Link) -> None:
+    def __init__(self, service: BlobService, blob: bytes, clients: Clients) -> None:
         self._service = service
         self._blob = memoryview(blob)
-        self._total = total
+        self._clients = clients
+        self._total = clients.link(b"")
         self._own = Link(service.connection_mb_s * 1e6)
         self._received = bytearray()
         self._timer: asyncio.TimerHandle | None = None
@@ -120,8 +140,11 @@ class _Connection(asyncio.Protocol):
         end = self._received.find(b"\r\n\r\n")
         if end < 0:
             return
-        words = bytes(self._received[:end]).split(b"\r\n", 1)[0].split(b" ")
+        lines = bytes(self._received[:end]).split(b"\r\n")
+        words = lines[0].split(b" ")
         del self._received[: end + 4]
+        said = [line.partition(b":")[2].strip() for line in lines[1:] if line.lower().startswith(CLIENT_HEADER)]
+        self._total = self._clients.link(said[0] if said else b"")
         if len(words) != 3:
             self._refuse("400 Bad Request")
         elif words[0] != b"GET":
@@ -195,8 +218,8 @@ async def serve(service: BlobService, port: int) -> None:
     """Serves until standard input closes."""
     loop = asyncio.get_running_loop()
     blob = content(service.size)
-    total = Link(service.total_mb_s * 1e6)
-    server = await loop.create_server(lambda: _Connection(service, blob, total), HOST, port, backlog=1024)
+    clients = Clients(service.total_mb_s * 1e6)
+    server = await loop.create_server(lambda: _Connection(service, blob, clients), HOST, port, backlog=1024)
     over = asyncio.Event()
 
     def wait_for_end() -> None:

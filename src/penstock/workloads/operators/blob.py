@@ -31,6 +31,8 @@ class BlobClient:
             raise BadInputError(f"{BLOB_URL}: expected http://host:port, found '{url}'")
         self._url = url
         self._folder = parts.path.rstrip("/")
+        # a slot is a machine of its own to the store
+        self._headers = {"X-Client": str(os.getpid())}
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
 
     def download(self, name: str) -> bytes:
@@ -50,7 +52,7 @@ class BlobClient:
             raise PenstockError(f"no blob from {self._url} ({BLOB_URL}): {reason}") from error
 
     def _get(self, name: str) -> bytes:
-        self._connection.request("GET", f"{self._folder}/blobs/{quote(name, safe='')}")
+        self._connection.request("GET", f"{self._folder}/blobs/{quote(name, safe='')}", headers=self._headers)
         response = self._connection.getresponse()
         content = response.read()
         if response.status != http.client.OK:
