@@ -96,9 +96,9 @@ def fused_usage(
 ) -> SlotUse:
     """What each of the slots uses at `rate` tuples/s over all of them.
 
-    CPU: `rate / slots * sum gain_i c_i(t_i) / I_i(t_i)` with c the CPU of the operator's own code; what the engine and
-    a worker need for every batch is the engine's. Memory: the base of a worker and `sum M_i(t_i) * min(1, received_i / I_i(t_i))`, as for any
-    placement.
+    CPU: `rate / slots * sum gain_i c_i(t_i) / I_i(t_i)` with c the CPU of the operator's own code; what batches need
+    whatever is in them is the engine's. Memory: the base of a worker and `sum M_i(t_i) * min(1, received_i / I_i(t_i))`,
+    as for any placement.
     """
     cpu = memory = base = 0.0
     for name, gain in gains.items():
