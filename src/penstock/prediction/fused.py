@@ -97,7 +97,7 @@ def fused_usage(
     """What each of the slots uses at `rate` tuples/s over all of them.
 
     CPU: `rate / slots * sum gain_i c_i(t_i) / I_i(t_i)` with c the CPU of the operator's own code; what batches need
-    whatever is in them is the engine's. Memory: the base of a worker and `sum M_i(t_i) * min(1, received_i / I_i(t_i))`,
+    whatever is in them is the engine's. Memory: the base of a worker and `sum M_i(t_i) min(1, received_i / I_i(t_i))`,
     as for any placement.
     """
     cpu = memory = base = 0.0
