@@ -52,7 +52,7 @@ def test_operators_of_a_slot_take_turns() -> None:
 
 def test_cpu_and_memory_follow_the_rate() -> None:
     # 0.8 / 100 and 0.1 / 20 CPU seconds a tuple, at 10 tuples/s over two slots
-    use = fused_usage(GAINS, DEMANDS, THREADS, 2, 10.0, 40, 0.0)
+    use = fused_usage(GAINS, DEMANDS, THREADS, 2, 10.0)
     assert use.cpu == pytest.approx(5 * (0.008 + 0.005))
     # 5 of the 100 and of the 20 they can do
     assert use.memory_mb == pytest.approx(80 + 10 * 0.05 + 50 * 0.25)

@@ -173,7 +173,7 @@ def prepare(
     predicted = min(predicted, full)
 
     def use(rate: float) -> tuple[float, float]:
-        slot = fused_usage(pipeline_gains, demands, threads, slots, rate, most_rows, overhead)
+        slot = fused_usage(pipeline_gains, demands, threads, slots, rate)
         return slot.cpu, slot.memory_mb
 
     notes = [f"operator '{name}' has no model: its work is not in the prediction" for name in unknown if modelled]

@@ -81,26 +81,10 @@ def fused_rate(
 
 @dataclass(frozen=True, slots=True)
 class SlotUse:
-    """CPU (1.0 = one core) and memory in MB of the process of a slot."""
+    """CPU of a slot's operators (1.0 = one core), and memory in MB of its process."""
 
     cpu: float
     memory_mb: float
-
-
-def batches_per_second(
-    rounds: list[tuple[float, int, float]], rate: float, most_tuples: int, overhead_seconds: float
-) -> float:
-    """How often a slot that is offered `rate` tuples/s starts a batch: each takes what has arrived during the one
-    before, so the period P is where `P = time of a batch of rate * P tuples`, found by going round a few times."""
-    period = overhead_seconds
-    for _ in range(30):
-        tuples = min(most_tuples, max(1, math.ceil(rate * period)))
-        period = max(SHORTEST_PERIOD, (period + batch_time(rounds, tuples, overhead_seconds)) / 2)
-    return 1 / period
-
-
-SHORTEST_PERIOD = 0.1
-"""Seconds between two looks for something to do."""
 
 
 def fused_usage(
@@ -109,16 +93,14 @@ def fused_usage(
     threads: Mapping[str, int],
     slots: int,
     rate: float,
-    batch_tuples: int,
-    overhead_seconds: float,
 ) -> SlotUse:
     """What each of the slots uses at `rate` tuples/s over all of them.
 
-    CPU: `rate / slots * sum gain_i c_i(t_i) / I_i(t_i)` with c the CPU of the operator's own code, and what a worker
-    needs for every batch. Memory: the base of a worker and `sum M_i(t_i) * min(1, received_i / I_i(t_i))`, as for any
-    placement.
+    CPU: `rate / slots * sum gain_i c_i(t_i) / I_i(t_i)` with c the CPU of the operator's own code; what batches need
+    whatever is in them is the engine's. Memory: the base of a worker and `sum M_i(t_i) min(1, received_i / I_i(t_i))`,
+    as for any placement.
     """
-    cpu = memory = base = worker = 0.0
+    cpu = memory = base = 0.0
     for name, gain in gains.items():
         model = demands[name]
         if isinstance(model, Model):
@@ -127,10 +109,7 @@ def fused_usage(
             cpu += part * own_cpu(model, count)
             memory += min(1.0, part) * model.memory(count) * (model.measured_on.slot_memory_mb or 0.0)
             base = max(base, model.measured_on.base_memory_mb or 0.0)
-            worker = max(worker, (model.measured_on.worker_batch_cpu_ms or 0.0) / 1000)
-    rounds = rounds_of(gains, demands, threads, overhead_seconds)
-    often = batches_per_second(rounds, rate / slots, max(1, batch_tuples // slots), overhead_seconds)
-    return SlotUse(cpu + worker * often, base + memory)
+    return SlotUse(cpu, base + memory)
 
 
 def fused_threads(gains: Mapping[str, Gain], demands: Demands, rate: float, slots: int) -> dict[str, int]:

@@ -28,9 +28,6 @@ one per slot with what it used."""
 
 _COLUMNS = ("kind", "operator", "id", "due", "path", "done", "text")
 
-_cpu_before: list[float] = []
-"""CPU this process had used when the last batch was done: what Spark's own code in it needs counts for the next."""
-
 _segments: dict[str, Segment] = {}
 """Segments of this worker process by run: workers are reused, and so are threads and connections."""
 
@@ -73,21 +70,13 @@ class FusedFunction:
         used = {
             "slot": task.partition,
             "began": began,
-            "cpu_seconds": _cpu_since(cpu),
+            "cpu_seconds": cpu_seconds() - cpu,
             "wall_seconds": watch.seconds(),
             "memory_mb": psutil.Process().memory_info().rss / 2**20,
         }
         rows.append(("slot", "", len(entering), 0.0, 0, 0.0, json.dumps(used)))
         columns = list(zip(*rows, strict=True))
         yield pa.record_batch([pa.array(column) for column in columns], names=list(_COLUMNS))
-
-
-def _cpu_since(begun: float) -> float:
-    """CPU of this process since the end of its last batch; since `begun` where this is its first."""
-    used = cpu_seconds()
-    since = _cpu_before.pop() if _cpu_before else begun
-    _cpu_before.append(used)
-    return used - since
 
 
 def task_name(run: str) -> TaskName:
