@@ -70,7 +70,19 @@ class Joint:
                 tried += [case.answer(*found) for found in covered]
             if _slots(tried[-1]) <= bound:
                 break
-        return min(tried, key=_slots)
+        best = min(tried, key=_slots)
+        if bound > LARGEST and _slots(best) > bound:
+            best = min([best, *self._as_published(case)], key=_slots)
+        return best
+
+    @staticmethod
+    def _as_published(case: _Case) -> list[Answer]:
+        """MBA with SAM for the whole case, where it is right: copies of a part can lose a slot to it by rounding."""
+        problem = case.problem(1)
+        known = None if problem.equal else published(problem, case.order)
+        if known is None or not is_right(problem, known):
+            return []
+        return [case.answer(known, [1] * known.slots, "mba with sam")]
 
     def _covered(self, problem: Problem, load: NDArray[np.float64]) -> list[tuple[Layout, list[int], str]]:
         """The whole case by patterns in which bundles carry the loads of a part, where fixed threads are few."""
