@@ -77,8 +77,8 @@ class RunFolder:
         (self.path / "conductor.json").unlink(missing_ok=True)
 
     def requests(self) -> list[Request]:
-        """Oldest first."""
-        files = sorted(self._requests.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
+        """Oldest first; a name with a dot is still being written."""
+        files = sorted(self._requests.glob("[!.]*.json"), key=lambda file: file.stat().st_mtime_ns)
         return [Request(**json.loads(file.read_text("utf-8"))) for file in files]
 
     def answer(self, request: Request, document: Mapping[str, Any]) -> None:
