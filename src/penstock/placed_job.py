@@ -10,7 +10,7 @@ from penstock.cluster.topology import Slot
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Grouping, Pipeline
 from penstock.dataflow.rates import gains
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, nearest
 from penstock.modelling.model import Model
 from penstock.prediction.machine import machine_rate
 from penstock.prediction.rate import Routing
@@ -94,7 +94,7 @@ def prepare_placed(
         raise BadInputError("placed execution needs a plan: penstock plan PIPELINE --rate R -o PLAN.json")
     pipeline = given or found
     check_streams(pipeline)
-    wanted = Routing(routing or saved.prediction.get("routing") or Routing.SHUFFLE)
+    wanted = _routing(routing or saved.prediction.get("routing") or Routing.SHUFFLE)
     if wanted is Routing.SLOT_AWARE:
         streams = [
             one.model_copy(update={"grouping": Grouping.SLOT_AWARE}) if one.grouping is Grouping.SHUFFLE else one
@@ -107,6 +107,13 @@ def prepare_placed(
     return PlacedJob(
         pipeline, saved, saved.threads_by_slot(), demands_to_run(pipeline, api.models(models)), load, wanted
     )
+
+
+def _routing(given: Routing | str) -> Routing:
+    try:
+        return Routing(given)
+    except ValueError as error:
+        raise BadInputError(f"routing: unknown '{given}'; {nearest(str(given), Routing)}") from error
 
 
 def check_nodes(job: PlacedJob, cluster: RunningCluster) -> None:

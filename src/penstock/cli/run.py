@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption
+from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from penstock.report.result import RunResult
@@ -69,8 +71,13 @@ def run(
 ) -> None:
     """Run PIPELINE and report predicted beside measured: fused on embedded Spark, or placed on a cluster."""
     if placed or master is not None:
-        _run_placed(pipeline, rate, master, seconds, warm_up, models, routing, folder, json=json)
+        unfit = {"--slots": slots, "--find-max": find_max, "--until-end": until_end, "--plot": plot}
+        if named := [option for option, given in unfit.items() if given]:
+            raise BadInputError(f"{', '.join(named)}: not for placed runs")
+        _run_placed(pipeline, rate, master, seconds, warm_up, models, routing, folder, dead_letters, json=json)
         return
+    if folder is not None or routing is not None:
+        raise BadInputError("--folder and --routing mean something only with --placed or --master")
     from penstock import running
     from penstock.cli.live import live_view
     from penstock.files import check_writable
@@ -80,10 +87,6 @@ def run(
     if plot is not None:
         check_ending(plot)
         check_writable(plot)
-
-    def show(sink: str, text: str) -> None:
-        """Standard output is for the report alone where a program reads it."""
-        print(f"{sink}: {text}", file=sys.stderr if json else sys.stdout, flush=True)
 
     progress = Progress()
     with live_view(progress):
@@ -99,7 +102,7 @@ def run(
             high=high,
             until_end=until_end,
             dead_letters=dead_letters,
-            show=show,
+            show=partial(_show, json=json),
             progress=progress,
         )
     if plot is not None:
@@ -116,6 +119,11 @@ def run(
         raise typer.Exit(1)
 
 
+def _show(sink: str, text: str, *, json: bool) -> None:
+    """Standard output is for the report alone where a program reads it."""
+    print(f"{sink}: {text}", file=sys.stderr if json else sys.stdout, flush=True)
+
+
 def _run_placed(
     plan: str,
     rate: str | None,
@@ -125,6 +133,7 @@ def _run_placed(
     models: Path | None,
     routing: str | None,
     folder: Path | None,
+    dead_letters: Path | None,
     *,
     json: bool,
 ) -> None:
@@ -141,6 +150,8 @@ def _run_placed(
             models=models,
             routing=routing,
             folder=folder,
+            dead_letters=dead_letters,
+            show=partial(_show, json=json),
             heard=heard,
             tell=tell,
         )

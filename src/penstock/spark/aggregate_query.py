@@ -53,7 +53,6 @@ class Expand:
 
     run: str
     aggregate: Aggregate
-    environment: tuple[tuple[str, str], ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         columns = self.aggregate.columns
@@ -137,7 +136,7 @@ def aggregate_frame(
         raise ValueError(f"bundle '{bundle.name}' aggregates nothing")
     columns = aggregate.columns
     schema = ", ".join([f"{_DUE} double", *(f"{name} {kind}" for name, kind in columns.items())])
-    rows = lines.mapInArrow(Expand(str(run), aggregate, environment), schema, profile=profile)
+    rows = lines.mapInArrow(Expand(str(run), aggregate), schema, profile=profile)
     keys: list[Any] = [F.col(name) for name in aggregate.keys]
     shown = [F.col(name) for name in aggregate.keys]
     if aggregate.window_seconds is not None:
