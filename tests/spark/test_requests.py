@@ -17,7 +17,17 @@ from penstock.spark.requests import RunError, RunFolder
 def folder(tmp_path: Path) -> RunFolder:
     made = RunFolder(tmp_path / "run")
     made.create()
-    made.describe({"pipeline": "p"})
+    made.describe(
+        {
+            "pipeline": "p",
+            "master": "spark://127.0.0.1:7077",
+            "generation": 0,
+            "plan": "plan-000.json",
+            "emitted": {},
+            "load": {},
+            "routing": "shuffle",
+        }
+    )
     return made
 
 
@@ -63,3 +73,10 @@ def test_a_run_that_does_not_answer_is_given_up(folder: RunFolder) -> None:
     with pytest.raises(RunError, match="did not answer"):
         folder.ask("drain", patience=0.2)
     assert not folder.requests()
+
+
+@pytest.mark.parametrize("text", ["not json", "[]", '{"pipeline": "p", "surprise": 1}'])
+def test_a_description_that_was_tampered_with_is_bad_input(folder: RunFolder, text: str) -> None:
+    (folder.path / "run.json").write_text(text, encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"run\.json"):
+        penstock.resume(folder.path)

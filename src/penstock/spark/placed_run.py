@@ -41,10 +41,10 @@ LOOK_SECONDS = 1.0
 STUCK_SECONDS = 3.0
 """A bundle that has had a ticket for so long without working anything off is looked at."""
 PATIENCE_SECONDS = 60.0
-"""How long a bundle may wait for a slot that nobody says is dead, and a run for its slots to start."""
+"""How long a run waits for its slots to start, and after a change for its first tuple."""
 MOST_RESTARTS = 20
 RESTART_PAUSE = 1.0
-MOST_LATENCIES = 2000
+MOST_LATENCIES = 200
 """Latencies kept of one ticket: more of them would not change a percentile."""
 
 
@@ -175,8 +175,9 @@ class PlacedRun:
         return since.seconds()
 
     def _until_something_ended(self, before: int) -> None:
-        """At a sink, in an aggregation, filtered, or as a dead letter."""
-        while not any(
+        """At a sink, in an aggregation, filtered, or as a dead letter; a load may have nothing to emit for long."""
+        waited = Stopwatch()
+        while waited.seconds() < PATIENCE_SECONDS and not any(
             one.ended or any(seen.filtered or seen.dead for seen in one.operators.values())
             for one in self.tickets[before:]
         ):

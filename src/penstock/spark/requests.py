@@ -11,7 +11,7 @@ import psutil
 
 from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, PenstockError
-from penstock.files import write_text
+from penstock.files import Name, Spec, check, parse_json, read_text, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,18 @@ POLL_SECONDS = 0.05
 
 class RunError(PenstockError):
     """A run that cannot do what it is asked for."""
+
+
+class RunDescription(Spec):
+    """What a folder says about its run, so that another process can go on with it."""
+
+    pipeline: Name
+    master: str
+    generation: int
+    plan: Name
+    emitted: dict[str, int]
+    load: dict[str, Any]
+    routing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +62,7 @@ class RunFolder:
         file = self.path / "run.json"
         if not file.is_file():
             raise BadInputError(f"{self.path}: no run was started in this folder")
-        document: dict[str, Any] = json.loads(file.read_text("utf-8"))
-        return document
+        return check(RunDescription, parse_json(read_text(file), str(file)), str(file)).model_dump()
 
     def describe(self, document: Mapping[str, Any]) -> None:
         write_text(self.path / "run.json", json.dumps(document, indent=1) + "\n")
