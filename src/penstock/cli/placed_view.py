@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli import output
+from penstock.cli.report_lines import error_text, headline, ids_line, latency_line, operators_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,28 +84,8 @@ def print_placed(result: PlacedResult, *, json: bool) -> None:
 def _print(result: PlacedResult) -> None:
     screen = output.console()
     report = result.report
-    verdict = "stable" if report.stable else "falls behind"
-    screen.print(
-        f"{result.pipeline} placed, {result.routing} routing: offered {output.figure(report.offered_rate)}, "
-        f"sustained {output.figure(report.sustained_rate)} tuples/s ({verdict}) over {report.seconds:.1f} s\n"
-    )
-    screen.print(
-        output.table(
-            "Operators",
-            ("operator", "received", "sent", "filtered", "dead", "busy seconds"),
-            (
-                (
-                    name,
-                    f"{seen.received:,}",
-                    f"{seen.sent:,}",
-                    f"{seen.filtered:,}",
-                    f"{seen.dead:,}",
-                    f"{seen.busy_seconds:.2f}",
-                )
-                for name, seen in report.operators.items()
-            ),
-        )
-    )
+    screen.print(headline(f"{result.pipeline} placed, {result.routing} routing", report))
+    screen.print(operators_table(report))
     screen.print(
         output.table(
             "Bundles",
@@ -137,18 +118,14 @@ def _print(result: PlacedResult) -> None:
             ),
         )
     )
-    error = "" if result.rate_error is None else f" (error {100 * result.rate_error:+.1f} %)"
+    error = error_text(result.rate_error)
     screen.print(
         f"predicted  {output.figure(result.predicted_rate)} tuples/s{error}: the slots of the plan support "
         f"{output.figure(result.slots_rate)}, the cores they share here {output.figure(result.machine_rate)}"
     )
-    latency = ", ".join(f"{name} {output.figure(value)} ms" for name, value in report.latency_ms.items())
-    screen.print(f"latency    {latency or '-'}")
+    screen.print(latency_line(report))
     screen.print(f"backlog    {report.backlog:,} tuples")
-    screen.print(
-        f"ids        {report.audit.emitted:,} emitted, {report.audit.lost} lost, {report.audit.duplicated} duplicated, "
-        f"{report.audit.filtered} filtered, {report.audit.dead} dead letters"
-    )
+    screen.print(ids_line(report))
     for change in result.changes:
         onto = f" onto {change.plan}" if change.plan else ""
         screen.print(

@@ -11,6 +11,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption
+from penstock.cli.report_lines import error_text, headline, ids_line, latency_line, operators_table
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -161,31 +162,10 @@ def _run_placed(
 def _print(result: RunResult) -> None:
     screen = output.console()
     report = result.report
-    verdict = "stable" if report.stable else "falls behind"
-    screen.print(
-        f"{result.pipeline} fused on {result.slots} slots: offered {output.figure(report.offered_rate)}, "
-        f"sustained {output.figure(report.sustained_rate)} tuples/s ({verdict}) over {report.seconds:.1f} s\n"
-    )
+    screen.print(headline(f"{result.pipeline} fused on {result.slots} slots", report))
     if result.searched:
         _print_search(result)
-    screen.print(
-        output.table(
-            "Operators",
-            ("operator", "threads per slot", "received", "sent", "filtered", "dead", "busy seconds"),
-            (
-                (
-                    name,
-                    str(result.threads.get(name, 1)),
-                    f"{seen.received:,}",
-                    f"{seen.sent:,}",
-                    f"{seen.filtered:,}",
-                    f"{seen.dead:,}",
-                    f"{seen.busy_seconds:.2f}",
-                )
-                for name, seen in report.operators.items()
-            ),
-        )
-    )
+    screen.print(operators_table(report, result.threads))
     predicted = result.predicted_slot
     screen.print(
         output.table(
@@ -203,21 +183,17 @@ def _print(result: RunResult) -> None:
             ),
         )
     )
-    latency = ", ".join(f"{name} {output.figure(value)} ms" for name, value in report.latency_ms.items())
     for line in _predictions(result):
         screen.print(f"predicted  {line}")
-    screen.print(f"latency    {latency or '-'}")
+    screen.print(latency_line(report))
     screen.print(f"backlog    {report.backlog:,} tuples; engine {output.share(report.engine_cpu)} of a core")
-    screen.print(
-        f"ids        {report.audit.emitted:,} emitted, {report.audit.lost} lost, {report.audit.duplicated} duplicated, "
-        f"{report.audit.filtered} filtered, {report.audit.dead} dead letters"
-    )
+    screen.print(ids_line(report))
     for note in report.notes:
         screen.print(f"note       {note}")
 
 
 def _predictions(result: RunResult) -> list[str]:
-    error = "" if result.rate_error is None else f" (error {100 * result.rate_error:+.1f} %)"
+    error = error_text(result.rate_error)
     if result.predicted_rate is None:
         lines = ["nothing: no operator has a model"]
     else:
