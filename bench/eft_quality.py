@@ -106,7 +106,7 @@ def quality(cases: int, seed: int) -> None:
             f"{name:<22} {_counts(spans):>26} {_ratio(spans):>6.3f} {_counts(loads):>26} {_ratio(loads):>6.3f} "
             f"{above:>20.1%}"
         )
-    rescheduled(drawn, random.Random(seed + 1))  # noqa: S311
+    rescheduled(drawn, random.Random(seed + 1))  # noqa: S311 - as above
 
 
 def _counts(pairs: Sequence[tuple[float, float]]) -> str:

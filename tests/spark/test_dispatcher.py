@@ -41,7 +41,7 @@ def not_a_hundred(row: dict[str, Any]) -> dict[str, Any]:
 
 def random_filter(row: dict[str, Any]) -> dict[str, Any] | None:
     """Code that answers differently when it is run again."""
-    return row if random.random() < 0.5 else None  # noqa: S311
+    return row if random.random() < 0.5 else None  # noqa: S311 - chance, no secret
 
 
 SLOTS = (Slot("n1", 0), Slot("n1", 1), Slot("n2", 0))
@@ -92,7 +92,7 @@ def test_no_tuple_is_lost_or_doubled_whoever_starts_anew(
     tmp_path_factory: pytest.TempPathFactory, seed: int, restarts: int
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)  # noqa: S311 - chance, no secret
     clock = Clock()
     logic = {"a": Logic(odd_only), "b": Logic(not_a_hundred), "join": Logic(twice)}
     bundles = diamond_bundles(logic, Load.constant(200))
@@ -139,7 +139,7 @@ def test_code_that_answers_differently_on_a_second_try_loses_nothing(tmp_path: P
     conductor = Dispatcher(tmp_path, bundles, lambda _: 50, ticket_seconds=1.0, clock=clock)
     conductor.begin()
     clock.now += 3
-    chance = random.Random(1)  # noqa: S311
+    chance = random.Random(1)  # noqa: S311 - chance, no secret
     workers: dict[str, BundleWorker] = {}
     for _ in range(60):
         conductor.step()
@@ -157,7 +157,7 @@ def test_an_overload_waits_at_the_source(tmp_path: Path) -> None:
     conductor = Dispatcher(tmp_path, bundles, lambda _: 40, ticket_seconds=1.0, clock=clock)
     conductor.begin()
     workers: dict[str, BundleWorker] = {}
-    chance = random.Random(1)  # noqa: S311
+    chance = random.Random(1)  # noqa: S311 - chance, no secret
     asleep = [bundle for bundle in bundles if "join" not in bundle.operators]
     for _ in range(60):
         clock.now += 1
@@ -200,7 +200,7 @@ def test_every_grouping_delivers_every_tuple_to_somebody(tmp_path: Path, groupin
         for done in conductor.step():
             if "b" in done.bundle.operators:
                 received[done.bundle.name] = received.get(done.bundle.name, 0) + done.manifest.size
-        work(tmp_path, bundles, random.Random(1), workers)  # noqa: S311
+        work(tmp_path, bundles, random.Random(1), workers)  # noqa: S311 - chance, no secret
     conductor.hold()
     conductor.step()
     audit = conductor.audit()

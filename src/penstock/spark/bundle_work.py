@@ -108,7 +108,7 @@ def send(bundle: Bundle, folder: BundleFolder, result: Result, ticket: int, atte
         try:
             write_tuples(file, items)
         except (pa.ArrowException, TypeError, ValueError):
-            items = _sort_out(result, bundle.operators[-1], items, cannot_travel)  # noqa: PLW2901
+            items = _sort_out(result, bundle.operators[-1], items, cannot_travel)  # noqa: PLW2901 - those that can
             write_tuples(file, items)
         sent[receiver] = Sent(folder.relative(file), len(items))
     return sent

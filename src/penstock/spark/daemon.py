@@ -9,11 +9,11 @@ from __future__ import annotations
 import runpy
 
 if __name__ == "__main__":
-    import numpy as np  # noqa: F401
-    import pyarrow as pa  # noqa: F401
+    import numpy as np  # noqa: F401 - loaded for the workers
+    import pyarrow as pa  # noqa: F401 - loaded for the workers
 
     import penstock.spark.aggregate_query
     import penstock.spark.bundle_function
-    import penstock.spark.fused_function  # noqa: F401
+    import penstock.spark.fused_function  # noqa: F401 - loaded for the workers
 
     runpy.run_module("pyspark.daemon", run_name="__main__")
