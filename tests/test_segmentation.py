@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 import penstock
 from adapters import chain, library, sink, source
-from penstock.dataflow.pipeline import Operator, Pipeline
+from penstock.cluster.topology import Slot
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.errors import BadInputError, PenstockError
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import Model, Point
 from penstock.segmentation.contract import Costs, Segment, segmentation
 from penstock.segmentation.costs import costs_of
+from penstock.segmentation.on_slots import segments_on_slots
 from penstock.segmentation.registry import SEGMENTERS
 from strategies import pipelines
 
@@ -140,3 +142,63 @@ def test_answers_of_others_are_checked(answer: tuple[Segment, ...], complaint: s
     pipeline = chain(source(), inner("a"), inner("b"), sink())
     with pytest.raises(PenstockError, match=complaint):
         segmentation(pipeline, Fixed(answer), None)
+
+
+def on(*rows: dict[str, int]) -> dict[Slot, dict[str, int]]:
+    return {Slot("n", number): row for number, row in enumerate(rows)}
+
+
+# source -> a -> b -> sink, all wanted as one; what does not sit together is taken apart
+@pytest.mark.parametrize(
+    ("threads", "segments"),
+    [
+        (on({"source": 1, "a": 1, "b": 2, "sink": 1}), [("source", "a", "b", "sink")]),
+        (on({"source": 1, "a": 1}, {"b": 2, "sink": 1}), [("source", "a"), ("b", "sink")]),
+        # half of a and half of b on each slot: a tuple may stay where it is; the source emits from one slot
+        (
+            on({"source": 1, "a": 2, "b": 4, "sink": 1}, {"source": 1, "a": 2, "b": 4}),
+            [("source",), ("a", "b"), ("sink",)],
+        ),
+        # a third of a but half of b on the first slot: b there would get too little
+        (on({"source": 1, "a": 1, "b": 1, "sink": 1}, {"a": 2, "b": 1}), [("source",), ("a",), ("b",), ("sink",)]),
+    ],
+)
+def test_segments_on_slots(threads: dict[Slot, dict[str, int]], segments: list[Segment]) -> None:
+    pipeline = chain(source(), inner("a"), inner("b"), sink())
+    assert list(segments_on_slots(pipeline, [("source", "a", "b", "sink")], threads)) == segments
+
+
+def test_a_key_keeps_its_slot() -> None:
+    # both operators on both slots, but a key belongs to one of them
+    pipeline = chain(inner("a"), inner("b"), grouping="fields", key="id")
+    halves = on({"a": 1, "b": 1}, {"a": 1, "b": 1})
+    assert list(segments_on_slots(pipeline, [("a", "b")], halves)) == [("a",), ("b",)]
+    assert list(segments_on_slots(pipeline, [("a", "b")], on({"a": 1, "b": 1}))) == [("a", "b")]
+
+
+def test_a_way_round_through_another_slot_keeps_segments_apart() -> None:
+    # a and c sit together, b between them does not: as one they would wait for b, which waits for them
+    pipeline = Pipeline.of(
+        "p",
+        [inner("a"), inner("b"), inner("c")],
+        [*chain(inner("a"), inner("b"), inner("c")).streams, *chain(inner("a"), inner("c")).streams],
+    )
+    found = segments_on_slots(pipeline, [("a", "b", "c")], on({"a": 1, "c": 1}, {"b": 1}))
+    assert list(found) == [("a",), ("b",), ("c",)]
+
+
+def test_only_what_was_wanted_together_is_joined() -> None:
+    pipeline = chain(source(), inner("a"), inner("b"), sink())
+    everything = on({"source": 1, "a": 1, "b": 1, "sink": 1})
+    wanted = penstock.segments(pipeline, segmenter="ends").segments
+    assert list(segments_on_slots(pipeline, wanted, everything)) == [("source", "a"), ("b", "sink")]
+
+
+@pytest.mark.parametrize("name", ["linear", "diamond", "star"])
+def test_ends_join_their_only_neighbour(name: str) -> None:
+    found = penstock.segments(name, segmenter="ends").segments
+    pipeline = penstock.api.find_pipeline(name)
+    for operator in pipeline.operators.values():
+        neighbours = len(pipeline.outputs(operator.name)) + len(pipeline.inputs(operator.name))
+        if operator.kind is not Kind.OPERATOR:
+            assert any(operator.name in one and len(one) > 1 for one in found) == (neighbours == 1)

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.cluster.topology import Slot
 from penstock.report.report import Audit, OperatorObservation
-from penstock.report.tickets import TicketObservation, slots_of, summarise_tickets
+from penstock.report.tickets import TicketObservation, joined, slots_of, summarise_tickets
 
 A, B = Slot("n1", 0), Slot("n2", 0)
 
@@ -73,3 +73,24 @@ def test_cpu_is_counted_for_every_process_of_a_slot() -> None:
     assert found[A][0] == pytest.approx((2 + 3) / 10)
     assert found[A][1] == 100.0
     assert found[B] == (0.0, 100.0)
+
+
+def test_older_tickets_put_together_say_the_same() -> None:
+    tickets = [
+        ticket(float(second), ended=100, slot=slot, cpu=0.5 * second) for second in range(1, 101) for slot in (A, B)
+    ]
+    fewer = joined(joined(tickets))
+    # 200 tickets: 100 older ones become 50, then the older 75 of 150 become at most half of them and one a slot
+    assert len(joined(tickets)) == 150
+    assert len(fewer) <= 150 - 75 // 2 + 2
+    assert [one.finished for one in fewer] == sorted(one.finished for one in fewer)
+    before, after = (summarise_tickets(some, 0.0, 100.0, 0.0, 200.0, audit(20_000), 0, 0) for some in (tickets, fewer))
+    assert after.sustained_rate == pytest.approx(before.sustained_rate, rel=0.03)
+    assert after.operators["op"].received == before.operators["op"].received == 2000
+    assert after.slots[A][0] == pytest.approx(before.slots[A][0])
+    assert after.latency_ms == before.latency_ms
+
+
+def test_tickets_of_processes_that_died_stay_apart() -> None:
+    tickets = [ticket(1.0, process=1, cpu=9.0), ticket(2.0, process=2, cpu=0.1), ticket(3.0), ticket(4.0)]
+    assert joined(tickets) == tickets

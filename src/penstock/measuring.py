@@ -221,7 +221,7 @@ class _Profile:
         batch_seconds = self._batch_seconds(name)
         self._doing = f"{name} ({self._done + 1} of {self._of})"
         points = profile_points(
-            query.bench(name, batch_seconds),
+            query.bench(name, batch_seconds, self._settings.fewest_batches),
             self._settings,
             DEFAULT_SLOT_MEMORY_MB,
             known,

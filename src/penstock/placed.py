@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,10 @@ from penstock.files import write_text
 from penstock.modelling.fit import misfits
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import Model
-from penstock.placed_job import TICKET_SECONDS, PlacedJob, check_nodes, prepare_placed
+from penstock.placed_job import DEFAULT_PLACED_SEGMENTER, TICKET_SECONDS, PlacedJob, check_nodes, prepare_placed
 from penstock.report.placed_result import PlacedResult
-from penstock.running import logic_of
+from penstock.report.result import TriedRate
+from penstock.running import check_search, logic_of
 from penstock.workloads.operators import services
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from penstock import api
     from penstock.dataflow.pipeline import Pipeline
     from penstock.prediction.rate import Routing
+    from penstock.report.report import Report
     from penstock.running import RunnableLike
     from penstock.spark.bundles import Bundle
     from penstock.spark.cluster_state import RunningCluster
@@ -39,6 +41,8 @@ SHORTEST_INTERVAL_MS = 200
 INTERVAL_MS_PER_BUNDLE = 60
 """Micro-batches are what the driver runs out of first: the more bundles, the less often each is looked after."""
 PATIENCE_SECONDS = 180.0
+OVERLOAD = 2.0
+"""Times what the plan's slots support: more than can be done."""
 
 
 def interval_ms(bundles: int) -> int:
@@ -97,8 +101,12 @@ def run_placed(
     master: str | None = None,
     seconds: float = 30.0,
     warm_up: float = 10.0,
+    find_max: bool = False,
+    low: float | None = None,
+    high: float | None = None,
     models: api.ModelsLike = None,
     routing: Routing | str | None = None,
+    segmenter: str | None = None,
     folder: str | Path | None = None,
     given: Pipeline | None = None,
     dead_letters: str | Path | None = None,
@@ -108,17 +116,51 @@ def run_placed(
 ) -> PlacedResult:
     """Run a plan with every operator on the slot the plan names, on a standalone cluster.
 
-    `master` is its address; None means the one of `penstock cluster up`. `folder` is where the run keeps its channels
-    and what it needs to be resumed: on several machines, one they all share. `heard` is called often with the run,
-    `tell` with what it has to say, `show` with (sink, tuple as JSON) of what reaches a console.
+    `master` is its address; None means the one of `penstock cluster up`. What `segmenter` joins and the plan puts on
+    the same slots runs as one. `folder` is where the run keeps its channels and what it needs to be resumed: on several
+    machines, one they all share. `heard` is called often with the run, `tell` with what it has to say, `show` with
+    (sink, tuple as JSON) of what reaches a console. With `find_max` the highest stable rate is looked for, between
+    `low` and `high`; every trial is a run of `seconds` in a folder of its own.
     """
-    job = prepare_placed(plan, rate, models, routing, given)
+    check_search(low, high, rate, search=find_max)
+    job = prepare_placed(plan, rate, models, routing, given, segmenter or DEFAULT_PLACED_SEGMENTER)
     place = Path(folder) if folder is not None else _fresh_folder(job.pipeline.name)
     if (place / "run.json").exists():
         raise BadInputError(f"{place}: a run was started here before; resume it (penstock resume), or name another")
     letters = None if dead_letters is None else Path(dead_letters)
     wishes = Wishes(seconds, warm_up, models, given, letters, show, heard, tell)
+    if find_max:
+        return _searched(job, place, master, wishes, low, high)
     return _conducted(job, place, master, wishes)
+
+
+def _searched(
+    job: PlacedJob, place: Path, master: str | None, wishes: Wishes, low: float | None, high: float | None
+) -> PlacedResult:
+    """Trials with other loads until the highest stable rate is known; the result is that of the best of them."""
+    from penstock.spark.find_max import MORE_THAN_ANY, find_highest_rate  # noqa: PLC0415 - Spark loads only when it is used
+
+    results: list[PlacedResult] = []
+    too_much = OVERLOAD * (job.slots_rate() or 0.0)
+    if high is None and not too_much:
+        raise BadInputError("--find-max: the plan predicts no rate to start from; give --high")
+
+    def offer(rate: float) -> Report:
+        load = Load.constant(too_much if rate == MORE_THAN_ANY else rate)
+        wishes.tell(f"trial {len(results) + 1}: offering {load.mean_rate:,.4g} tuples/s")
+        results.append(_conducted(replace(job, load=load), place / f"trial-{len(results) + 1}", master, wishes))
+        return results[-1].report
+
+    found = find_highest_rate(offer, lambda: bool(results) and results[-1].interrupted, low, high)
+    shown = found.trials.index(found.best) if found.best else -1
+    tried = tuple(TriedRate(one.rate, one.stable, one.report.sustained_rate, one.saturated) for one in found.trials)
+    return replace(
+        results[shown],
+        searched=True,
+        highest_rate=found.best.rate if found.best else None,
+        tried=tried,
+        interrupted=results[-1].interrupted,
+    )
 
 
 def _conducted(
@@ -210,7 +252,7 @@ def _conducted(
 
 
 def _other_plan(path: Path, job: PlacedJob, cluster: RunningCluster | None, wishes: Wishes) -> PlacedJob:
-    other = prepare_placed(path, job.load, wishes.models, job.routing, wishes.given)
+    other = prepare_placed(path, job.load, wishes.models, job.routing, wishes.given, job.segmenter)
     if set(other.pipeline.operators) != set(job.pipeline.operators):
         raise BadInputError(f"{path}: a plan for other operators than those of '{job.pipeline.name}'")
     if cluster is not None:
@@ -240,6 +282,8 @@ class _Description:
                 "emitted": self._emitted,
                 "load": self._job.load.document(),
                 "routing": str(self._job.routing),
+                "segmenter": self._job.segmenter,
+                "segments": [list(segment) for segment in self._job.segments],
             }
         )
 
@@ -292,7 +336,9 @@ def resume(
     if run.conducted:
         return float(run.ask("resume", patience, other)["seconds"])
     load = Load(tuple((float(s), float(r)) for s, r in said["load"]["spells"]), said["load"]["repeats"])
-    job = prepare_placed(run.path / said["plan"], load, models, said["routing"], given)
+    job = prepare_placed(
+        run.path / said["plan"], load, models, said["routing"], given, said["segmenter"], said["segments"]
+    )
     letters = None if dead_letters is None else Path(dead_letters)
     wishes = Wishes(seconds, warm_up, models, given, letters, show, heard, tell)
     return _conducted(job, run.path, master or said["master"], wishes, said["generation"], said["emitted"], other)

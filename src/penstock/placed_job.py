@@ -15,19 +15,22 @@ from penstock.modelling.model import Model
 from penstock.prediction.machine import machine_rate
 from penstock.prediction.rate import Routing
 from penstock.running import batch_cpu_seconds, check_streams, demands_to_run, logic_of, runnable
+from penstock.segmentation.on_slots import segments_on_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.planning.file import SavedPlan
     from penstock.prediction.rate import Demands
     from penstock.running import RunnableLike
+    from penstock.segmentation.contract import Segment
     from penstock.spark.bundles import Bundle
     from penstock.spark.cluster_state import RunningCluster
     from penstock.spark.file_feed import FileFeed
 
 TICKET_SECONDS = 1.0
 """Tickets hold at most so much work."""
+DEFAULT_PLACED_SEGMENTER = "ends"
 FIRST_ROWS = 100
 """Rows of the first tickets of a bundle nobody has a model of."""
 
@@ -42,6 +45,9 @@ class PlacedJob:
     demands: Demands
     load: Load
     routing: Routing
+    segmenter: str
+    segments: tuple[Segment, ...]
+    """What runs as one: what the segmenter joins, where it sits together."""
 
     def able(self, operator: str, threads: int) -> float:
         demand = self.demands[operator]
@@ -51,18 +57,20 @@ class PlacedJob:
         from penstock.spark.bundles import make_bundles  # noqa: PLC0415 - Spark loads only when it is used
 
         logic = {**logic_of(self.pipeline), **feed.logic}
-        return make_bundles(self.pipeline, logic, self.threads, self.load, self.able, generation)
+        return make_bundles(self.pipeline, logic, self.threads, self.load, self.able, generation, self.segments)
 
     def most_rows(self, bundle: Bundle) -> int:
-        """As many as the models say are worth a ticket's seconds."""
-        rates = [
-            demand.rate(step.threads)
+        """As many as the models say are worth a ticket's seconds: `seconds / sum 1 / I_i(t_i)`."""
+        busy = sum(
+            1 / demand.rate(step.threads)
             for step in bundle.steps
             if isinstance(demand := self.demands[step.operator], Model)
-        ]
+        )
+        rows = TICKET_SECONDS / busy if busy else FIRST_ROWS
         if bundle.load is not None:
-            return max(FIRST_ROWS, int(self.load.peak_rate * TICKET_SECONDS))
-        return int(min(rates) * TICKET_SECONDS) if rates else FIRST_ROWS
+            due = max(FIRST_ROWS, self.load.peak_rate * TICKET_SECONDS)
+            return int(min(due, rows) if busy else due)
+        return int(rows)
 
     def slots_rate(self) -> float | None:
         rates = self.plan.prediction.get("rate", {})
@@ -87,8 +95,10 @@ def prepare_placed(
     models: api.ModelsLike,
     routing: Routing | str | None,
     given: Pipeline | None = None,
+    segmenter: str = DEFAULT_PLACED_SEGMENTER,
+    segments: Sequence[Sequence[str]] | None = None,
 ) -> PlacedJob:
-    """`given`: the pipeline itself, where its code exists only in Python."""
+    """`given`: the pipeline itself, where its code exists only in Python. `segments`: those of a run to go on with."""
     found, saved = runnable(plan)
     if saved is None:
         raise BadInputError("placed execution needs a plan: penstock plan PIPELINE --rate R -o PLAN.json")
@@ -104,9 +114,14 @@ def prepare_placed(
     offered = saved.rate if rate is None else rate
     load = offered if isinstance(offered, Load) else parse_load(str(offered))
     logic_of(pipeline)
-    return PlacedJob(
-        pipeline, saved, saved.threads_by_slot(), demands_to_run(pipeline, api.models(models)), load, wanted
-    )
+    threads = saved.threads_by_slot()
+    demands = demands_to_run(pipeline, api.models(models))
+    if segments is None:
+        cut = api.segments(pipeline, segmenter=segmenter, rate=load.peak_rate, models=models)
+        segments = segments_on_slots(pipeline, cut.segments, threads)
+    elif sorted(name for segment in segments for name in segment) != sorted(pipeline.operators):
+        raise BadInputError(f"the segments of the run are not those of pipeline '{pipeline.name}'")
+    return PlacedJob(pipeline, saved, threads, demands, load, wanted, segmenter, tuple(map(tuple, segments)))
 
 
 def _routing(given: Routing | str) -> Routing:

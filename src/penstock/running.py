@@ -269,7 +269,7 @@ def run(
     """
     if not 0 < warm_up < seconds:
         raise BadInputError(f"seconds: expected more than the warm-up of {warm_up:g}, found {seconds:g}")
-    _check_search(low, high, rate, search=find_max)
+    check_search(low, high, rate, search=find_max)
     job = prepare(pipeline, rate, slots, models, search=find_max)
     told = progress or Progress()
     needed = {operator.model or name for name, operator in job.pipeline.operators.items()}
@@ -334,7 +334,7 @@ def execute(session: Any, run: FusedRun, seconds: float, warm_up: float, hooks: 
     return run_fused(session, run, seconds, warm_up, hooks=hooks)
 
 
-def _check_search(low: float | None, high: float | None, rate: object, *, search: bool) -> None:
+def check_search(low: float | None, high: float | None, rate: object, *, search: bool) -> None:
     if not search:
         if low is not None or high is not None:
             raise BadInputError("--low and --high mean something only with --find-max")

@@ -26,6 +26,8 @@ def folder(tmp_path: Path) -> RunFolder:
             "emitted": {},
             "load": {},
             "routing": "shuffle",
+            "segmenter": "ends",
+            "segments": [["source", "sink"]],
         }
     )
     return made

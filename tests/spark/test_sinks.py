@@ -126,3 +126,10 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInputError, match="file/out: cannot be written"):
         Ends((Sink("out", str(tmp_path / "file" / "out")),)).make_folders()
+
+
+def test_what_a_killed_task_left_half_written_goes(tmp_path: Path) -> None:
+    for name in ("run-a-000000001-00000.parquet", ".run-a-000000002-00000-x.parquet", ".other-1.parquet"):
+        (tmp_path / name).touch()
+    Ends((Sink("out", str(tmp_path)),)).sweep("run")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other-1.parquet", "run-a-000000001-00000.parquet"]

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli import output
-from penstock.cli.report_lines import error_text, headline, ids_line, latency_line, operators_table
+from penstock.cli.report_lines import (
+    error_text,
+    headline,
+    highest_line,
+    ids_line,
+    latency_line,
+    operators_table,
+    trials_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,6 +93,9 @@ def _print(result: PlacedResult) -> None:
     screen = output.console()
     report = result.report
     screen.print(headline(f"{result.pipeline} placed, {result.routing} routing", report))
+    if result.searched:
+        screen.print(highest_line(result.highest_rate))
+        screen.print(trials_table(result.tried))
     screen.print(operators_table(report))
     screen.print(
         output.table(

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from penstock.cli import output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
     from penstock.report.report import Report
+    from penstock.report.result import TriedRate
 
 
 def headline(what: str, report: Report) -> str:
@@ -58,3 +59,23 @@ def ids_line(report: Report) -> str:
 
 def error_text(rate_error: float | None) -> str:
     return "" if rate_error is None else f" (error {100 * rate_error:+.1f} %)"
+
+
+def highest_line(highest_rate: float | None) -> str:
+    found = "none of the rates tried" if highest_rate is None else f"{output.figure(highest_rate)} tuples/s"
+    return f"highest stable rate: {found}\n"
+
+
+def trials_table(tried: Sequence[TriedRate]) -> Table:
+    return output.table(
+        "Trials",
+        ("offered", "sustained", "verdict "),
+        (
+            (
+                "more than can be done" if trial.saturated else output.figure(trial.rate),
+                output.figure(trial.sustained_rate),
+                "saturated" if trial.saturated else "stable" if trial.stable else "falls behind",
+            )
+            for trial in tried
+        ),
+    )

@@ -11,7 +11,15 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption
-from penstock.cli.report_lines import error_text, headline, ids_line, latency_line, operators_table
+from penstock.cli.report_lines import (
+    error_text,
+    headline,
+    highest_line,
+    ids_line,
+    latency_line,
+    operators_table,
+    trials_table,
+)
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -67,18 +75,44 @@ def run(
     routing: Annotated[
         str | None, typer.Option("--routing", help="Placed: shuffle or slot-aware; default: that of the plan.")
     ] = None,
+    segmenter: Annotated[
+        str | None,
+        typer.Option("--segmenter", help="Placed: what runs as one where it sits together; default: ends."),
+    ] = None,
     models: ModelsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run PIPELINE and report predicted beside measured: fused on embedded Spark, or placed on a cluster."""
     if placed or master is not None:
-        unfit = {"--slots": slots, "--find-max": find_max, "--until-end": until_end, "--plot": plot}
+        unfit = {"--slots": slots, "--until-end": until_end, "--plot": plot}
         if named := [option for option, given in unfit.items() if given]:
             raise BadInputError(f"{', '.join(named)}: not for placed runs")
-        _run_placed(pipeline, rate, master, seconds, warm_up, models, routing, folder, dead_letters, json=json)
+        from penstock import placed as running_placed
+        from penstock.cli.placed_view import print_placed, watching
+
+        with watching(seconds) as (heard, tell):
+            placed_result = running_placed.run_placed(
+                pipeline,
+                rate,
+                master=master,
+                seconds=seconds,
+                warm_up=warm_up,
+                find_max=find_max,
+                low=low,
+                high=high,
+                models=models,
+                routing=routing,
+                segmenter=segmenter,
+                folder=folder,
+                dead_letters=dead_letters,
+                show=partial(_show, json=json),
+                heard=heard,
+                tell=tell,
+            )
+        print_placed(placed_result, json=json)
         return
-    if folder is not None or routing is not None:
-        raise BadInputError("--folder and --routing mean something only with --placed or --master")
+    if folder is not None or routing is not None or segmenter is not None:
+        raise BadInputError("--folder, --routing and --segmenter mean something only with --placed or --master")
     from penstock import running
     from penstock.cli.live import live_view
     from penstock.files import check_writable
@@ -125,46 +159,13 @@ def _show(sink: str, text: str, *, json: bool) -> None:
     print(f"{sink}: {text}", file=sys.stderr if json else sys.stdout, flush=True)
 
 
-def _run_placed(
-    plan: str,
-    rate: str | None,
-    master: str | None,
-    seconds: float,
-    warm_up: float,
-    models: Path | None,
-    routing: str | None,
-    folder: Path | None,
-    dead_letters: Path | None,
-    *,
-    json: bool,
-) -> None:
-    from penstock import placed
-    from penstock.cli.placed_view import print_placed, watching
-
-    with watching(seconds) as (heard, tell):
-        result = placed.run_placed(
-            plan,
-            rate,
-            master=master,
-            seconds=seconds,
-            warm_up=warm_up,
-            models=models,
-            routing=routing,
-            folder=folder,
-            dead_letters=dead_letters,
-            show=partial(_show, json=json),
-            heard=heard,
-            tell=tell,
-        )
-    print_placed(result, json=json)
-
-
 def _print(result: RunResult) -> None:
     screen = output.console()
     report = result.report
     screen.print(headline(f"{result.pipeline} fused on {result.slots} slots", report))
     if result.searched:
-        _print_search(result)
+        screen.print(highest_line(result.highest_rate))
+        screen.print(trials_table(result.tried))
     screen.print(operators_table(report, result.threads))
     predicted = result.predicted_slot
     screen.print(
@@ -205,25 +206,3 @@ def _predictions(result: RunResult) -> list[str]:
         )
         lines.append(f"by the plan, for its own placement: {rates}")
     return lines
-
-
-def _print_search(result: RunResult) -> None:
-    screen = output.console()
-    highest = (
-        "none of the rates tried" if result.highest_rate is None else f"{output.figure(result.highest_rate)} tuples/s"
-    )
-    screen.print(f"highest stable rate: {highest}\n")
-    screen.print(
-        output.table(
-            "Trials",
-            ("offered", "sustained", "verdict "),
-            (
-                (
-                    "more than can be done" if trial.saturated else output.figure(trial.rate),
-                    output.figure(trial.sustained_rate),
-                    "saturated" if trial.saturated else "stable" if trial.stable else "falls behind",
-                )
-                for trial in result.tried
-            ),
-        )
-    )

@@ -13,7 +13,10 @@ from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
 def segments(
     pipeline: PipelineArgument,
     segmenter: Annotated[
-        str, typer.Option("--segmenter", help="ccr (default), whole or single; options as ccr:delta=2,overhead_us=20.")
+        str,
+        typer.Option(
+            "--segmenter", help="ccr (default), whole, ends or single; options as ccr:delta=2,overhead_us=20."
+        ),
     ] = "ccr",
     rate: Annotated[
         float,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.report.result import search_document
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.cluster.topology import Slot
     from penstock.report.report import Report
+    from penstock.report.result import TriedRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ class PlacedResult:
     start_seconds: float
     drain_seconds: float
     interrupted: bool = False
+    searched: bool = False
+    highest_rate: float | None = None
+    tried: tuple[TriedRate, ...] = ()
 
     @property
     def predicted_rate(self) -> float | None:
@@ -113,5 +119,6 @@ class PlacedResult:
             ],
             "start_seconds": self.start_seconds,
             "drain_seconds": self.drain_seconds,
+            **(search_document(self.highest_rate, self.tried) if self.searched else {}),
             **self.report.document(),
         }

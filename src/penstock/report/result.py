@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.dataflow.load import Load
     from penstock.report.report import Report
@@ -20,6 +20,16 @@ class TriedRate:
     stable: bool
     sustained_rate: float
     saturated: bool
+
+
+def search_document(highest_rate: float | None, tried: Sequence[TriedRate]) -> dict[str, Any]:
+    return {
+        "highest_rate": highest_rate,
+        "tried": [
+            {"rate": t.rate, "stable": t.stable, "sustained_rate": t.sustained_rate, "saturated": t.saturated}
+            for t in tried
+        ],
+    }
 
 
 @dataclass(frozen=True)
@@ -72,9 +82,5 @@ class RunResult:
         if self.plan_rates is not None:
             found["plan_predicted_rate"] = dict(self.plan_rates)
         if self.searched:
-            found["highest_rate"] = self.highest_rate
-            found["tried"] = [
-                {"rate": t.rate, "stable": t.stable, "sustained_rate": t.sustained_rate, "saturated": t.saturated}
-                for t in self.tried
-            ]
+            found |= search_document(self.highest_rate, self.tried)
         return {**found, **self.report.document()}

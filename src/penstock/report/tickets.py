@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
     from penstock.report.report import Audit
 
+LATENCIES_OF_A_TICKET = 200
+"""More of them would not change a percentile."""
+
 
 @dataclass(frozen=True, slots=True)
 class TicketObservation:
-    """One ticket that was worked off on a slot."""
+    """One ticket that was worked off on a slot, or several one after the other."""
 
     finished: float
     slot: Slot
@@ -34,6 +37,40 @@ class TicketObservation:
     """Tuples that came to the end of their way with this ticket: at a sink, or in an aggregation."""
     latencies: NDArray[np.float64]
     """Of tuples that reached a sink with this ticket."""
+
+    def with_next(self, other: TicketObservation) -> TicketObservation:
+        """This and a later one of the same process as one: it counts from where the later one ended."""
+        latencies = np.concatenate((self.latencies, other.latencies))
+        return TicketObservation(
+            other.finished,
+            self.slot,
+            self.process,
+            other.slot_cpu_seconds,
+            max(self.slot_memory_mb, other.slot_memory_mb),
+            operators_of((self, other)),
+            self.ended + other.ended,
+            latencies[:: 1 + len(latencies) // LATENCIES_OF_A_TICKET],
+        )
+
+
+def joined(tickets: Sequence[TicketObservation]) -> list[TicketObservation]:
+    """The older half put together two by two, process by process and operator by operator; the newer half as it is.
+
+    What a long run holds in memory stays bounded, and its newest course is known ticket by ticket.
+    """
+    half = len(tickets) // 2
+    kept: list[TicketObservation | None] = []
+    alone: dict[tuple[Slot, int, tuple[str, ...]], tuple[int, TicketObservation]] = {}
+    for one in tickets[:half]:
+        key = (one.slot, one.process, tuple(one.operators))
+        if key in alone:
+            position, before = alone.pop(key)
+            kept[position] = None
+            kept.append(before.with_next(one))
+        else:
+            alone[key] = (len(kept), one)
+            kept.append(one)
+    return [*(one for one in kept if one is not None), *tickets[half:]]
 
 
 def summarise_tickets(

@@ -15,6 +15,7 @@ SEGMENTERS: Registry[Segmenter] = Registry(
     built_in={
         "whole": "penstock.segmentation.whole:Whole",
         "single": "penstock.segmentation.single:Single",
+        "ends": "penstock.segmentation.ends:Ends",
         "ccr": "penstock.segmentation.ccr:Ccr",
     },
 )

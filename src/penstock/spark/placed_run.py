@@ -12,7 +12,7 @@ from penstock.clock import Stopwatch, now, pause
 from penstock.cluster.topology import Slot
 from penstock.report.placed_result import BundlePlace
 from penstock.report.report import OperatorObservation
-from penstock.report.tickets import TicketObservation, summarise_tickets
+from penstock.report.tickets import LATENCIES_OF_A_TICKET, TicketObservation, joined, summarise_tickets
 from penstock.spark.bundle_queries import BundleQueries, Slots
 from penstock.spark.calls import StoppedError
 from penstock.spark.daemons import resource_name
@@ -23,7 +23,7 @@ from penstock.spark.query import reason as first_line
 from penstock.spark.sinks import Ends, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -44,8 +44,8 @@ PATIENCE_SECONDS = 60.0
 """How long a run waits for its slots to start, and after a change for its first tuple."""
 MOST_RESTARTS = 20
 RESTART_PAUSE = 1.0
-MOST_LATENCIES = 200
-"""Latencies kept of one ticket: more of them would not change a percentile."""
+MOST_TICKETS = 20_000
+"""Observations kept of a run: when there are more, older ones are put together two by two."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,15 @@ class PlacedRun:
         self.notes: list[str] = []
         self._tell = tell or (lambda _: None)
         self.tickets: list[TicketObservation] = []
+        self._ends_seen = 0
         self.places: dict[str, BundlePlace] = {}
         self._used: dict[Slot, float] = {}
         self._restarts: dict[str, int] = {}
         self._restart_after: dict[str, float] = {}
+        self._moved: dict[str, float] = {}
+        """When bundles were moved."""
+        self._given_up: set[Slot] = set()
+        """Slots that nothing moved to has ever started on."""
         self._looked = Stopwatch()
         self._begun: float | None = None
         self._sample = Sample(setup.show) if setup.show is not None else None
@@ -151,6 +156,7 @@ class PlacedRun:
     def stop(self) -> None:
         self.queries.stop()
         self.dispatcher.tidy()
+        self.setup.ends.sweep(self.setup.folder.name)
 
     def replace(self, bundles: Sequence[Bundle]) -> float:
         """After a drain: go on with other bundles on other slots; seconds until a tuple came to its end."""
@@ -164,23 +170,20 @@ class PlacedRun:
         self._take(bundles, emitted)
         self.start()
         self.begin()
-        self._until_something_ended(len(self.tickets))
+        self._until_something_ended(self._ends_seen)
         return since.seconds()
 
     def resume(self) -> float:
         """After a drain: go on where things are; seconds until the first tuple came to its end."""
         since = Stopwatch()
         self.begin()
-        self._until_something_ended(len(self.tickets))
+        self._until_something_ended(self._ends_seen)
         return since.seconds()
 
     def _until_something_ended(self, before: int) -> None:
         """At a sink, in an aggregation, filtered, or as a dead letter; a load may have nothing to emit for long."""
         waited = Stopwatch()
-        while waited.seconds() < PATIENCE_SECONDS and not any(
-            one.ended or any(seen.filtered or seen.dead for seen in one.operators.values())
-            for one in self.tickets[before:]
-        ):
+        while waited.seconds() < PATIENCE_SECONDS and self._ends_seen == before:
             self.step()
             pause(POLL_SECONDS)
 
@@ -229,6 +232,8 @@ class PlacedRun:
             delivered = finished.outcome.filter(pc.equal(finished.outcome["kind"], "delivered"))
             latencies = delivered["latency"].to_numpy()
             ended += pc.sum(pc.greater_equal(delivered["id"], 0)).as_py() or 0
+        operators = {name: OperatorObservation(**count) for name, count in manifest.counts.items()}  # type: ignore[arg-type] # counts are whole
+        self._ends_seen += ended + sum(seen.filtered + seen.dead for seen in operators.values())
         self.tickets.append(
             TicketObservation(
                 finished=manifest.finished,
@@ -236,11 +241,13 @@ class PlacedRun:
                 process=(where.get("java") or 0) if self._has_slots else 0,
                 slot_cpu_seconds=self._slot_cpu(bundle, manifest),
                 slot_memory_mb=manifest.used["slot_memory_mb" if self._has_slots else "own_memory_mb"],
-                operators={name: OperatorObservation(**count) for name, count in manifest.counts.items()},  # type: ignore[arg-type] # counts are whole
+                operators=operators,
                 ended=ended,
-                latencies=latencies[:: 1 + len(latencies) // MOST_LATENCIES],
+                latencies=latencies[:: 1 + len(latencies) // LATENCIES_OF_A_TICKET],
             )
         )
+        if len(self.tickets) > MOST_TICKETS:
+            self.tickets = joined(self.tickets)
 
     @property
     def _has_slots(self) -> bool:
@@ -284,30 +291,46 @@ class PlacedRun:
         return self._restart_after.setdefault(f"first ticket of {name}", now())
 
     def _rescue(self, stuck: list[str]) -> None:
-        """Move what sits on a node the Master calls dead; leave alone what is only slow or waits for its slot."""
+        """Move what sits on a node the Master calls dead, or was moved to a slot that never starts; leave alone what is
+        only slow, or waits for its own slot."""
         page = fetch_page(self.setup.master_web) if self.setup.master_web else None
         if page is None:
             return
+        alive = {node for node in self.setup.nodes if (found := page.worker(node)) is not None and found.state == ALIVE}
         for name in stuck:
             slot = self.queries.bundles[name].slot
-            seen = page.worker(slot.node)
-            if seen is not None and seen.state == ALIVE:
+            if slot.node not in alive:
+                why = f"node '{slot.node}' died"
+            elif self._waits_in_vain(name):
+                self._given_up.add(slot)
+                why = f"slot {slot} did not start within {PATIENCE_SECONDS:g} s"
+            else:
                 continue
-            alive = {
-                node: count
-                for node, count in self.setup.nodes.items()
-                if (found := page.worker(node)) is not None and found.state == ALIVE
-            }
             refuge = self._refuge(alive)
             if refuge is None:
-                raise RunFailedError(f"node '{slot.node}' died and no other node is left; nothing is lost")
-            self._say(f"node '{slot.node}' died: {self._names_of([name])} moved from {slot} to {refuge}")
+                raise RunFailedError(f"{why} and no other slot is left; nothing is lost")
+            self._say(f"{why}: {self._names_of([name])} moved from {slot} to {refuge}")
+            self._moved[name] = now()
             self.queries.move(name, refuge)
 
-    def _refuge(self, alive: Mapping[str, int]) -> Slot | None:
+    def _waits_in_vain(self, name: str) -> bool:
+        """It was moved long ago, and nothing on its slot has worked anything off since: somebody else has the slot."""
+        since = self._moved.get(name)
+        if since is None or now() - since < PATIENCE_SECONDS:
+            return False
+        slot = self.queries.bundles[name].slot
+        return not any(one.slot == slot and one.finished > since for one in reversed(self.tickets))
+
+    def _refuge(self, alive: Collection[str]) -> Slot | None:
         """A slot that hosts nothing, else the one that hosts the fewest bundles."""
         hosting = self.queries.hosting
-        candidates = [Slot(node, number) for node, count in alive.items() for number in range(count)]
+        candidates = [
+            slot
+            for node, count in self.setup.nodes.items()
+            if node in alive
+            for number in range(count)
+            if (slot := Slot(node, number)) not in self._given_up
+        ]
         return min(candidates, key=lambda slot: len(hosting.get(slot, ())), default=None)
 
     def _names_of(self, bundles: Sequence[str]) -> str:

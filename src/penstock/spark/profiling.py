@@ -24,12 +24,15 @@ class ProfileSettings:
     """How long and how closely to look.
 
     `precision`: how near the peak rate is bracketed. `worthwhile`: how much more counts as more. `growth`: by which
-    factor threads grow; `refine`: whether gaps beside the best are looked into. `search_all`: whether a count that
-    saturates below the best peak so far is searched too, or taken to keep up with what it did less the precision.
+    factor threads grow. `fewest_batches`: how many a trial holds at least, however long they take, so that one slow
+    batch does not decide whether a rate is stable. `refine`: whether gaps beside the best are looked into.
+    `search_all`: whether a count that saturates below the best peak so far is searched too, or taken to keep up with
+    what it did less the precision.
     """
 
     trial_seconds: float = 4.0
     batch_seconds: float = 1.0
+    fewest_batches: int = 5
     precision: float = 0.05
     worthwhile: float = 0.05
     growth: int = 2
@@ -44,6 +47,7 @@ THOROUGH = ProfileSettings()
 QUICK = ProfileSettings(
     trial_seconds=1.5,
     batch_seconds=0.5,
+    fewest_batches=2,
     precision=0.1,
     worthwhile=0.1,
     growth=4,
@@ -91,7 +95,7 @@ def peak_of(
     the first rate tried is just below. That holds for a warm slot. One whose first trial was slow (code not compiled,
     caches cold, connections not open) gives itself away: it is at work on a tuple for `busy / rate` seconds, and if
     that has fallen since, the bracket is raised by as much and the search goes on. A slot that is slow for two trials
-    long is taken for a slow slot.
+    long is taken for a slow slot. Where the budget ends before any rate was seen stable, the next one to try is taken.
     """
     saturated = bench.saturate(threads, settings.trial_seconds)
     if saturated.rate <= best_so_far and not settings.search_all:
@@ -113,7 +117,7 @@ def peak_of(
                 candidate = (1 - settings.precision) * high
                 continue
         candidate = (low + high) / 2
-    return best or _less(saturated, 1 - low / saturated.rate)
+    return best or _less(saturated, 1 - candidate / saturated.rate)
 
 
 def quickening(before: Trial, after: Trial) -> float:

@@ -34,6 +34,9 @@ class RunDescription(Spec):
     emitted: dict[str, int]
     load: dict[str, Any]
     routing: str
+    segmenter: str
+    segments: list[list[str]]
+    """Of the plan that runs: a bundle of the run that goes on is what it was."""
 
 
 @dataclass(frozen=True, slots=True)

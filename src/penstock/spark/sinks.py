@@ -96,12 +96,17 @@ class Ends:
     def settle(self, run: str, committed: Iterable[int]) -> None:
         """After the run: what a killed task left half done goes, and so do files of batches never committed."""
         kept = set(committed)
+        self.sweep(run)
         for folder in map(Path, self.folders):
-            for path in folder.glob(f".{run}-*"):
-                path.unlink(missing_ok=True)
             for path in folder.glob(f"{run}-*"):
                 if int(path.stem.removeprefix(f"{run}-").partition("-")[0]) not in kept:
                     path.unlink(missing_ok=True)
+
+    def sweep(self, run: str) -> None:
+        """After a run whose batches all count: only what a killed task left half written goes."""
+        for folder in map(Path, self.folders):
+            for path in folder.glob(f".{run}-*"):
+                path.unlink(missing_ok=True)
 
 
 def ends_of(

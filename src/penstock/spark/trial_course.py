@@ -17,12 +17,11 @@ SIZED = 1.5
 """Batches within this factor of the work they should hold are large, and small, enough."""
 LARGEST_STEP = 20.0
 """The first batches tell little: no batch is more than so many times the one before."""
-FEWEST_BATCHES = 2
 
 
 @dataclass
 class Course:
-    """Of a trial that takes at least `seconds` from `start` on, and at least two batches that count.
+    """Of a trial that takes at least `seconds` from `start` on, and at least `fewest_batches` that count.
 
     With `batch_seconds`, the bound `most_rows` is only the beginning: batches are resized until they hold so much work,
     and none counts before that. Without, the first batch does not count. Sizes are multiples of `threads`: of six
@@ -34,6 +33,7 @@ class Course:
     most_rows: int
     batch_seconds: float | None = None
     threads: int = 1
+    fewest_batches: int = 2
     batches: list[BatchObservation] = field(default_factory=list)
     counts_from: int | None = None
     """The batch from whose end on the trial counts."""
@@ -60,7 +60,7 @@ class Course:
     @property
     def over(self) -> bool:
         counted = self.counted
-        return len(counted) > FEWEST_BATCHES and counted[-1].finished - self.start >= self.seconds
+        return len(counted) > self.fewest_batches and counted[-1].finished - self.start >= self.seconds
 
 
 def busy_seconds(batch: BatchObservation) -> float:

@@ -151,10 +151,10 @@ class TrialQuery:
             self._query.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def bench(self, operator: str, batch_seconds: float) -> SparkBench:
+    def bench(self, operator: str, batch_seconds: float, fewest_batches: int = 2) -> SparkBench:
         """For trials of one operator, in a worker process that has seen no other, with batches of so much work."""
         self._retire_worker()
-        return SparkBench(self, operator, batch_seconds)
+        return SparkBench(self, operator, batch_seconds, fewest_batches)
 
     def engine_cost(self, seconds: float) -> EngineCost:
         """From a trial of an operator that only waits, with one tuple a batch: what is not waiting is the engine. The
@@ -252,17 +252,18 @@ class TrialQuery:
 class SparkBench:
     """Trials of one operator on embedded Spark."""
 
-    def __init__(self, query: TrialQuery, operator: str, batch_seconds: float) -> None:
+    def __init__(self, query: TrialQuery, operator: str, batch_seconds: float, fewest_batches: int) -> None:
         self._query = query
         self._operator = operator
         self._batch_seconds = batch_seconds
+        self._fewest = fewest_batches
         self._rows: dict[int, int] = {}
         """How large batches must be to hold enough work, by threads; found by saturating."""
 
     def saturate(self, threads: int, seconds: float) -> Trial:
-        course = Course(
-            now() - _HEAD_START, seconds + _HEAD_START, self._likely_rows(threads), self._batch_seconds, threads
-        )
+        rows = self._likely_rows(threads)
+        start, length = now() - _HEAD_START, seconds + _HEAD_START
+        course = Course(start, length, rows, self._batch_seconds, threads, self._fewest)
         trial = self._run(threads, MORE_THAN_ANY, course)
         self._rows[threads] = course.most_rows
         return trial
@@ -275,7 +276,9 @@ class SparkBench:
         Catching up is more work than keeping up: CPU is that of the whole trial, scaled to `rate`.
         """
         waiting = max(self._batch_seconds, threads / rate)
-        trial = self._run(threads, rate, Course(now() - waiting, seconds + waiting, self._likely_rows(threads)))
+        rows = self._likely_rows(threads)
+        course = Course(now() - waiting, seconds + waiting, rows, fewest_batches=self._fewest)
+        trial = self._run(threads, rate, course)
         ahead = trial.rate / rate if trial.stable else 1.0
         if ahead <= 1:
             return trial
