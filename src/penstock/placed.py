@@ -223,7 +223,7 @@ def _conducted(
             folder.sign()
             try:
                 wishes.tell(f"starting {len(bundles)} bundles on {len(job.threads)} slots; folder {folder.path}")
-                run.start()
+                run.start(lambda: interrupt.asked)
                 if onto is not None:
                     run.drain()
                     run.replace(bundles_of(onto))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from penstock.dataflow.pipeline import Grouping, Pipeline
 from penstock.spark.bundle_work import BundleWorker
 from penstock.spark.bundles import Bundle, make_bundles
 from penstock.spark.channels import BundleFolder
-from penstock.spark.dispatcher import Dispatcher
+from penstock.spark.dispatcher import RESERVE_BYTES, Dispatcher
 
 
 def same(row: dict[str, Any]) -> dict[str, Any]:
@@ -219,3 +220,58 @@ def test_every_grouping_delivers_every_tuple_to_somebody(tmp_path: Path, groupin
         case _:
             assert total == 500
             assert len(received) == 3
+
+
+def test_a_folder_that_is_full_for_a_while_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, chance, workers = Clock(), random.Random(7), {}  # noqa: S311 - chance, no secret
+    bundles = diamond_bundles({name: Logic(same) for name in ("a", "b", "join")}, Load.constant(200))
+    conductor = Dispatcher(tmp_path, bundles, lambda _: 40, ticket_seconds=1.0, clock=clock)
+    conductor.begin()
+
+    def turn(*, deliver: bool = True) -> None:
+        clock.now += 0.25
+        conductor.step()
+        if deliver:
+            work(tmp_path, bundles, chance, workers)
+        conductor.tidy()
+
+    for _ in range(5):
+        turn()
+    assert conductor.trouble is None
+    assert (tmp_path / "reserve").stat().st_size == RESERVE_BYTES
+
+    def full(*_: object, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BundleFolder, "write_ticket", full)
+        patched.setattr(Path, "write_text", full)
+        for _ in range(5):
+            turn(deliver=False)
+            assert "No space left" in str(conductor.trouble)
+    for _ in range(5):
+        turn()
+    assert conductor.trouble is None
+    conductor.hold()
+    while not conductor.idle:
+        turn()
+    audit = conductor.audit()
+    assert audit.emitted >= 400
+    assert (audit.lost, audit.duplicated) == (0, 0)
+
+
+def test_a_folder_full_of_what_was_read_gets_room_from_its_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conductor = Dispatcher(tmp_path, diamond_bundles({}, Load.constant(1)), lambda _: 40, ticket_seconds=1.0)
+    conductor.tidy()
+    written = Path.write_text
+
+    def full_but_for_the_reserve(path: Path, text: str, **more: Any) -> int:
+        if (tmp_path / "reserve").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(path, text, **more)
+
+    monkeypatch.setattr(Path, "write_text", full_but_for_the_reserve)
+    conductor.tidy()
+    assert conductor.trouble is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,14 +104,40 @@ def executors(cluster: RunningCluster, node: str) -> list[psutil.Process]:
     return found
 
 
-def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path) -> None:
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own that is soon full; where nobody may mount one, a plain folder."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = False
+    if mount := shutil.which("mount"):
+        words = [mount, "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)]
+        mounted = subprocess.run(words, capture_output=True, check=False).returncode == 0
+    yield folder
+    if mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """For a while nobody can write there. A plain folder is left alone."""
+    if not disk.is_mount():
+        return
+    filler = disk / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    pause(4.0)
+    filler.unlink()
+
+
+def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path, small_disk: Path) -> None:
     penstock = Commands(cluster)
     pipeline, first, second = tmp_path / "eventful.yaml", tmp_path / "first.json", tmp_path / "second.json"
     pipeline.write_text(PIPELINE, encoding="utf-8")
     plan_words = ("plan", str(pipeline), "--rate", "200", "--cluster", str(cluster.folder / "cluster.yaml"))
     penstock(*plan_words, "--placer", "r-storm", "-o", str(first))
     penstock(*plan_words, "--placer", "round-robin", "-o", str(second))
-    folder = tmp_path / "run"
+    folder = small_disk / "run"
 
     run = penstock.start("run", str(first), "--placed", "--seconds", "600", "--warm-up", "1", "--folder", str(folder))
     try:
@@ -118,6 +145,9 @@ def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path) 
 
         executors(cluster, "n1")[0].kill()
         more_delivered(folder, run, "the death of an executor")
+
+        fill(small_disk)
+        more_delivered(folder, run, "a full channel directory")
 
         penstock("drain", str(folder))
         answer = json.loads(penstock("resume", str(folder), str(second), "--json"))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, now
+from penstock.errors import BadInputError
 from penstock.files import write_text
 from penstock.spark.channels import BundleFolder, Emission, Manifest, Position, Rows, Ticket
 from penstock.spark.id_audit import IdAudit
@@ -33,6 +35,8 @@ LARGEST_STEP = 20.0
 """The first tickets tell little: no ticket is more than so many times the one before."""
 TIDY_SECONDS = 2.0
 FEWEST_ROWS = 4
+RESERVE_BYTES = 1_000_000
+"""Room for the audit, and a little more, in a folder that is full."""
 
 
 @dataclass
@@ -102,6 +106,8 @@ class Dispatcher:
         self._start: float | None = None
         self._holding = False
         self._tidied = Stopwatch()
+        self._no_ticket: str | None = None
+        self._no_audit: str | None = None
         self._audit, self._folded = _saved(folder)
         self._states = {
             bundle.name: _State(
@@ -167,26 +173,56 @@ class Dispatcher:
         state = self._states[bundle]
         return state.pending, state.last_seen
 
+    @property
+    def trouble(self) -> str | None:
+        """Why something could not be written."""
+        return self._no_ticket or self._no_audit
+
     def audit(self) -> Audit:
         unread = sum(state.unread_rows() for state in self._states.values())
         emitted = max(self.emitted.values(), default=0)
         return self._audit.audit(emitted, unread)
 
     def step(self) -> list[Finished]:
-        """Hear what was done, order what is to be done; call often."""
+        """Hear what was done, order what is to be done; call often. What cannot be written (`trouble`) is tried again
+        at the next turn."""
         finished = [one for state in self._states.values() for one in self._hear(state)]
-        for state in self._states.values():
-            while (ticket := self._next(state)) is not None:
-                self._issue(state, ticket)
+        try:
+            for state in self._states.values():
+                while (ticket := self._next(state)) is not None:
+                    self._issue(state, ticket)
+            self._no_ticket = None
+        except OSError as error:
+            self._no_ticket = f"{self._folder}: {error.strerror or error}"
         if self._tidied.seconds() > TIDY_SECONDS:
             self.tidy()
         return finished
 
     def tidy(self) -> None:
-        """Write down what was audited, then delete what everybody has read."""
+        """Write down what was audited, then delete what everybody has read. Where the first fails the second waits: a
+        folder that is full of what everybody has read gets room from its reserve."""
         self._tidied = Stopwatch()
+        reserve = self._folder / "reserve"
+        try:
+            try:
+                self._write_audit()
+            except BadInputError:
+                reserve.unlink(missing_ok=True)
+                self._write_audit()
+        except BadInputError as error:
+            self._no_audit = str(error)
+            return
+        self._no_audit = None
+        self._delete_what_was_read()
+        if not reserve.exists():
+            with suppress(OSError):
+                reserve.write_bytes(bytes(RESERVE_BYTES))
+
+    def _write_audit(self) -> None:
         document = {"folded": self._folded, "audit": self._audit.document()}
         write_text(self._folder / "audit.json", json.dumps(document))
+
+    def _delete_what_was_read(self) -> None:
         for state in self._states.values():
             readers = [self._states[name] for name in state.bundle.receivers]
             everybody = min(

@@ -94,6 +94,8 @@ class PlacedRun:
         self._given_up: set[Slot] = set()
         """Slots that nothing moved to has ever started on."""
         self._looked = Stopwatch()
+        self._trouble: Stopwatch | None = None
+        """Since the folder cannot be written."""
         self._begun: float | None = None
         self._sample = Sample(setup.show) if setup.show is not None else None
         self._slots = Slots(setup.executor_memory_mb)
@@ -118,12 +120,14 @@ class PlacedRun:
 
     # The life of a run.
 
-    def start(self) -> None:
-        """Start every query and wait until every bundle has worked something off in its slot."""
+    def start(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Start every query and wait until every bundle has worked something off in its slot, or somebody stops it."""
         self.dispatcher.wake()
         self.queries.start()
         waited = Stopwatch()
         while self.dispatcher.asleep:
+            if stopped():
+                raise KeyboardInterrupt
             self.step()
             pause(POLL_SECONDS)
             if waited.seconds() > PATIENCE_SECONDS and not self._restarts:
@@ -207,6 +211,7 @@ class PlacedRun:
             self.setup.feed.look()
         for finished in self.dispatcher.step():
             self._note(finished)
+        self._mind_trouble(self.dispatcher.trouble)
         if self._looked.seconds() > LOOK_SECONDS:
             self._looked = Stopwatch()
             self._look()
@@ -261,6 +266,20 @@ class PlacedRun:
         return total
 
     # Health.
+
+    def _mind_trouble(self, trouble: str | None) -> None:
+        """A folder that cannot be written is waited for: nothing is lost meanwhile, only late."""
+        if trouble is None:
+            if self._trouble is not None:
+                self._say(f"the folder can be written again, after {self._trouble.seconds():.1f} s")
+            self._trouble = None
+        elif self._trouble is None:
+            self._trouble = Stopwatch()
+            self._say(f"{trouble}; waiting until it can be written")
+        elif self._trouble.seconds() > PATIENCE_SECONDS:
+            raise RunFailedError(
+                f"{trouble} for {PATIENCE_SECONDS:g} s; nothing is lost: make room, and resume the run"
+            )
 
     def _look(self) -> None:
         for name, reason in self.queries.failures().items():
