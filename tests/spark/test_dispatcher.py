@@ -223,7 +223,8 @@ def test_every_grouping_delivers_every_tuple_to_somebody(tmp_path: Path, groupin
 
 
 def test_a_folder_that_is_full_for_a_while_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, chance, workers = Clock(), random.Random(7), {}  # noqa: S311 - chance, no secret
+    clock, chance = Clock(), random.Random(7)  # noqa: S311 - chance, no secret
+    workers: dict[str, BundleWorker] = {}
     bundles = diamond_bundles({name: Logic(same) for name in ("a", "b", "join")}, Load.constant(200))
     conductor = Dispatcher(tmp_path, bundles, lambda _: 40, ticket_seconds=1.0, clock=clock)
     conductor.begin()
