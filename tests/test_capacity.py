@@ -8,19 +8,28 @@ import pytest
 
 from adapters import chain, cluster, declared, model, source
 from penstock import api
+from penstock.allocation.registry import ALLOCATORS
 from penstock.dataflow.pipeline import Operator
 from penstock.errors import BadInputError
 from penstock.modelling.library import ModelLibrary
+from penstock.placement.registry import PLACERS
+from penstock.planning.capacity import Capacity
 
 
-def test_capacity_of_twenty_slots() -> None:
-    found = api.capacity("linear", cluster([4] * 5))
-    assert found["mba+sam"].allocated == 280
-    assert found["lsa+rsm"].allocated == 160
+@pytest.fixture(scope="module")
+def twenty_slots() -> dict[str, Capacity]:
+    """Of every pair."""
+    return api.capacity("linear", cluster([4] * 5))
 
 
-def test_capacity_says_what_can_be_placed_and_what_that_will_do() -> None:
-    for pair, found in api.capacity("linear", cluster([4] * 5)).items():
+def test_capacity_of_twenty_slots(twenty_slots: dict[str, Capacity]) -> None:
+    assert list(twenty_slots) == [f"{one}+{other}" for one in ALLOCATORS.names() for other in PLACERS.names()]
+    assert {found.allocated for pair, found in twenty_slots.items() if pair.startswith("mba+")} == {280}
+    assert {found.allocated for pair, found in twenty_slots.items() if pair.startswith("lsa+")} == {160}
+
+
+def test_capacity_says_what_can_be_placed_and_what_that_will_do(twenty_slots: dict[str, Capacity]) -> None:
+    for pair, found in twenty_slots.items():
         assert 0 <= found.placed <= found.allocated, pair
         assert found.predicted >= 0
     best = api.capacity("linear", cluster([4] * 5), allocator="mba", placer="sam")["mba+sam"]

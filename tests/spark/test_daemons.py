@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import tries
 from penstock.spark import daemons
 from penstock.spark.daemons import (
     Settled,
@@ -37,7 +38,7 @@ def test_nodes_become_names_of_resources(node: str, name: str) -> None:
     assert resource_name(node) == name
 
 
-@settings(deadline=None)
+@tries(4)
 @given(st.lists(st.text(alphabet="ab_-.5fé ", min_size=1), min_size=2, max_size=2, unique=True))
 def test_different_nodes_get_different_names(nodes: list[str]) -> None:
     assert resource_name(nodes[0]) != resource_name(nodes[1])
