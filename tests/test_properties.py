@@ -134,7 +134,7 @@ def test_the_registered_policies_take_part() -> None:
 @tries(2, picky=True)
 @given(requests(), turns)
 def test_what_every_plan_and_every_refusal_keeps(asked: Asked, turn: int) -> None:
-    """One planning of a request serves all checks: planning is what takes long. The note names the pair at fault."""
+    """Planning takes long: one planning serves all checks. The pair noted last is the one at fault."""
     for allocator, placer in pairs(turn):
         found = answer(asked, allocator, placer)
         if isinstance(found, Refusal):
