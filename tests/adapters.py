@@ -103,6 +103,11 @@ def sink(name: str = "sink", **fields: Any) -> Operator:
     return Operator(name=name, kind=Kind.SINK, **fields)
 
 
+def declared(**fields: Any) -> Pipeline:
+    """A source, the operator A with these fields, and a sink."""
+    return chain(source(), Operator(name="A", **fields), sink())
+
+
 def cluster(slots: Sequence[int], racks: Sequence[object] | None = None) -> Cluster:
     """Nodes v0, v1, ... with so many slots each, in one rack unless said."""
     nodes = []

@@ -1,11 +1,17 @@
-"""What all tests share: where many people wait for the same run, it is the same run every time."""
+"""What all tests share: how hard properties are tried. Where many people wait for the same run, it is the same one.
+
+`./run test --hypothesis-profile thorough` tries every property on ten times as many examples.
+"""
 
 from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("repeatable", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("repeatable")
+# How long an example takes is the machine's business: it fails no test.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI")))
+
+settings.register_profile("brief", PATIENT, max_examples=25)
+settings.register_profile("thorough", PATIENT, max_examples=250)
+settings.load_profile("brief")

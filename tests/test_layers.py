@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     return set(imported(ast.parse(path.read_text("utf-8"))))
 
@@ -148,7 +150,8 @@ def test_importing_the_package_costs_nothing() -> None:
 
 def test_planning_loads_neither_spark_nor_drawing() -> None:
     loaded = loaded_after(
-        "import penstock\nplan = penstock.plan('linear', 50)\npenstock.capacity('linear', plan.cluster)"
+        "import penstock\npenstock.compare('linear', 10)\n"
+        "plan = penstock.plan('linear', 50)\npenstock.capacity('linear', plan.cluster, allocator='mba', placer='sam')"
     )
     assert "numpy" in loaded
     assert loaded.isdisjoint({"pyspark", "matplotlib"})

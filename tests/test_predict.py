@@ -7,10 +7,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters import by_slot, chain, close, cluster, model, sink, source
+from effort import tries
 from penstock.cluster.topology import Slot
 from penstock.dataflow.pipeline import Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
@@ -115,7 +116,7 @@ small_models = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@tries(2)
 @given(st.lists(st.tuples(small_models, st.integers(1, 20).map(float)), min_size=2, max_size=2))
 @example([(EITHER, 10.0), (EITHER, 10.0)])
 @example([(RISING, 40.0), (WHOLE, 120.0)])

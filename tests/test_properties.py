@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
+from effort import tries
 from penstock.allocation.pipeline import profiles_of
 from penstock.allocation.registry import ALLOCATORS
 from penstock.cluster.catalogue import Acquisition, Catalogue, acquire
@@ -37,20 +38,26 @@ from penstock.planning.plan import Plan
 from strategies import Asked, models, pipelines, requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from penstock.allocation.contract import Bundle
     from penstock.cluster.topology import Slot
     from penstock.modelling.model import Model
     from penstock.placement.contract import Placement, Request, Room
 
-# Requests for hundreds of threads are thrown away while they are drawn, which hypothesis would call filtering too
-# much; and drawing a whole pipeline with its models is what it would call slow.
-THRIFTY = [HealthCheck.filter_too_much, HealthCheck.too_slow]
+patiently = tries(1, picky=True)  # requests for hundreds of threads are thrown away while they are drawn
+turns = st.integers(0, len(ALLOCATORS.names()) - 1)
 
 
-def examples(count: int) -> settings:
-    return settings(max_examples=count, deadline=None, suppress_health_check=THRIFTY)
+def pairs(turn: int, *placers: str) -> Iterator[tuple[str, str]]:
+    """Every placer (all, unless said) with one allocator, and the next allocator for the next placer.
+
+    Over all turns these are all pairs. An example takes one turn, so that for the price of planning one request with
+    every pair several requests are planned, which finds more.
+    """
+    allocators = ALLOCATORS.names()
+    for position, placer in enumerate(placers or PLACERS.names()):
+        yield allocators[(position + turn) % len(allocators)], placer
 
 
 def answer(asked: Asked, allocator: str, placer: str) -> Plan | Refusal:
@@ -58,18 +65,16 @@ def answer(asked: Asked, allocator: str, placer: str) -> Plan | Refusal:
     return asked.planner().plan(asked.rate, ALLOCATORS.create(allocator), PLACERS.create(placer))
 
 
-def answers(asked: Asked) -> Iterator[Plan | Refusal]:
-    """Of every allocator with every placer."""
-    for allocator, placer in product(ALLOCATORS.names(), PLACERS.names()):
-        yield answer(asked, allocator, placer)
-
-
-def plans(asked: Asked, *placers: str) -> Iterator[Plan]:
-    """Of every allocator with these placers (all, unless said), where there is a plan."""
-    for allocator, placer in product(ALLOCATORS.names(), placers or PLACERS.names()):
-        found = answer(asked, allocator, placer)
+def plans(asked: Asked, pairs: Iterable[tuple[str, str]]) -> Iterator[Plan]:
+    """Of these pairs, where there is a plan."""
+    for pair in pairs:
+        found = answer(asked, *pair)
         if isinstance(found, Plan):
             yield found
+
+
+def with_every_allocator(placer: str) -> Iterator[tuple[str, str]]:
+    return product(ALLOCATORS.names(), [placer])
 
 
 def placed_bundles(plan: Plan) -> Iterator[tuple[Slot, Bundle]]:
@@ -126,81 +131,91 @@ def test_the_registered_policies_take_part() -> None:
     assert {"r-storm", "compact", "random", "packing", "eft", "balanced-eft"} <= set(PLACERS.names())
 
 
-@examples(80)
-@given(requests())
-def test_every_thread_once_on_slots_that_exist_or_a_refusal(asked: Asked) -> None:
-    for found in answers(asked):
+@tries(2, picky=True)
+@given(requests(), turns)
+def test_what_every_plan_and_every_refusal_keeps(asked: Asked, turn: int) -> None:
+    """Planning takes long: one planning serves all checks. The pair noted last is the one at fault."""
+    for allocator, placer in pairs(turn):
+        found = answer(asked, allocator, placer)
         if isinstance(found, Refusal):
-            assert found.shortages
-            for shortage in found.shortages:
-                assert shortage.operator in asked.pipeline.operators or shortage.kind == "pipeline"
-                assert shortage.closest
-                assert shortage.needed >= shortage.offered
-            assert str(found).startswith(f"{found.by}: ")
-            continue
-        threads: Counter[str] = Counter()
-        for operator, count, slot, _ in found.placement.bundles:
-            assert count >= 1
-            assert 0 <= slot.number < found.cluster.node(slot.node).slots
-            threads[operator] += count
-        assert threads == {operator.name: operator.threads for operator in found.allocation.operators}
-        assert set(threads) == set(asked.pipeline.operators)
+            check_refusal(asked, found)
+        else:
+            check_threads(asked, found)
+            check_prediction(found)
+            check_bound(asked, found)
+            check_file(asked, found)
 
 
-@examples(40)
-@given(requests())
-def test_same_input_same_plan(asked: Asked) -> None:
-    for once, again in zip(answers(asked), answers(asked), strict=True):
+def check_refusal(asked: Asked, refusal: Refusal) -> None:
+    """It says what is short, of which operator, and by how much."""
+    assert refusal.shortages
+    for shortage in refusal.shortages:
+        assert shortage.operator in asked.pipeline.operators or shortage.kind == "pipeline"
+        assert shortage.closest
+        assert shortage.needed >= shortage.offered
+    assert str(refusal).startswith(f"{refusal.by}: ")
+
+
+def check_threads(asked: Asked, plan: Plan) -> None:
+    """Every thread once, on slots that exist."""
+    threads: Counter[str] = Counter()
+    for operator, count, slot, _ in plan.placement.bundles:
+        assert count >= 1
+        assert 0 <= slot.number < plan.cluster.node(slot.node).slots
+        threads[operator] += count
+    assert threads == {operator.name: operator.threads for operator in plan.allocation.operators}
+    assert set(threads) == set(asked.pipeline.operators)
+
+
+def check_prediction(plan: Plan) -> None:
+    """Its parts do not contradict each other."""
+    found = plan.prediction
+    assert 0 <= found.shuffle.rate <= found.slot_aware.rate * (1 + 1e-9)
+    assert -1e-9 <= found.network_cost <= 3
+    assert 0 <= found.latency_ms["p50"] <= found.latency_ms["p95"] <= found.latency_ms["p99"]
+    assert all(used.cpu >= 0 and used.memory >= 0 for used in found.slots.values())
+    assert set(found.slots) == {bundle.slot for bundle in plan.placement.bundles}
+
+
+def check_bound(asked: Asked, plan: Plan) -> None:
+    """No plan within its slots beats the bound: a slot asked for more than it can do, or above 1.0, does not carry
+    what the bound counts."""
+    carried = plan.prediction.slot_aware.rate >= asked.rate
+    within = all(used.cpu <= 1 and used.memory <= 1 for used in plan.prediction.slots.values())
+    if carried and within:
+        assert plan.fewest_slots <= plan.slots_used
+
+
+def check_file(asked: Asked, plan: Plan) -> None:
+    """Written and read back, it says the same."""
+    document = plan.document()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        write_plan(plan, path)
+        saved = read_plan(path)
+    assert saved.threads_by_slot() == plan.placement.by_slot()
+    assert parse_pipeline(saved.definition, "plan.json") == asked.pipeline
+
+
+@patiently
+@given(requests(), turns)
+def test_same_input_same_plan(asked: Asked, turn: int) -> None:
+    for pair in pairs(turn):
+        once, again = answer(asked, *pair), answer(asked, *pair)
         if isinstance(once, Refusal) or isinstance(again, Refusal):
             assert once == again
         else:
             assert once.document() == again.document()
 
 
-@examples(40)
-@given(requests())
-def test_plan_files_read_back(asked: Asked) -> None:
-    for plan in plans(asked):
-        document = plan.document()
-        assert json.loads(json.dumps(document, allow_nan=False)) == document
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "plan.json"
-            write_plan(plan, path)
-            saved = read_plan(path)
-        assert saved.threads_by_slot() == plan.placement.by_slot()
-        assert parse_pipeline(saved.definition, "plan.json") == asked.pipeline
-
-
-@examples(60)
-@given(requests())
-def test_predictions_are_consistent(asked: Asked) -> None:
-    for plan in plans(asked):
-        found = plan.prediction
-        assert 0 <= found.shuffle.rate <= found.slot_aware.rate * (1 + 1e-9)
-        assert -1e-9 <= found.network_cost <= 3
-        assert 0 <= found.latency_ms["p50"] <= found.latency_ms["p95"] <= found.latency_ms["p99"]
-        assert all(used.cpu >= 0 and used.memory >= 0 for used in found.slots.values())
-        assert set(found.slots) == {bundle.slot for bundle in plan.placement.bundles}
-
-
-@examples(70)
-@given(requests())
-def test_no_plan_within_its_slots_beats_the_bound(asked: Asked) -> None:
-    for plan in plans(asked):
-        # a slot asked for more than it can do, or above 1.0, does not carry what the bound counts
-        carried = plan.prediction.slot_aware.rate >= asked.rate
-        within = all(used.cpu <= 1 and used.memory <= 1 for used in plan.prediction.slots.values())
-        if carried and within:
-            assert plan.fewest_slots <= plan.slots_used
-
-
 # -------------------------------------------------------------------------------------- limits of the placers
 
 
-@examples(80)
+@patiently
 @given(requests())
 def test_sam_keeps_slots_within_limits_and_exclusive_ones_exclusive(asked: Asked) -> None:
-    for plan in plans(asked, "sam"):
+    for plan in plans(asked, with_every_allocator("sam")):
         held: dict[Slot, list[Bundle]] = {}
         for slot, bundle in placed_bundles(plan):
             held.setdefault(slot, []).append(bundle)
@@ -211,10 +226,10 @@ def test_sam_keeps_slots_within_limits_and_exclusive_ones_exclusive(asked: Asked
                 assert len(bundles) == 1
 
 
-@examples(80)
+@patiently
 @given(requests())
 def test_rsm_keeps_memory_of_slots_and_cpu_of_nodes(asked: Asked) -> None:
-    for plan in plans(asked, "rsm"):
+    for plan in plans(asked, with_every_allocator("rsm")):
         memory_of_slots: dict[Slot, float] = {}
         cpu_of_nodes: dict[str, float] = {}
         for slot, cpu, memory in demands_placed(plan):
@@ -228,13 +243,13 @@ def above(amount: float, limit: float) -> bool:
     return amount > limit * (1 + 1e-6) + 1e-6
 
 
-@examples(60)
-@given(requests())
-def test_hard_limits_of_nodes_and_slots(asked: Asked) -> None:
+@tries(2, picky=True)
+@given(requests(), turns)
+def test_hard_limits_of_nodes_and_slots(asked: Asked, turn: int) -> None:
     """For placers that look at every dimension; round-robin is blind to demands in a plan, as published."""
     aware = [name for name in PLACERS.names() if PLACERS.create(name).whole_cluster and name != "round-robin"]
     slot_memory = asked.planner().slot_memory_mb
-    for plan in plans(asked, *aware):
+    for plan in plans(asked, pairs(turn, *aware)):
         memory_of_slots: dict[Slot, float] = {}
         cpu_of_nodes: dict[str, float] = {}
         for slot, cpu, memory in demands_placed(plan):
@@ -264,7 +279,7 @@ class OneByOne:
         return replace(answer, slots_missing=1) if isinstance(answer, Refusal) else answer
 
 
-@examples(60)
+@patiently
 @given(requests())
 def test_growth_by_what_packing_says_is_missing_ends_where_growth_one_by_one_does(asked: Asked) -> None:
     assume(isinstance(asked.offer, Catalogue))
@@ -279,7 +294,7 @@ def test_growth_by_what_packing_says_is_missing_ends_where_growth_one_by_one_doe
             assert isinstance(plan, Refusal) == isinstance(slow, Refusal)
 
 
-@examples(120)
+@tries(4, picky=True)
 @given(asked=requests())
 def test_mba_and_sam_support_the_planned_rate(asked: Asked) -> None:
     plan = answer(asked, "mba", "sam")
@@ -288,7 +303,7 @@ def test_mba_and_sam_support_the_planned_rate(asked: Asked) -> None:
     assert plan.prediction.slot_aware.rate >= asked.rate * (1 - 1e-6)
 
 
-@examples(80)
+@patiently
 @given(asked=requests())
 def test_shuffled_streams_support_the_shuffle_rate(asked: Asked) -> None:
     shuffled = Pipeline.of(
@@ -296,14 +311,15 @@ def test_shuffled_streams_support_the_shuffle_rate(asked: Asked) -> None:
         asked.pipeline.operators.values(),
         [stream.model_copy(update={"grouping": Grouping.SHUFFLE, "key": None}) for stream in asked.pipeline.streams],
     )
-    for plan in plans(Asked(shuffled, asked.library, asked.offer, asked.rate), "round-robin"):
+    again = Asked(shuffled, asked.library, asked.offer, asked.rate)
+    for plan in plans(again, with_every_allocator("round-robin")):
         assert plan.prediction.declared.rate == pytest.approx(plan.prediction.shuffle.rate, rel=1e-6, abs=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ the parts
 
 
-@settings(max_examples=150, deadline=None)
+@tries(4)
 @given(pipelines())
 def test_gains_are_the_sum_over_paths(pipeline: Pipeline) -> None:
     def factor(operator: str) -> float:
@@ -320,14 +336,14 @@ def test_gains_are_the_sum_over_paths(pipeline: Pipeline) -> None:
         assert gain.constant == pytest.approx(constant(name))
 
 
-@settings(max_examples=150, deadline=None)
+@tries(4)
 @given(pipelines())
 def test_pipelines_read_back(pipeline: Pipeline) -> None:
     document = json.loads(json.dumps(pipeline_document(pipeline), allow_nan=False))
     assert parse_pipeline(document, "p.json") == pipeline
 
 
-@settings(max_examples=150, deadline=None)
+@tries(4)
 @given(models("m"), st.integers(0, 80), st.floats(0, 400))
 def test_models_answer_between_their_points(model: Model, threads: int, rate: float) -> None:
     rates = [point.rate for point in model.points]
@@ -342,7 +358,7 @@ def test_models_answer_between_their_points(model: Model, threads: int, rate: fl
             model.threads_for(rate)
 
 
-@settings(max_examples=150, deadline=None)
+@tries(4)
 @given(st.integers(1, 300), st.lists(st.integers(1, 32), min_size=1, max_size=5))
 def test_machines_cover_the_slots(slots: int, sizes: list[int]) -> None:
     cover, exact = acquire(slots, sizes), acquire(slots, sizes, Acquisition.EXACT)
@@ -388,14 +404,14 @@ def assert_one_line(message: str | None) -> None:
 
 
 @pytest.mark.parametrize("parse", [parse_pipeline, parse_cluster, parse_models, parse_whole_cluster])
-@settings(max_examples=150, deadline=None)
+@tries(4)
 @given(data=st.dictionaries(KEYS, VALUES, max_size=4) | VALUES)
 def test_any_contents_are_read_or_refused_in_one_line(parse: Any, data: Any) -> None:
     assert_one_line(complaint(parse, data))
 
 
 @pytest.mark.parametrize("parse", [parse_yaml, parse_json])
-@settings(max_examples=200, deadline=None)
+@tries(4)
 @given(text=st.text(alphabet=MARKS, max_size=25) | st.text())
 def test_any_text_is_read_or_refused_in_one_line(parse: Any, text: str) -> None:
     assert_one_line(complaint(parse, text))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
 from adapters import model, sink, source
+from effort import tries
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import flows, gains
 from penstock.dataflow.rewrite import What, fuse, replicate, separate
@@ -147,7 +148,7 @@ def test_two_readers_of_one_sender_are_not_fused() -> None:
         fuse(pipeline, "a", "b")
 
 
-@settings(max_examples=150, deadline=None)
+@tries(4)
 @given(pipelines(), st.data())
 def test_rates_of_the_others_stay(pipeline: Pipeline, data: st.DataObject) -> None:
     inner = [name for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR]

@@ -8,9 +8,10 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import tries
 from penstock.cluster.topology import Node, Slot
 from penstock.sharing.contract import Divides
 from penstock.sharing.handover import Moves
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.sharing.handover import HandOver
 
-patiently = settings(deadline=None, max_examples=40)
+patiently = tries(1)
 BY_NODE = [name for name in SHARERS.names() if SHARERS.create(name).divides is Divides.NODES]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import tries
 from penstock.sharing.admission import aged_level
 from penstock.sharing.filling import filled, round_half_up, whole_shares
 from penstock.sharing.measures import Served, jain
@@ -15,7 +16,7 @@ from penstock.sharing.registry import SHARERS
 from penstock.sharing.tenants import Tenant, Tenants
 from sharing_builders import pipelines, sized_nodes, tenancies, tenants
 
-patiently = settings(deadline=None, max_examples=50)
+patiently = tries(1)
 
 USE_CASE_1 = ((8, 4, 1), (8, 4, 1), (4, 2, 2), (4, 2, 2))
 SAME_LEVEL_1 = ((8, 4, 2), (8, 4, 2), (4, 2, 2), (4, 2, 2))
@@ -99,7 +100,7 @@ def test_waiting_lifts_a_pipeline_over_the_others() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fair-priority", "fair-max-min", "dominant-fair"])
-@settings(max_examples=30, deadline=None)
+@tries(1)
 @given(everyone=pipelines(most=5), nodes=st.integers(1, 30))
 def test_nobody_waits_for_ever(policy: str, everyone: list[Tenant], nodes: int) -> None:
     """Decide again every 300 s. A waiting pipeline rises a level every 600 s, so after at most 4 levels it stands

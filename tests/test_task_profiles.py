@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, model, source
+from effort import tries
 from penstock import api
 from penstock.dataflow.pipeline import Operator
 from penstock.errors import BadInputError, RefusedError
@@ -103,7 +104,7 @@ def test_a_model_too_slow_to_compute_costs_from() -> None:
         profile_of(model("A", (1, 1e-310, 0.1, 0.1)), SLOT_MEMORY_MB)
 
 
-@settings(max_examples=100, deadline=None)
+@tries(4)
 @given(models("m"), st.floats(1, 5))
 def test_a_thread_costs_the_same_after_conversion(found: penstock.Model, handled: float) -> None:
     there = profile_of(found, SLOT_MEMORY_MB, handled)
@@ -113,7 +114,7 @@ def test_a_thread_costs_the_same_after_conversion(found: penstock.Model, handled
     assert back.memory(1) == pytest.approx(found.memory(1))
 
 
-@settings(max_examples=100, deadline=None)
+@tries(4)
 @given(profiles("p"))
 def test_threads_by_costs_and_by_the_slot_they_make_agree(found: TaskProfile) -> None:
     slot = model_of(found, SLOT_MEMORY_MB)

@@ -96,12 +96,21 @@ def test_plan_writes_a_plan_file_and_a_picture(penstock: Penstock, tmp_path: Pat
 
 
 def test_capacity_of_twenty_slots(penstock: Penstock) -> None:
-    document = penstock("capacity", "linear", "--cluster", EXAMPLES / "cluster.yaml", "--json").document
+    words = ("capacity", "linear", "--cluster", EXAMPLES / "cluster.yaml", "--json")
+    document = penstock(*words, "--placer", "sam").document
     assert document["slots"] == 20
-    assert {rate for pair, rate in document["rates"].items() if pair.startswith("mba+")} == {280}
-    assert {rate for pair, rate in document["rates"].items() if pair.startswith("lsa+")} == {160}
+    assert set(document["rates"]) == {f"{allocator}+sam" for allocator in ALLOCATORS.names()}
+    assert (document["rates"]["mba+sam"], document["rates"]["lsa+sam"]) == (280, 160)
     assert document["placed"]["mba+sam"] == 280
     assert document["predicted"]["mba+sam"] >= 280
+
+
+def test_capacity_is_that_of_every_pair_unless_said(penstock: Penstock, tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("nodes: [{slots: 2}]")
+    words = ("capacity", "linear", "--cluster", tmp_path / "one.yaml", "--step", 20)
+    found = penstock(*words, "--json").document["rates"]
+    assert list(found) == [f"{one}+{other}" for one in ALLOCATORS.names() for other in PLACERS.names()]
+    assert "joint+compact" in penstock(*words, "--placer", "compact").out
 
 
 def test_place_prints_the_costs_side_by_side(penstock: Penstock) -> None:

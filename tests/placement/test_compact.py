@@ -5,10 +5,11 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from place_builders import by_node, clusters, node, pipeline, pipelines, placed, refused, whole
 
+from effort import tries
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.cluster.topology import Cluster
 from penstock.placement.compact import Compact
@@ -79,7 +80,7 @@ def test_in_a_plan_no_slot_exceeds_its_share() -> None:
     assert not refused(Compact(), pipeline([(1, 120, 10)]), room).more_slots_may_help
 
 
-@settings(max_examples=150, deadline=None)
+@tries(2)
 @given(st.data())
 def test_in_a_plan_slots_keep_their_share_and_nodes_the_rest(data: st.DataObject) -> None:
     # cpu and memory are shared out to slots; what a node has of anything else is not: half a GPU helps nobody
@@ -101,7 +102,7 @@ def test_in_a_plan_slots_keep_their_share_and_nodes_the_rest(data: st.DataObject
                 assert used[position] <= held.capacity[dimension.name] / held.slots + 1e-6
 
 
-@settings(max_examples=100, deadline=None)
+@tries(2)
 @given(st.data())
 def test_what_fits_one_thread_per_slot_is_placed(data: st.DataObject) -> None:
     # As many equal nodes as threads, each able to take any one thread: first fit cannot fail, so nothing may.
@@ -111,7 +112,7 @@ def test_what_fits_one_thread_per_slot_is_placed(data: st.DataObject) -> None:
     placed(Compact(), roomy, whole(Cluster(nodes)))
 
 
-@settings(max_examples=100, deadline=None)
+@tries(2)
 @given(st.data())
 def test_search_counts_what_it_gains(data: st.DataObject) -> None:
     """The running sums of the search equal those made afresh from what it ends with, and it never loses."""

@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from place_builders import by_node, clusters, node, pipeline, pipelines, placed, refused, whole
 
 import penstock
+from effort import tries
 from penstock.cluster.file import parse_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.convex import capped_groups, convex_groups
@@ -139,7 +140,7 @@ def check_times(work: Tasks, on: Machines, found: Schedule) -> None:
         assert sum(end - begin for begin, end in busy) <= found.bottleneck + 1e-9
 
 
-@settings(max_examples=150, deadline=None)
+@tries(2)
 @given(graphs())
 def test_schedules_keep_order_and_machines(drawn: tuple[Tasks, Machines]) -> None:
     work, on = drawn
@@ -157,7 +158,7 @@ def test_schedules_keep_order_and_machines(drawn: tuple[Tasks, Machines]) -> Non
 # ------------------------------------------------------------------------------------------- groups of vertices
 
 
-@settings(max_examples=200, deadline=None)
+@tries(4)
 @given(st.data())
 def test_groups_are_convex_and_their_quotient_has_no_cycle(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 8))
@@ -267,7 +268,7 @@ def test_cycles_do_not_stop_it() -> None:
         assert sum(bundle.threads for bundle in placed(placer, looped, whole(Cluster((node("a"),)))).bundles) == 2
 
 
-@settings(max_examples=150, deadline=None)
+@tries(2)
 @given(st.data())
 def test_limits_are_kept_where_operators_are_fused(data: st.DataObject) -> None:
     cluster = data.draw(clusters())

@@ -7,11 +7,12 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from place_builders import bench_module
 
 import penstock
 from adapters import chain, model, sink, source
+from effort import tries
 from penstock.allocation import joint as joint_module
 from penstock.allocation import joint_solver
 from penstock.allocation.contract import Bundle, Need, OperatorAllocation
@@ -85,7 +86,7 @@ def test_random_pipelines_against_the_bound_and_mba() -> None:
     assert np.mean(gaps) < 0.03
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@tries(1, picky=True)
 @given(requests())
 def test_no_slot_above_one_and_the_rate_supported(asked: Asked) -> None:
     planner = asked.planner()

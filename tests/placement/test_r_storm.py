@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from place_builders import (
     bench_module,
@@ -18,6 +18,7 @@ from place_builders import (
     whole,
 )
 
+from effort import tries
 from penstock.cluster.resources import Dimension
 from penstock.cluster.topology import Cluster, Node
 from penstock.errors import Refusal
@@ -62,7 +63,7 @@ def test_worked_cases(case: dict[str, Any], expected: dict[str, Any]) -> None:
         assert left[name] == pytest.approx(amounts)
 
 
-@settings(max_examples=300, deadline=None)
+@tries(4)
 @given(st.data(), st.booleans(), st.sampled_from([0.0, 1.0, 50.0]))
 def test_equals_the_plain_loop(data: st.DataObject, strict: bool, network_weight: float) -> None:
     cluster = data.draw(clusters())

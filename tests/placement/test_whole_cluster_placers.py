@@ -8,10 +8,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from place_builders import by_node, clusters, node, pipeline, pipelines, placed, refused, whole, workloads
 
+from effort import tries
 from penstock.cluster.topology import Cluster, Slot
 from penstock.errors import BadInputError
 from penstock.placement.balanced_eft import BalancedEft
@@ -35,7 +36,7 @@ def demands(request: Request) -> dict[str, tuple[float, ...]]:
 
 
 @every_placer
-@settings(max_examples=150, deadline=None)
+@tries(2)
 @given(work=workloads())
 def test_limits_are_kept(placer: Placer, work: tuple[Cluster, list[tuple[Request, int]]]) -> None:
     cluster, requests = work
@@ -71,14 +72,14 @@ def test_limits_are_kept(placer: Placer, work: tuple[Cluster, list[tuple[Request
 
 
 @every_placer
-@settings(max_examples=40, deadline=None)
+@tries(1)
 @given(work=workloads())
 def test_same_input_same_output(placer: Placer, work: tuple[Cluster, list[tuple[Request, int]]]) -> None:
     assert place_all(*work, placer) == place_all(*work, placer)
 
 
 @every_placer
-@settings(max_examples=60, deadline=None)
+@tries(1)
 @given(st.data())
 def test_the_room_is_not_changed_and_a_plan_is_answered(placer: Placer, data: st.DataObject) -> None:
     cluster = data.draw(clusters())
@@ -164,7 +165,7 @@ def test_random_spreads_evenly_and_follows_its_seed() -> None:
     assert placed(RandomFeasible(1), request, room) != placed(RandomFeasible(2), request, room)
 
 
-@settings(max_examples=100, deadline=None)
+@tries(4)
 @given(st.data())
 def test_network_cost_equals_the_mean_over_pairs(data: st.DataObject) -> None:
     cluster = data.draw(clusters().filter(lambda cluster: cluster.slots))

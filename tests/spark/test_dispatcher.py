@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
+from effort import tries
 from penstock.cluster.topology import Slot
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
@@ -88,7 +89,7 @@ def work(folder: Path, bundles: list[Bundle], chance: random.Random, workers: di
 
 
 @given(seed=st.integers(0, 2**32), restarts=st.integers(0, 4))
-@settings(max_examples=8, deadline=None)
+@tries(0.2)
 def test_no_tuple_is_lost_or_doubled_whoever_starts_anew(
     tmp_path_factory: pytest.TempPathFactory, seed: int, restarts: int
 ) -> None:

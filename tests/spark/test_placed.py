@@ -16,7 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
+from penstock.api import plan
 from penstock.clock import Stopwatch, pause
+from penstock.planning.file import write_plan
 from penstock.spark.channels import BundleFolder
 from penstock.spark.cluster_state import RunningCluster
 from penstock.spark.standalone import kill_worker, running_cluster
@@ -134,9 +136,8 @@ def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path, 
     penstock = Commands(cluster)
     pipeline, first, second = tmp_path / "eventful.yaml", tmp_path / "first.json", tmp_path / "second.json"
     pipeline.write_text(PIPELINE, encoding="utf-8")
-    plan_words = ("plan", str(pipeline), "--rate", "200", "--cluster", str(cluster.folder / "cluster.yaml"))
-    penstock(*plan_words, "--placer", "r-storm", "-o", str(first))
-    penstock(*plan_words, "--placer", "round-robin", "-o", str(second))
+    for placer, file in (("r-storm", first), ("round-robin", second)):
+        write_plan(plan(pipeline, 200, cluster=cluster.folder / "cluster.yaml", placer=placer), file)
     folder = small_disk / "run"
 
     run = penstock.start("run", str(first), "--placed", "--seconds", "600", "--warm-up", "1", "--folder", str(folder))
@@ -186,9 +187,9 @@ def check_colocation(result: dict[str, Any]) -> None:
 
 def test_a_plan_for_other_nodes_is_refused(cluster: RunningCluster, tmp_path: Path) -> None:
     penstock = Commands(cluster)
-    plan = tmp_path / "plan.json"
-    penstock("plan", "linear", "--rate", "100", "-o", str(plan))
-    process = penstock.start("run", str(plan), "--placed", "--seconds", "5", "--warm-up", "1")
+    file = tmp_path / "plan.json"
+    write_plan(plan("linear", 100), file)
+    process = penstock.start("run", str(file), "--placed", "--seconds", "5", "--warm-up", "1")
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert "of the cluster" in errors
