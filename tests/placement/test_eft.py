@@ -16,7 +16,14 @@ import penstock
 from penstock.cluster.file import parse_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.convex import capped_groups, convex_groups
-from penstock.dataflow.task_graph import Edge, average_cost, communication_to_computation, kahn_order
+from penstock.dataflow.task_graph import (
+    Edge,
+    average_cost,
+    communication_to_computation,
+    joined_pairs,
+    kahn_order,
+    upward_ranks,
+)
 from penstock.errors import BadInputError, Refusal, RefusedError
 from penstock.placement.balanced_eft import BalancedEft, best_schedule, least_bottleneck
 from penstock.placement.contract import OperatorRequest, Request, Room
@@ -30,6 +37,7 @@ from penstock.placement.eft_schedule import (
     Schedule,
     Tasks,
     Transfer,
+    order_of,
     schedule,
 )
 from penstock.placement.eft_timeline import Gaps, Queue
@@ -347,3 +355,19 @@ def test_sizes_of_tuples_reach_the_placer() -> None:
     with pytest.raises(RefusedError, match=r"fused vertex 'a\+b'"):
         penstock.plan(pipe, 300, placer="eft")
     assert penstock.plan(pipe, 300, placer="balanced-eft").moves is None
+
+
+def test_ties_are_ties_whatever_the_rounding() -> None:
+    # 0.1 + 0.7 is 0.7999999999999999 in floats: 0.8 / (0.1 + 0.7) is not above 1
+    ratios = communication_to_computation([0.1, 0.7], [Edge(0, 1, 0.8)])
+    assert ratios[0, 1] > 1
+    assert joined_pairs(ratios, 1.0) == []
+    assert joined_pairs(ratios, 0.999) == [(0, 1)]
+    # upward ranks 0.1 + (0.2 + 0.3) and 0.3 + (0.2 + 0.1), which floats take for the larger: a tie, declared order
+    order, _ = order_of(tasks([0.1, 0.3, 0.3, 0.1], (0, 1, 0.2), (2, 3, 0.2)), machines(1.0))
+    assert order[:2] == [0, 2]
+
+
+def test_parallel_edges_add_up() -> None:
+    # 1 + (2 + 3) + 4
+    assert upward_ranks([1, 4], [Edge(0, 1, 2), Edge(0, 1, 3)], [0, 1]) == [10, 4]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
 
+MOST_THREADS = 5_000_000
+"""Of all pipelines together: every single one is dealt to a slot."""
+
 DEFAULT_SLOTS = 2
 """Slots of a node where only the number of nodes is said: one per core of the machines the publication used."""
 
@@ -90,6 +93,7 @@ class Tenants:
                     f"nodes: '{node.name}' has {node.slots} slots, which is no whole number of standard nodes of "
                     f"{self.slots} slots; set `slots` to a divisor of both and count desired and minimum in those"
                 )
+        threads = 0
         seen: set[str] = set()
         holder: dict[str, str] = {}
         offered = {dimension.name for dimension in self.cluster.dimensions}
@@ -99,6 +103,13 @@ class Tenants:
                 raise BadInputError(f"{where} is declared twice")
             seen.add(tenant.name)
             _check_amounts(tenant, where)
+            threads += self.threads(tenant)
+            if threads > MOST_THREADS:
+                raise BadInputError(
+                    f"{where}: {self.threads(tenant):,} threads (unless `threads` says otherwise, one for every slot of "
+                    f"the nodes it desires) make {threads:,} in all; expected at most {MOST_THREADS:,}: lower `desired`, "
+                    "or set `threads`"
+                )
             for name in tenant.resources or ():
                 if name not in offered:
                     raise BadInputError(f"{where}: resources: no node offers '{name}'; {nearest(name, offered)}")
