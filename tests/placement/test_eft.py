@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from place_builders import by_node, clusters, node, pipeline, pipelines, placed, refused, whole
 
 import penstock
-from penstock.cluster.file import parse_cluster
+from penstock.cluster.file import cluster_document, parse_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.convex import capped_groups, convex_groups
 from penstock.dataflow.task_graph import (
@@ -369,5 +369,11 @@ def test_ties_are_ties_whatever_the_rounding() -> None:
 
 
 def test_parallel_edges_add_up() -> None:
-    # 1 + (2 + 3) + 4
+    # to vertex 1 and its cost of 4 it takes 2 + 3
     assert upward_ranks([1, 4], [Edge(0, 1, 2), Edge(0, 1, 3)], [0, 1]) == [10, 4]
+
+
+def test_speed_and_bandwidth_survive_being_written() -> None:
+    given = {"nodes": [{"name": "a", "slots": 2, "speed": 2.0, "bandwidth_mbps": 10.0}, {"name": "b", "slots": 1}]}
+    cluster = parse_cluster(given, "here")
+    assert parse_cluster(cluster_document(cluster), "again") == cluster

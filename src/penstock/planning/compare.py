@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.allocation.registry import ALLOCATORS
-from penstock.errors import Refusal
 from penstock.placement.registry import PLACERS
 from penstock.planning.plan import Plan, finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from penstock.errors import Refusal
     from penstock.planning.planner import Planner
 
 

@@ -33,19 +33,19 @@ class TenantEntry(Spec):
     current: tuple[Name, ...] = ()
 
 
-class TenantsFile(Spec):
-    """`nodes` is a number or a list; two shapes, so that a complaint is about the one that was meant."""
+class _Tenants(Spec):
+    """`nodes` is a number or a list: two shapes, so that a complaint is about the one that was meant."""
 
     slots: Count | None = None
     dimensions: dict[Name, DimensionEntry] = Field(default_factory=dict)
     pipelines: tuple[TenantEntry, ...]
 
 
-class EqualNodesFile(TenantsFile):
+class TenantsFile(_Tenants):
     nodes: NodeCount
 
 
-class ListedNodesFile(TenantsFile):
+class TenantsOnListedNodes(_Tenants):
     nodes: tuple[NodesEntry, ...]
 
 
@@ -54,13 +54,13 @@ def read_tenants(path: Path) -> Tenants:
 
 
 def parse_tenants(data: Any, where: str) -> Tenants:
-    spec: EqualNodesFile | ListedNodesFile
+    spec: TenantsFile | TenantsOnListedNodes
     nodes: int | Cluster
     if isinstance(data, dict) and isinstance(data.get("nodes"), list):
-        spec = check(ListedNodesFile, data, where)
+        spec = check(TenantsOnListedNodes, data, where)
         nodes = build_cluster(spec.nodes, spec.dimensions, where)
     else:
-        spec = check(EqualNodesFile, data, where)
+        spec = check(TenantsFile, data, where)
         nodes = spec.nodes
     pipelines = [
         Tenant(
