@@ -107,8 +107,8 @@ class Tenants:
             if threads > MOST_THREADS:
                 raise BadInputError(
                     f"{where}: its {self.threads(tenant):,} threads (one for every slot of the nodes it desires, "
-                    f"unless `threads` is set) make {threads:,}, more than the limit of {MOST_THREADS:,} for all pipelines; "
-                    "lower `desired` or set `threads`"
+                    f"unless `threads` is set) make {threads:,}, more than the limit of {MOST_THREADS:,} for all "
+                    "pipelines; lower `desired` or set `threads`"
                 )
             for name in tenant.resources or ():
                 if name not in offered:
