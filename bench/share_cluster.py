@@ -137,9 +137,9 @@ def moves(cases: int) -> None:
                 one, desired=draw.randint(one.minimum, 16), workers=asked.workers(one), threads=asked.threads(one)
             )
             asked = replace(asked, pipelines=tuple(everyone))
-            shares = sharer.share(asked).nodes
+            shares = sharer.share(asked)
             for way in Moves:
-                moved[way] += hand_over(asked, shares, sharer, way).moved_threads
+                moved[way] += hand_over(asked, shares.nodes, sharer, way, shares.takers).moved_threads
         print(f"{name:<18} {running:>9} {moved[Moves.PUBLISHED]:>10} {moved[Moves.FEWEST]:>8}")
 
 

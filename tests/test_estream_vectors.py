@@ -10,7 +10,7 @@ import estream_adapters as es
 from adapters import Given, cases, close
 from penstock.dataflow.convex import convex_groups
 from penstock.dataflow.rates import gains
-from penstock.dataflow.task_graph import communication_to_computation, upward_ranks
+from penstock.dataflow.task_graph import communication_to_computation, joined_pairs, upward_ranks
 from penstock.placement.eft_schedule import Schedule, Shortfall
 
 
@@ -32,7 +32,7 @@ def test_subgraphs(given: Given, expected: dict[str, Any]) -> None:
     names, order, edges = es.names(given), es.order(given), es.edges(given)
     ratios = communication_to_computation(es.costs(given), edges)
     assert {f"{names[a]}>{names[b]}": ratio for (a, b), ratio in ratios.items()} == close(expected["ccr"])
-    joined = [pair for pair, ratio in ratios.items() if ratio > given.get("delta", 1.0)]
+    joined = joined_pairs(ratios, given.get("delta", 1.0))
     groups = convex_groups(order, [(edge.sender, edge.receiver) for edge in edges], joined)
     assert [[names[vertex] for vertex in group] for group in groups] == expected["groups"]
 

@@ -218,3 +218,16 @@ def test_more_threads_than_before_start_without_moving_others() -> None:
     found = handed("isolation", grown)
     assert found.moved_threads == 0
     assert sorted(len(row) for row in found.holdings["a"].layout.values()) == [2, 2, 2, 2]
+
+
+def held(policy: str, asked: Tenants, moves: Moves) -> dict[str, list[str]]:
+    return {name: list(holding.nodes) for name, holding in handed(policy, asked, moves).holdings.items()}
+
+
+@pytest.mark.parametrize("moves", Moves)
+def test_who_takes_nodes_first(moves: Moves) -> None:
+    """Isolation goes by submission, max-min by rising fairness degree, the priority schedulers level by level."""
+    asked = running(3, Tenant("low", 1, 1, 3), Tenant("high", 1, 1, 1), Tenant("late", 1, 1, 2, fairness=0.5))
+    assert held("isolation", asked, moves) == {"low": ["n1"], "high": ["n2"], "late": ["n3"]}
+    assert held("max-min", asked, moves) == {"late": ["n1"], "low": ["n2"], "high": ["n3"]}
+    assert held("dynamic-priority", asked, moves) == {"high": ["n1"], "late": ["n2"], "low": ["n3"]}

@@ -89,7 +89,7 @@ def test_costs_become_a_slot_that_rises_straight_to_its_limit() -> None:
 @pytest.mark.parametrize(
     ("profile", "complaint"),
     [
-        (costs(), "profile 'A': any cost is 0, so nothing says what a thread can do"),
+        (costs(), "profile 'A': every cost is 0, so nothing says what a thread can do"),
         (costs(processing_cpu=1, bound="sojourn"), "profile 'A': a cost of bound 'sojourn' is 0"),
         (costs(sojourn_seconds=1e-320), "profile 'A': its costs are too small or too large"),
     ],

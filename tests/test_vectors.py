@@ -82,7 +82,7 @@ def test_model_query(given: Given, expected: list[Any]) -> None:
     }
     for (query, argument), answer in zip(given["queries"], expected, strict=True):
         if answer == "error":
-            with pytest.raises(BadInputError, match="at most 40 tuples/s, asked for 41"):
+            with pytest.raises(BadInputError, match=r"at most .* tuples/s, asked for"):
                 answers[query](argument)
         else:
             assert answers[query](argument) == close(answer), (query, argument)

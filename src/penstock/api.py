@@ -257,6 +257,11 @@ def find_whole_cluster(cluster: WholeCluster | str | Path) -> WholeCluster:
     return read_whole_cluster(builtin_cluster_path(str(cluster)) if known else Path(cluster))
 
 
+def whole_cluster_placers() -> list[str]:
+    """The placers that place pipelines with declared demands on a whole cluster."""
+    return [name for name in PLACERS.names() if PLACERS.create(name).whole_cluster]
+
+
 def place(
     cluster: WholeCluster | str | Path,
     *,
@@ -272,10 +277,8 @@ def place(
     _check_move_cost(move_cost, current)
     policy = PLACERS.create(placer)
     if not policy.whole_cluster:
-        fitting = [name for name in PLACERS.names() if PLACERS.create(name).whole_cluster]
-        raise BadInputError(
-            f"placer '{policy.name}' places bundles of a plan, not a whole cluster; use {', '.join(fitting)}"
-        )
+        fitting = ", ".join(whole_cluster_placers())
+        raise BadInputError(f"placer '{policy.name}' places bundles of a plan, not a whole cluster; use {fitting}")
     whole = find_whole_cluster(cluster)
     if current is None:
         return place_all(whole.cluster, whole.requests, policy)

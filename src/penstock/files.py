@@ -28,6 +28,9 @@ DEEPEST_NESTING = 40
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 """A finite number of at least 0."""
 
+Demand = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False, strict=True)]
+"""What one thread needs of a resource: small enough for its square, times any number of threads, to be a number."""
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 """A finite number above 0."""
 
@@ -165,7 +168,7 @@ def describe(error: ValidationError) -> str:
     path = ""
     for part in first["loc"]:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    message = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
     found = first.get("input")
     shown = f", found {found!r}" if isinstance(found, str | int | float) and first["type"] != "value_error" else ""
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""

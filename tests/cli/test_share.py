@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from outcome import Penstock
@@ -111,6 +112,27 @@ def test_from_python() -> None:
     assert {sharing.shares.policy for sharing, _ in package.compare_shares(own)} >= {"shared", "dominant-fair"}
 
 
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"desired": float("nan")}, "pipeline 'a': desired: expected a whole number of at least 1, found nan"),
+        ({"desired": 2.5}, "pipeline 'a': desired: expected a whole number of at least 1, found 2.5"),
+        ({"priority": "high"}, "pipeline 'a': priority: expected a whole number of at least 1, found 'high'"),
+        ({"workers": 0}, "pipeline 'a': workers: expected a whole number of at least 1, found 0"),
+        ({"waited": float("nan")}, "pipeline 'a': waited"),
+        ({"resources": {"cpu": float("inf")}}, "pipeline 'a': resources: cpu: expected a finite amount"),
+    ],
+)
+def test_python_is_checked_like_files(wrong: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(package.BadInputError, match=complaint):
+        Tenants.of(4, [Tenant("a", **{"desired": 2, **wrong})])
+
+
+def test_nodes_from_python_are_checked() -> None:
+    with pytest.raises(package.BadInputError, match=r"nodes: expected 1 to 1,000,000 nodes, found 2\.5"):
+        package.share(EXAMPLE, nodes=2.5)  # type: ignore[arg-type]
+
+
 def test_nodes_that_differ_and_declared_resources(penstock: Penstock, tmp_path: Path) -> None:
     file = tmp_path / "tenants.yaml"
     file.write_text(
@@ -164,6 +186,13 @@ BAD = {
         "nodes: [{slots: 2}, {slots: 3}]\npipelines:\n" + PIPELINE,
         "'n2' has 3 slots, which is no whole number of standard nodes of 2 slots",
     ),
+    "a node without slots": ("nodes: [{slots: 2}, {slots: 0}]\npipelines:\n" + PIPELINE, "nodes[1].slots"),
+    "nodes in words": ("nodes: four\npipelines:\n" + PIPELINE, "nodes: Input should be a valid integer, found 'four'"),
+    "more threads than memory": (
+        "nodes: 4\npipelines: [{name: a, desired: 1000000000}]\n",
+        "pipeline 'a': its 2,000,000,000 threads",
+    ),
+    "a list": ("- 1\n", "expected a mapping with the keys of a tenantsfile, found list"),
 }
 
 

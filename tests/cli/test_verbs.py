@@ -11,6 +11,7 @@ import pytest
 from outcome import Outcome, Penstock
 
 from penstock.allocation.registry import ALLOCATORS
+from penstock.cli.place import BESIDE
 from penstock.placement.registry import PLACERS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -329,3 +330,35 @@ def test_plan_from_the_current_one_says_how_many_threads_move(penstock: Penstock
     assert outcome.code == 2
     assert "placer 'eft' weighs moves by its own rule" in outcome.err
     assert penstock("plan", "linear", "--rate", 50, "--move-cost", 1).code == 2
+
+
+def test_place_compares_with_every_placer_of_whole_clusters(penstock: Penstock) -> None:
+    document = penstock("place", EXAMPLES / "whole-cluster.yaml", "--compare", "--json").document
+    assert {document["placer"], *document["beside"]} == {
+        name for name in PLACERS.names() if PLACERS.create(name).whole_cluster
+    }
+    assert set(penstock("place", EXAMPLES / "whole-cluster.yaml", "--json").document["beside"]) == set(BESIDE)
+    assert "beside" not in penstock("place", EXAMPLES / "whole-cluster.yaml", "--no-compare", "--json").document
+
+
+def test_comparing_goes_on_where_a_placer_knows_a_resource_not(penstock: Penstock, tmp_path: Path) -> None:
+    pipeline, cluster = tmp_path / "gpu.yaml", tmp_path / "cluster.yaml"
+    pipeline.write_text(
+        "name: gpu\noperators:\n  s: {kind: source}\n  d: {threads: 2, cpu: 50, memory_mb: 100, resources: {gpu: 1}}\n"
+        "streams:\n  - {from: s, to: d}\n"
+    )
+    cluster.write_text("nodes: [{slots: 4, resources: {gpu: 2}}]\n")
+    words = ("plan", pipeline, "--rate", 5, "--cluster", cluster)
+    plans = penstock(*words, "--compare", "--allocator", "mba", "--json").document["plans"]
+    refused = {plan["placer"]: plan["refused"] for plan in plans if "refused" in plan}
+    assert set(refused) == {name for name in PLACERS.names() if not PLACERS.create(name).keeps_resources}
+    assert "operator 'd' demands gpu, and placer 'sam' knows only cpu and memory" in refused["sam"]
+    assert penstock(*words, "--placer", "sam").code == 2
+
+
+def test_rewrite_does_not_write_two_things_into_one_file(penstock: Penstock, tmp_path: Path) -> None:
+    words = ("rewrite", "linear", "--rate", 10, "-o", tmp_path / "a.json", "--models-output", tmp_path / "a.json")
+    outcome = penstock(*words)
+    assert outcome.code == 2
+    assert "--output and --models-output both name" in outcome.err
+    assert list(tmp_path.iterdir()) == []

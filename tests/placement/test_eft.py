@@ -14,10 +14,17 @@ from place_builders import by_node, clusters, node, pipeline, pipelines, placed,
 
 import penstock
 from effort import tries
-from penstock.cluster.file import parse_cluster
+from penstock.cluster.file import cluster_document, parse_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.convex import capped_groups, convex_groups
-from penstock.dataflow.task_graph import Edge, average_cost, communication_to_computation, kahn_order
+from penstock.dataflow.task_graph import (
+    Edge,
+    average_cost,
+    communication_to_computation,
+    joined_pairs,
+    kahn_order,
+    upward_ranks,
+)
 from penstock.errors import BadInputError, Refusal, RefusedError
 from penstock.placement.balanced_eft import BalancedEft, best_schedule, least_bottleneck
 from penstock.placement.contract import OperatorRequest, Request, Room
@@ -31,6 +38,7 @@ from penstock.placement.eft_schedule import (
     Schedule,
     Tasks,
     Transfer,
+    order_of,
     schedule,
 )
 from penstock.placement.eft_timeline import Gaps, Queue
@@ -348,3 +356,25 @@ def test_sizes_of_tuples_reach_the_placer() -> None:
     with pytest.raises(RefusedError, match=r"fused vertex 'a\+b'"):
         penstock.plan(pipe, 300, placer="eft")
     assert penstock.plan(pipe, 300, placer="balanced-eft").moves is None
+
+
+def test_ties_are_ties_whatever_the_rounding() -> None:
+    # 0.1 + 0.7 is 0.7999999999999999 in floats: 0.8 / (0.1 + 0.7) is not above 1
+    ratios = communication_to_computation([0.1, 0.7], [Edge(0, 1, 0.8)])
+    assert ratios[0, 1] > 1
+    assert joined_pairs(ratios, 1.0) == []
+    assert joined_pairs(ratios, 0.999) == [(0, 1)]
+    # upward ranks 0.1 + (0.2 + 0.3) and 0.3 + (0.2 + 0.1), which floats take for the larger: a tie, declared order
+    order, _ = order_of(tasks([0.1, 0.3, 0.3, 0.1], (0, 1, 0.2), (2, 3, 0.2)), machines(1.0))
+    assert order[:2] == [0, 2]
+
+
+def test_parallel_edges_add_up() -> None:
+    # to vertex 1 and its cost of 4 it takes 2 + 3
+    assert upward_ranks([1, 4], [Edge(0, 1, 2), Edge(0, 1, 3)], [0, 1]) == [10, 4]
+
+
+def test_speed_and_bandwidth_survive_being_written() -> None:
+    given = {"nodes": [{"name": "a", "slots": 2, "speed": 2.0, "bandwidth_mbps": 10.0}, {"name": "b", "slots": 1}]}
+    cluster = parse_cluster(given, "here")
+    assert parse_cluster(cluster_document(cluster), "again") == cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,15 @@ def test_the_published_baseline_as_a_pair_of_policies() -> None:
     assert sum(used.cpu for used in plan.prediction.nodes.values()) <= sum(
         used.cpu for used in dealt.prediction.nodes.values()
     )
+
+
+@needs_pymetis
+def test_metis_keeps_its_remarks_to_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    """From C it prints to standard output where parts stay empty: here there are many more nodes than threads."""
+    machines = Cluster(tuple(node(f"n{number}", slots=1, cpu=100, memory=3584) for number in range(400)))
+    assert api.plan("linear", 20, placer="metis", cluster=machines).placement.bundles
+    ctypes.CDLL(None).fflush(None)
+    assert capfd.readouterr().out == ""
 
 
 def test_a_policy_whose_package_is_missing_is_not_listed_and_says_what_to_install() -> None:

@@ -37,11 +37,12 @@ def test_worked_cases(case: dict[str, Any], expected: dict[str, Any]) -> None:
     )
     components = case["topology"]["components"]
     names = [component["name"] for component in components]
+    fed = {receiver for _, receiver in case["topology"]["edges"]}
     request = Request(
         "case",
         tuple(OperatorRequest(c["name"], c["tasks"], (float(c["cpu"]), float(c["mem"]))) for c in components),
         tuple((names.index(a), names.index(b)) for a, b in case["topology"]["edges"]),
-        (0,),
+        tuple(position for position, name in enumerate(names) if name not in fed),
     )
     placer = RStorm(strict=case.get("strict", False), network_weight=network_weight)
     room = whole(cluster)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.planning.whole_cluster import ClusterPlacement
 
 BESIDE = ("r-storm", "round-robin", "random")
-"""What the chosen placer's network cost is printed beside."""
+"""What the chosen placer's network cost is printed beside where nothing else is asked for."""
 
 
 def place(
@@ -26,8 +26,12 @@ def place(
         str, typer.Option("--placer", help="compact, r-storm, round-robin, random, packing, eft or balanced-eft.")
     ] = "compact",
     compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="Also place with r-storm, round-robin and random.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--compare/--no-compare",
+            help="Also place with every other placer, or with none; unless said, with r-storm, round-robin and random.",
+        ),
+    ] = None,
     current: Annotated[
         Path | None,
         typer.Option("--current", help="What runs (as --json --full prints it): pipelines stay unless moving pays."),
@@ -44,7 +48,8 @@ def place(
     from penstock.clock import Stopwatch
 
     whole = api.find_whole_cluster(file)
-    names = [placer, *(name for name in BESIDE if compare and name != placer)]
+    beside = BESIDE if compare is None else api.whole_cluster_placers() if compare else ()
+    names = [placer, *(name for name in beside if name != placer)]
     placed: list[tuple[ClusterPlacement, float]] = []
     for name in output.progress(names, "placing"):
         watch = Stopwatch()
@@ -53,7 +58,7 @@ def place(
     answer, seconds = placed[0]
     if json:
         document = _summary(answer, seconds)
-        if compare:
+        if beside:
             document["beside"] = {other.placer: _summary(other, took) for other, took in placed[1:]}
         if full:
             document["placement"] = {

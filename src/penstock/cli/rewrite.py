@@ -40,6 +40,8 @@ def rewrite(
         if path.suffix != ".json":
             raise BadInputError(f"{path}: expected a name that ends with .json")
         check_writable(path)
+    if to_file is not None and models_file is not None and to_file.resolve() == models_file.resolve():
+        raise BadInputError(f"--output and --models-output both name {to_file}")
     found = api.rewrite(pipeline, rate, heavier=heavier, busier=busier, models=models)
     document = pipeline_document(found.pipeline)
     if to_file is not None:

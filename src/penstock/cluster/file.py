@@ -128,6 +128,8 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
             "resources": own or None,
             "size": node.size,
             "price": node.price,
+            "speed": None if node.speed == 1.0 else node.speed,
+            "bandwidth_mbps": None if node.bandwidth_mbps == DEFAULT_BANDWIDTH_MBPS else node.bandwidth_mbps,
         }
         nodes.append({key: value for key, value in entry.items() if value is not None})
     dimensions = {

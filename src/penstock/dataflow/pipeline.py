@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from penstock.dataflow.aggregate import Aggregate
 from penstock.errors import BadInputError, nearest
-from penstock.files import Amount, Count, Name, Spec
+from penstock.files import Amount, Count, Demand, Name, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,9 +86,9 @@ class Operator(Spec):
     kind: Kind = Kind.OPERATOR
     model: Name | None = None
     threads: Count | None = None
-    cpu: Amount | None = None
-    memory_mb: Amount | None = None
-    resources: dict[Name, Amount] = Field(default_factory=dict)
+    cpu: Demand | None = None
+    memory_mb: Demand | None = None
+    resources: dict[Name, Demand] = Field(default_factory=dict)
     run: Name | None = None
     """Where the code is, as module:attribute; looked up only when the pipeline is run."""
     aggregate: Aggregate | None = None

@@ -11,7 +11,11 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+EQUAL = 1e-9
+"""Sums of floats that differ by no more than this share are equal."""
 
 
 class Edge(NamedTuple):
@@ -72,9 +76,9 @@ def average_cost(work: float, powers: Sequence[float]) -> float:
 
 
 def upward_ranks(costs: Sequence[float], edges: Sequence[Edge], order: Sequence[int]) -> list[float]:
-    """`p(v) = c(v) + max over edges (v, k) of (p(k) + c(v, k))`; without edges out `p = c` (Eq. 13, 14)."""
+    """`p(v) = c(v) + max over k of (p(k) + c(v, k))`; without edges out `p = c` (Eq. 13, 14). Parallel edges add up."""
     following: list[list[Edge]] = [[] for _ in costs]
-    for edge in edges:
+    for edge in merged(edges):
         following[edge.sender].append(edge)
     ranks = [0.0] * len(costs)
     for vertex in reversed(order):
@@ -90,3 +94,8 @@ def communication_to_computation(costs: Sequence[float], edges: Iterable[Edge]) 
         computing = costs[sender] + costs[receiver]
         ratios[sender, receiver] = seconds / computing if computing > 0 else math.inf if seconds > 0 else 0.0
     return ratios
+
+
+def joined_pairs(ratios: Mapping[tuple[int, int], float], delta: float) -> list[tuple[int, int]]:
+    """The pairs with `ccr > delta`; a ratio that is above it by rounding alone is equal to it, and not joined."""
+    return [pair for pair, ratio in ratios.items() if ratio > delta * (1 + EQUAL)]

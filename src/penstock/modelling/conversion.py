@@ -58,7 +58,7 @@ def model_of(profile: TaskProfile, slot_memory_mb: float, handled: float = 2.0) 
     """
     need = max(threads_per_tuple(profile).values())
     if need <= 0:
-        asked = f"a cost of bound '{profile.bound}'" if profile.bound else "any cost"
+        asked = f"a cost of bound '{profile.bound}'" if profile.bound else "every cost"
         raise BadInputError(
             f"profile '{profile.name}': {asked} is 0, so nothing says what a thread can do; expected it above 0"
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.dataflow.task_graph import Edge, forward, kahn_order, merged, upward_ranks
+from penstock.dataflow.task_graph import EQUAL, Edge, forward, kahn_order, merged, upward_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.placement.eft_timeline import Timeline
-
-_EQUAL = 1e-9
-"""Finish times this share apart are equal: they are sums of many floats."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +158,10 @@ def order_of(tasks: Tasks, machines: Machines) -> tuple[list[int], list[Edge]]:
     """
     per_work, per_byte = float((1 / machines.power).mean()), float((1 / machines.bandwidth).mean())
     edges = merged(Edge(t.sender, t.receiver, t.seconds + t.bytes * per_byte) for t in tasks.transfers)
-    topological = kahn_order(len(tasks.vertices), [(edge.sender, edge.receiver) for edge in edges])
+    topological = kahn_order(len(tasks.vertices), [(t.sender, t.receiver) for t in tasks.transfers])
     edges = forward(topological, edges)
     costs = [per_work * max((kind.work for kind in kinds), default=0.0) for kinds in tasks.vertices]
-    ranks = upward_ranks(costs, edges, topological)
+    ranks = _rounded(np.array(upward_ranks(costs, edges, topological))).tolist()
     place = {vertex: position for position, vertex in enumerate(topological)}
     return sorted(topological, key=lambda vertex: (-ranks[vertex], place[vertex])), edges
 
@@ -250,7 +247,7 @@ def _best(
     if rules.tightest:
         keys = [floor.left, dues]
     if rules.load_limit < np.inf:
-        above = np.maximum(load - rules.load_limit * (1 + _EQUAL), 0.0)
+        above = np.maximum(load - rules.load_limit * (1 + EQUAL), 0.0)
         keys.insert(0, above)
     left, kept = candidates, []
     wanted = min(count, len(candidates))
@@ -268,7 +265,8 @@ def _best(
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    unit = _EQUAL * float(values.max(initial=0.0))
+    """Ranks and finish times are sums of many floats: those that differ by rounding alone become equal."""
+    unit = EQUAL * float(values.max(initial=0.0))
     return np.round(values / unit) if unit > 0 else values
 
 

@@ -19,7 +19,14 @@ import numpy as np
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT
 from penstock.cluster.topology import BYTES_PER_MEGABIT
 from penstock.dataflow.convex import capped_groups, convex_groups
-from penstock.dataflow.task_graph import Edge, communication_to_computation, forward, kahn_order, merged
+from penstock.dataflow.task_graph import (
+    Edge,
+    communication_to_computation,
+    forward,
+    joined_pairs,
+    kahn_order,
+    merged,
+)
 from penstock.errors import Refusal, Shortage
 from penstock.placement.eft_schedule import Instances, Machines, Tasks, Transfer
 from penstock.placement.refusals import SLOTS, one_slot
@@ -134,11 +141,11 @@ def _groups(request: Request, machines: Machines, units: _Units, delta: float, *
         Edge(sender, receiver, per_byte * size)
         for (sender, receiver), size in zip(request.streams, request.traffic, strict=True)
     )
-    order = kahn_order(len(costs), [(edge.sender, edge.receiver) for edge in edges])
+    order = kahn_order(len(costs), request.streams)
     edges = forward(order, edges)
     pairs = [(edge.sender, edge.receiver) for edge in edges]
     ratios = communication_to_computation(costs, edges)
-    joined = [pair for pair, ratio in ratios.items() if ratio > delta]
+    joined = joined_pairs(ratios, delta)
     if capped:
         return capped_groups(order, pairs, sorted(joined, key=lambda pair: -ratios[pair]), units.fits_somewhere)
     return convex_groups(order, pairs, joined)

@@ -7,6 +7,10 @@ what a node has. Memory is kept here: where a part does not go into its node's s
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -21,6 +25,8 @@ from penstock.placement.refusals import SLOTS, one_slot
 from penstock.placement.slots import TOLERANCE, bundled, slot_limit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from penstock.placement.contract import Request, Room
@@ -134,14 +140,15 @@ class ThreadGraph:
             return np.zeros(len(self.operator), dtype=np.int64)
         starts, adjacent, exchanged = self._adjacency()
         wanted = capacity / capacity.sum() if capacity.sum() > 0 else np.full(len(capacity), 1 / len(capacity))
-        found = pymetis.part_graph(
-            len(capacity),
-            pymetis.CSRAdjacency(starts, adjacent),
-            vweights=_whole(self._weight).tolist(),
-            eweights=_whole(exchanged).tolist(),
-            tpwgts=wanted.tolist(),
-            options=pymetis.Options(seed=seed),
-        )
+        with _silent_library():
+            found = pymetis.part_graph(
+                len(capacity),
+                pymetis.CSRAdjacency(starts, adjacent),
+                vweights=_whole(self._weight).tolist(),
+                eweights=_whole(exchanged).tolist(),
+                tpwgts=wanted.tolist(),
+                options=pymetis.Options(seed=seed),
+            )
         return np.array(found.vertex_part, dtype=np.int64)
 
     def _adjacency(self) -> tuple[list[int], list[int], NDArray[np.float64]]:
@@ -164,6 +171,23 @@ class ThreadGraph:
         np.add.at(exchanged, position, np.concatenate(amounts))
         starts = np.searchsorted(keys, np.arange(count + 1) * count)
         return starts.tolist(), (keys % count).tolist(), exchanged
+
+
+@contextlib.contextmanager
+def _silent_library() -> Iterator[None]:
+    """METIS prints to standard output where parts stay empty, which is no fault, into the middle of what others read
+    there. What C has buffered is flushed before standard output is put back."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+        ctypes.CDLL(None).fflush(None)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _shares(amounts: NDArray[np.float64]) -> NDArray[np.float64]:

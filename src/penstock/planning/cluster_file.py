@@ -11,7 +11,7 @@ from penstock.cluster.file import DimensionEntry, NodesEntry, build_cluster
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.errors import BadInputError
-from penstock.files import Amount, Count, Name, Positive, Spec, check, read_document
+from penstock.files import Amount, Count, Demand, Name, Positive, Spec, check, read_document
 from penstock.placement.contract import OperatorRequest, Request
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class OperatorEntry(Spec):
     name: Name
     kind: Kind = Kind.OPERATOR
     threads: Count
-    cpu: Amount
-    memory_mb: Amount
-    resources: dict[Name, Amount] = Field(default_factory=dict)
+    cpu: Demand
+    memory_mb: Demand
+    resources: dict[Name, Demand] = Field(default_factory=dict)
 
 
 def _as_mapping(stream: Any) -> Any:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.allocation.registry import ALLOCATORS
-from penstock.errors import Refusal
 from penstock.placement.registry import PLACERS
 from penstock.planning.plan import Plan, finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from penstock.errors import Refusal
     from penstock.planning.planner import Planner
 
 
@@ -22,11 +22,12 @@ class Compared:
 
     allocator: str
     placer: str
-    answer: Plan | Refusal
+    answer: Plan | Refusal | str
+    """A plan, a refusal, or why the placer does not come into question for the pipeline."""
 
     def document(self) -> dict[str, Any]:
         pair = {"allocator": self.allocator, "placer": self.placer}
-        if isinstance(self.answer, Refusal):
+        if not isinstance(self.answer, Plan):
             return {**pair, "refused": str(self.answer)}
         plan = self.answer
         return {
@@ -54,5 +55,5 @@ def pairs(allocator: str | None = None, placer: str | None = None) -> list[tuple
 
 def compare(planner: Planner, rate: float, asked: Iterable[tuple[str, str]]) -> Iterator[Compared]:
     for allocator, placer in asked:
-        answer = planner.plan(rate, ALLOCATORS.create(allocator), PLACERS.create(placer))
-        yield Compared(allocator, placer, answer)
+        policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
+        yield Compared(allocator, placer, planner.unkept_resources(policies[1]) or planner.plan(rate, *policies))

@@ -63,7 +63,8 @@ class Planner:
     def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
         """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""
         checked_rate(rate)
-        self._check_resources(placer)
+        if (unkept := self.unkept_resources(placer)) is not None:
+            raise BadInputError(unkept)
         allocation = self.allocate(rate, allocator)
         if isinstance(refused := self._too_large(allocation), Refusal):
             return refused
@@ -73,13 +74,15 @@ class Planner:
         cluster, placement = answer
         return self.finish(rate, allocation, cluster, slots, placement)
 
-    def _check_resources(self, placer: Placer) -> None:
+    def unkept_resources(self, placer: Placer) -> str | None:
+        """Why this placer must not place this pipeline: an operator demands what the placer does not know of."""
         for name, operator in self.pipeline.operators.items():
             if operator.resources and not placer.keeps_resources:
-                raise BadInputError(
+                return (
                     f"operator '{name}' demands {', '.join(operator.resources)}, and placer '{placer.name}' knows only "
                     "cpu and memory; take r-storm, compact, random, packing, eft or balanced-eft"
                 )
+        return None
 
     def allocate(self, rate: float, allocator: Allocator) -> Allocation:
         if not isinstance(allocator, NodeAllocator):

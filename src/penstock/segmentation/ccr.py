@@ -10,7 +10,7 @@ from pydantic import Field
 from penstock.cluster.topology import BYTES_PER_MEGABIT, DEFAULT_BANDWIDTH_MBPS
 from penstock.dataflow.convex import convex_groups
 from penstock.dataflow.rates import topological_order
-from penstock.dataflow.task_graph import Edge, communication_to_computation
+from penstock.dataflow.task_graph import Edge, communication_to_computation, joined_pairs
 from penstock.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
 
 if TYPE_CHECKING:
@@ -47,5 +47,5 @@ class Ccr:
             for stream, size, tuples in zip(pipeline.streams, costs.bytes, costs.tuples, strict=True)
         ]
         ratios = communication_to_computation([costs.computing[name] for name in names], edges)
-        joined = [pair for pair, ratio in ratios.items() if ratio > self.delta]
+        joined = joined_pairs(ratios, self.delta)
         return tuple(tuple(names[vertex] for vertex in group) for group in convex_groups(order, list(ratios), joined))

@@ -59,13 +59,18 @@ def admit(tenants: Tenants, minima: Amounts, capacity: Amounts, names: Sequence[
             admitted[position] = True
             before += 1
         else:
-            scarce = int(np.argmax(after - limit))
+            scarce = _scarcest(after, capacity)
             reasons[position] = _reason(
                 everyone[position], names[scarce], minima[position][scarce], (capacity - used)[scarce], before
             )
             if not bool((minima[position] <= limit).all()):
                 reasons[position] = _impossible(everyone[position], names, minima[position], capacity)
     return Admission(tuple(admitted), {everyone[position].name: reasons[position] for position in sorted(reasons)})
+
+
+def _scarcest(needs: Amounts, capacity: Amounts) -> int:
+    """The resource of which the largest part is missing, in shares of what the cluster has."""
+    return int(np.argmax((needs - capacity) / np.maximum(capacity, ROUNDING)))
 
 
 def _reason(tenant: Tenant, what: str, needs: float, left: float, before: int) -> str:
@@ -77,7 +82,7 @@ def _reason(tenant: Tenant, what: str, needs: float, left: float, before: int) -
 
 
 def _impossible(tenant: Tenant, names: Sequence[str], needs: Amounts, capacity: Amounts) -> str:
-    scarce = int(np.argmax(needs - capacity))
+    scarce = _scarcest(needs, capacity)
     what = counted(needs[scarce]) if names[scarce] == "nodes" else names[scarce]
     return (
         f"needs at least {needs[scarce]:g} {what} and the whole cluster has {capacity[scarce]:g}: "

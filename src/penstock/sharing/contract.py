@@ -44,6 +44,8 @@ class Shares:
     waiting: Mapping[str, str]
     slots: Mapping[str, tuple[Slot, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Where policies that divide slots put the workers."""
+    takers: tuple[Tenant, ...] = ()
+    """In which order pipelines take nodes, where that is not level by level."""
 
 
 class Sharer(Protocol):

@@ -14,6 +14,8 @@ from penstock.sharing.tenants import Tenant, Tenants
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.cluster.topology import Cluster
+
 Part = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 NodeCount = Annotated[int, Field(strict=True)]
 
@@ -31,11 +33,20 @@ class TenantEntry(Spec):
     current: tuple[Name, ...] = ()
 
 
-class TenantsFile(Spec):
-    nodes: Annotated[NodeCount | tuple[NodesEntry, ...], Field(union_mode="left_to_right")]
+class _Tenants(Spec):
+    """`nodes` is a number or a list: two shapes, so that a complaint is about the one that was meant."""
+
     slots: Count | None = None
     dimensions: dict[Name, DimensionEntry] = Field(default_factory=dict)
     pipelines: tuple[TenantEntry, ...]
+
+
+class TenantsFile(_Tenants):
+    nodes: NodeCount
+
+
+class TenantsOnListedNodes(_Tenants):
+    nodes: tuple[NodesEntry, ...]
 
 
 def read_tenants(path: Path) -> Tenants:
@@ -43,8 +54,14 @@ def read_tenants(path: Path) -> Tenants:
 
 
 def parse_tenants(data: Any, where: str) -> Tenants:
-    spec = check(TenantsFile, data, where)
-    nodes = spec.nodes if isinstance(spec.nodes, int) else build_cluster(spec.nodes, spec.dimensions, where)
+    spec: TenantsFile | TenantsOnListedNodes
+    nodes: int | Cluster
+    if isinstance(data, dict) and isinstance(data.get("nodes"), list):
+        spec = check(TenantsOnListedNodes, data, where)
+        nodes = build_cluster(spec.nodes, spec.dimensions, where)
+    else:
+        spec = check(TenantsFile, data, where)
+        nodes = spec.nodes
     pipelines = [
         Tenant(
             name=entry.name,

@@ -69,14 +69,22 @@ class HandOver:
         )
 
 
-def hand_over(tenants: Tenants, shares: Mapping[str, float], sharer: Sharer, moves: Moves) -> HandOver:
-    """Nodes for the shares of a policy that divides nodes."""
+def hand_over(
+    tenants: Tenants,
+    shares: Mapping[str, float],
+    sharer: Sharer,
+    moves: Moves,
+    takers: Sequence[Tenant] = (),
+) -> HandOver:
+    """Nodes for the shares of a policy that divides nodes. Pipelines take them in the order of `takers`; without, level
+    by level, in submission order inside one."""
+    turns = takers or [tenant for level in tenants.levels.values() for tenant in level]
     by_name = {node.name: node for node in tenants.cluster.nodes}
     before = {tenant.name: _layout_before(tenants, tenant, by_name) for tenant in tenants.pipelines}
     if moves is Moves.PUBLISHED:
-        held = published_nodes(tenants, shares, by_name)
+        held = published_nodes(tenants, shares, by_name, turns)
     else:
-        held = chosen_nodes(tenants, shares, sharer, before, by_name)
+        held = chosen_nodes(tenants, shares, sharer, before, by_name, turns)
     holdings: dict[str, Holding] = {}
     for tenant in tenants.pipelines:
         mine = held[tenant.name]
@@ -99,10 +107,10 @@ def hand_over(tenants: Tenants, shares: Mapping[str, float], sharer: Sharer, mov
 
 
 def published_nodes(
-    tenants: Tenants, shares: Mapping[str, float], by_name: Mapping[str, Node]
+    tenants: Tenants, shares: Mapping[str, float], by_name: Mapping[str, Node], turns: Sequence[Tenant]
 ) -> dict[str, list[Node]]:
-    """A pipeline with as many nodes as its share, all alive, keeps them. All others are freed; then, level by level,
-    each takes free nodes in declared order until they cover its share."""
+    """A pipeline with as many nodes as its share, all alive, keeps them. All others are freed; then each in turn takes
+    free nodes in declared order until they cover its share."""
     held: dict[str, list[Node]] = {}
     for tenant in tenants.pipelines:
         mine = [by_name[name] for name in tenant.current if name in by_name]
@@ -111,15 +119,14 @@ def published_nodes(
             held[tenant.name] = mine
     kept = {node.name for mine in held.values() for node in mine}
     free = iter([node for node in tenants.cluster.nodes if node.name not in kept])
-    for level in tenants.levels.values():
-        for tenant in level:
-            if tenant.name in held:
-                continue
-            held[tenant.name] = []
-            left = shares[tenant.name]
-            while left > 0 and (node := next(free, None)) is not None:
-                held[tenant.name].append(node)
-                left -= tenants.size(node)
+    for tenant in turns:
+        if tenant.name in held:
+            continue
+        held[tenant.name] = []
+        left = shares[tenant.name]
+        while left > 0 and (node := next(free, None)) is not None:
+            held[tenant.name].append(node)
+            left -= tenants.size(node)
     return held
 
 

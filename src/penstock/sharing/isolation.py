@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """In submission order, `min(desired, what is left)`. Priorities and minima play no part."""
+    """In submission order, `min(desired, what is left)` of the nodes in declared order. Priorities and minima play no
+    part."""
 
     name: ClassVar[str] = "isolation"
     published: ClassVar[bool] = True
@@ -28,4 +29,5 @@ class Isolation:
         for tenant in tenants.pipelines:
             nodes[tenant.name] = share = min(tenant.desired, left)
             left -= share
-        return Shares(self.name, nodes, short_of_minimum(tenants, nodes, "those submitted before it have the rest"))
+        waiting = short_of_minimum(tenants, nodes, "those submitted before it have the rest")
+        return Shares(self.name, nodes, waiting, takers=tenants.pipelines)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class MaxMin:
     """Progressive filling up to desired, in whole nodes; ties to the lower fairness degree so far, then to submission
-    order. Nobody can gain a node without one who has no more losing one. Priorities and minima play no part."""
+    order. Nobody can gain a node without one who has no more losing one. Nodes are taken in order of rising degree.
+    Priorities and minima play no part."""
 
     name: ClassVar[str] = "max-min"
     published: ClassVar[bool] = True
@@ -35,7 +36,8 @@ class MaxMin:
         )
         nodes = {tenant.name: share for tenant, share in zip(everyone, found, strict=True)}
         reason = "everybody gets as much as that, and max-min does not look at minima"
-        return Shares(self.name, nodes, short_of_minimum(tenants, nodes, reason))
+        takers = tuple(sorted(everyone, key=lambda tenant: tenant.fairness))
+        return Shares(self.name, nodes, short_of_minimum(tenants, nodes, reason), takers=takers)
 
 
 def by_fairness(degrees: list[float]) -> list[int]:

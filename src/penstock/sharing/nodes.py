@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.cluster.topology import Node
     from penstock.sharing.contract import Sharer
@@ -26,8 +26,9 @@ def chosen_nodes(
     sharer: Sharer,
     before: Mapping[str, Layout],
     by_name: Mapping[str, Node],
+    turns: Sequence[Tenant],
 ) -> dict[str, list[Node]]:
-    """Every pipeline's nodes, in declared order."""
+    """Every pipeline's nodes, in declared order; those who come first in `turns` choose first."""
     held = {
         tenant.name: _own_nodes(tenants, tenant, int(shares[tenant.name]), before[tenant.name], by_name)
         for tenant in tenants.pipelines
@@ -37,16 +38,15 @@ def chosen_nodes(
     pool = sorted(
         (node for node in tenants.cluster.nodes if node.name not in taken), key=lambda node: -tenants.size(node)
     )
-    by_priority = [tenant for level in tenants.levels.values() for tenant in level]
     sizes = {name: sum(map(tenants.size, mine)) for name, mine in held.items()}
 
     def give(tenant: Tenant, node: Node) -> None:
         held[tenant.name].append(node)
         sizes[tenant.name] += tenants.size(node)
 
-    lacks = {tenant.name: int(shares[tenant.name]) - sizes[tenant.name] for tenant in by_priority}
-    pool = _largest_to_largest(tenants, pool, by_priority, lacks, give)
-    for tenant in by_priority:
+    lacks = {tenant.name: int(shares[tenant.name]) - sizes[tenant.name] for tenant in turns}
+    pool = _largest_to_largest(tenants, pool, turns, lacks, give)
+    for tenant in turns:
         if sizes[tenant.name] < tenant.minimum <= shares[tenant.name]:
             more = _covering(tenants, pool, tenant.minimum - sizes[tenant.name])
             for node in more:
@@ -62,7 +62,7 @@ def chosen_nodes(
                 [*pool, *returned], key=lambda node: (-tenants.size(node), tenants.cluster.position(node.name))
             )
     if sharer.wastes_nothing:
-        able = [tenant for tenant in by_priority if sizes[tenant.name] >= tenant.minimum or not sharer.keeps_minima]
+        able = [tenant for tenant in turns if sizes[tenant.name] >= tenant.minimum or not sharer.keeps_minima]
         wants = {tenant.name: tenant.desired - sizes[tenant.name] for tenant in able}
         _largest_to_largest(tenants, pool, able, wants, give)
     for mine in held.values():
@@ -113,7 +113,7 @@ def _needless(tenants: Tenants, tenant: Tenant, mine: list[Node]) -> list[Node]:
 def _largest_to_largest(
     tenants: Tenants,
     pool: list[Node],
-    takers: list[Tenant],
+    takers: Sequence[Tenant],
     lacks: Mapping[str, int],
     give: Callable[[Tenant, Node], None],
 ) -> list[Node]:

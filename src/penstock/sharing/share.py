@@ -68,7 +68,7 @@ def share_cluster(tenants: Tenants, sharer: Sharer, moves: Moves = Moves.FEWEST)
     if sharer.divides is not Divides.NODES:
         measures = measure(tenants, sharer, shares, shares.nodes)
         return Sharing(tenants, sharer, shares, None, shares.nodes, shares.waiting, measures)
-    handed = hand_over(tenants, shares.nodes, sharer, moves)
+    handed = hand_over(tenants, shares.nodes, sharer, moves, shares.takers)
     waiting = {
         tenant.name: shares.waiting.get(tenant.name) or handed.waiting[tenant.name]
         for tenant in tenants.pipelines
@@ -84,7 +84,8 @@ def compare_sharers(tenants: Tenants) -> Iterator[tuple[Sharing, HandOver | None
     for name in SHARERS.names():
         sharer = SHARERS.create(name)
         found = share_cluster(tenants, sharer)
-        beside = hand_over(tenants, found.shares.nodes, sharer, Moves.PUBLISHED) if found.handed else None
+        shares = found.shares
+        beside = hand_over(tenants, shares.nodes, sharer, Moves.PUBLISHED, shares.takers) if found.handed else None
         yield found, beside
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
 
+MOST_THREADS = 5_000_000
+"""Of all pipelines together: every single one is dealt to a slot."""
+
 DEFAULT_SLOTS = 2
 """Slots of a node where only the number of nodes is said: one per core of the machines the publication used."""
 
@@ -90,6 +93,7 @@ class Tenants:
                     f"nodes: '{node.name}' has {node.slots} slots, which is no whole number of standard nodes of "
                     f"{self.slots} slots; set `slots` to a divisor of both and count desired and minimum in those"
                 )
+        threads = 0
         seen: set[str] = set()
         holder: dict[str, str] = {}
         offered = {dimension.name for dimension in self.cluster.dimensions}
@@ -99,6 +103,13 @@ class Tenants:
                 raise BadInputError(f"{where} is declared twice")
             seen.add(tenant.name)
             _check_amounts(tenant, where)
+            threads += self.threads(tenant)
+            if threads > MOST_THREADS:
+                raise BadInputError(
+                    f"{where}: its {self.threads(tenant):,} threads (one for every slot of the nodes it desires, "
+                    f"unless `threads` is set) make {threads:,}, more than the limit of {MOST_THREADS:,} for all "
+                    "pipelines; lower `desired` or set `threads`"
+                )
             for name in tenant.resources or ():
                 if name not in offered:
                     raise BadInputError(f"{where}: resources: no node offers '{name}'; {nearest(name, offered)}")
@@ -142,24 +153,33 @@ class Tenants:
 
 
 def _check_amounts(tenant: Tenant, where: str) -> None:
-    if tenant.desired < 1 or tenant.minimum < 1 or tenant.priority < 1:
-        raise BadInputError(f"{where}: desired, minimum and priority: expected whole numbers of at least 1")
+    for what, amount in (("desired", tenant.desired), ("minimum", tenant.minimum), ("priority", tenant.priority)):
+        _check_count(amount, f"{where}: {what}")
     if tenant.minimum > tenant.desired:
         raise BadInputError(f"{where}: minimum {tenant.minimum} is above desired {tenant.desired}")
     for what, count in (("workers", tenant.workers), ("threads", tenant.threads)):
-        if count is not None and count < 1:
-            raise BadInputError(f"{where}: {what}: expected at least 1, found {count}")
+        if count is not None:
+            _check_count(count, f"{where}: {what}")
     if not 0 <= tenant.waited < float("inf"):
         raise BadInputError(f"{where}: waited: expected seconds of at least 0, found {tenant.waited:g}")
     if not 0 <= tenant.fairness <= 1:
         raise BadInputError(f"{where}: fairness: expected a share from 0 to 1, found {tenant.fairness:g}")
+    for name, amount in (tenant.resources or {}).items():
+        if not 0 <= amount < float("inf"):
+            raise BadInputError(f"{where}: resources: {name}: expected a finite amount of at least 0, found {amount:g}")
     if tenant.resources is not None and not any(amount > 0 for amount in tenant.resources.values()):
         raise BadInputError(f"{where}: resources: expected at least one amount above 0")
 
 
+def _check_count(count: object, where: str) -> None:
+    """Files are checked when they are read; Python may hand over anything."""
+    if not isinstance(count, int) or count < 1:
+        raise BadInputError(f"{where}: expected a whole number of at least 1, found {count!r}")
+
+
 def equal_nodes(count: int, slots: int, where: str) -> Cluster:
     """`count` nodes n1, n2, ... of `slots` slots."""
-    if not 1 <= count <= MOST_NODES:
+    if not isinstance(count, int) or not 1 <= count <= MOST_NODES:
         prefix = f"{where}: " if where else ""
         raise BadInputError(f"{prefix}nodes: expected 1 to {MOST_NODES:,} nodes, found {count}")
     capacity = MappingProxyType({CPU: CPU_POINTS_PER_SLOT * slots, MEMORY: DEFAULT_SLOT_MEMORY_MB * slots})
