@@ -18,8 +18,11 @@ from penstock.simulation.pipeline_run import PipelineRun
 from penstock.simulation.uses import uses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
+    from penstock.simulation.layout import Layout
     from penstock.simulation.system import Scenario
 
 TUPLES_A_WINDOW = 100_000
@@ -31,22 +34,20 @@ def simulate_arrays(scenario: Scenario, progress: Callable[[float], None] | None
     layouts = [
         layout(pipeline, pipeline.stations, scenario, number) for number, pipeline in enumerate(scenario.pipelines)
     ]
-    stations = [station for found in layouts for station in found.stations()]
-    stations += [station for switch in scenario.switches for station in switch.stations]
-    processors = contention.Processors(scenario, stations)
+    processors = processors_of(scenario, layouts)
     runs = [
         PipelineRun(scenario, pipeline, found, number, processors)
         for number, (pipeline, found) in enumerate(zip(scenario.pipelines, layouts, strict=True))
     ]
     cuts = cut_times(scenario, length, warm_up)
-    step = _window(scenario, active=processors.active)
+    step = _window(scenario, shared_out=processors is not None)
     start = 0
     while start < length:
         following = cuts[int(np.searchsorted(cuts, start, side="right"))]
         end = min(start - start % step + step, int(following))
         for run in runs:
             run.window(start, end)
-        if processors.active:
+        if processors is not None:
             processors.next_window(end - start)
         start = end
         if progress is not None:
@@ -65,7 +66,16 @@ def simulate_arrays(scenario: Scenario, progress: Callable[[float], None] | None
     )
 
 
-def cut_times(scenario: Scenario, length: int, warm_up: int) -> np.typing.NDArray[np.int64]:
+def processors_of(scenario: Scenario, layouts: Sequence[Layout]) -> contention.Processors | None:
+    """Of all slots that are ever used; None where none can be short of CPU."""
+    if not contention.may_be_short(scenario, layouts):
+        return None
+    stations = [station for pipeline in scenario.pipelines for station in pipeline.stations]
+    stations += [station for switch in scenario.switches for station in switch.stations]
+    return contention.Processors(scenario, (station.slot for station in stations))
+
+
+def cut_times(scenario: Scenario, length: int, warm_up: int) -> NDArray[np.int64]:
     """When a window must end whatever its length: something happens, or the measuring begins."""
     found = {length, warm_up}
     for outage in scenario.outages:
@@ -74,8 +84,8 @@ def cut_times(scenario: Scenario, length: int, warm_up: int) -> np.typing.NDArra
     return np.array(sorted(moment for moment in found if moment <= length), dtype=np.int64)
 
 
-def _window(scenario: Scenario, *, active: bool) -> int:
-    if active:
+def _window(scenario: Scenario, *, shared_out: bool) -> int:
+    if shared_out:
         return max(1, nanoseconds(scenario.window_seconds))
     busiest = max(pipeline.load.peak_rate * len(pipeline.sources) for pipeline in scenario.pipelines)
     return max(1, nanoseconds(TUPLES_A_WINDOW / busiest))
