@@ -245,7 +245,7 @@ class EventPipeline:
         if not stage.stage.source:
             self.tally.hops += 1
         item.held = self._results(stage, line.station, item)
-        if not stage.stage.outputs:
+        if stage.stage.counted_end or not stage.stage.outputs:
             self._deliver(stage, item, now)
         if self._send(stage, rank, line, item, now):
             line.free += 1
