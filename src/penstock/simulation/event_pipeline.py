@@ -491,14 +491,19 @@ class EventPipeline:
         for source, emission in enumerate(self._emissions):
             while not self._ended[source] and len(due := emission.take(self.length, BLOCK)):
                 self.tally.offered += self.tally.by_spell(due)
-        queued: dict[str, dict[Slot, int]] = {}
-        inside = 0
-        for stage in self.stages:
-            row = queued.setdefault(stage.stage.name, {})
-            for station, placed in enumerate(stage.stage.stations):
-                row[placed.slot] = stage.queued[station] + sum(len(line.working) for line in stage.lines[station])
-                inside += row[placed.slot]
+        queued = self.queued()
+        inside = sum(amount for row in queued.values() for amount in row.values())
         return self.tally.outcome(queued, self.inside - inside, self.links.bottlenecks(self.pipeline.name))
+
+    def queued(self) -> dict[str, dict[Slot, int]]:
+        """Waiting or worked on, by operator and slot."""
+        return {
+            stage.stage.name: {
+                placed.slot: stage.queued[station] + sum(len(line.working) for line in stage.lines[station])
+                for station, placed in enumerate(stage.stage.stations)
+            }
+            for stage in self.stages
+        }
 
     def told(self, at: int, until: int) -> None:
         self.tally.drained.append((at / NANOSECONDS, until / NANOSECONDS))
