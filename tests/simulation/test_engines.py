@@ -20,7 +20,18 @@ from penstock.simulation.system import Scenario, SimulatedPipeline
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 COUNTS = (
-    *("offered", "emitted", "waiting", "completed", "arrived", "queued", "travelling", "lost", "replayed", "duplicated"),
+    *(
+        "offered",
+        "emitted",
+        "waiting",
+        "completed",
+        "arrived",
+        "queued",
+        "travelling",
+        "lost",
+        "replayed",
+        "duplicated",
+    ),
     *("offered_rate", "sustained_rate", "falling_behind", "stations", "operators", "busiest", "drained"),
 )
 

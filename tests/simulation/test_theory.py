@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from systems import alone, queue, station
 
 from penstock.dataflow.load import Load
 from penstock.prediction.latency import erlang_c
 from penstock.simulation.engine import simulate_scenario
 from penstock.simulation.system import Arrivals, Route, Service, SimulatedPipeline
-from systems import alone, queue, station
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,9 +105,7 @@ def test_tandem() -> None:
 
 def test_one_server_event_by_event() -> None:
     # the same queue through the other engine: a loop so wide that it never closes
-    pipeline = replace(
-        queue(200.0, 0.003, service=Service.EXPONENTIAL, arrivals=Arrivals.POISSON), in_flight=1_000_000
-    )
+    pipeline = replace(queue(200.0, 0.003, service=Service.EXPONENTIAL, arrivals=Arrivals.POISSON), in_flight=1_000_000)
     agrees(replicated(pipeline, 100.0, mean_seconds), 0.003 / 0.4, 0.15)
 
 

@@ -332,9 +332,9 @@ class EventPipeline:
         self.tally.arrived += 1
         root = item.root
         if root is not None:
-            root.delivered += 1
-            if root.known:
-                root.known -= 1
+            name = stage.stage.name
+            times_seen = root.delivered[name] = root.delivered.get(name, 0) + 1
+            if times_seen <= root.before.get(name, 0):
                 self.tally.duplicated += 1
                 return
         if stage.stage.counted_end:
@@ -369,7 +369,9 @@ class EventPipeline:
 
     def _replay(self, now: int, epoch: int, root: Root) -> None:
         """Emitted again. What its ends got before they will get twice."""
-        fresh = Root(root.source, root.due, now, known=root.delivered)
+        names = {*root.before, *root.delivered}
+        before = {name: max(root.before.get(name, 0), root.delivered.get(name, 0)) for name in names}
+        fresh = Root(root.source, root.due, now, before=before)
         self.tally.replayed += 1
         source = root.source
         target = self._entries[source].one(0)

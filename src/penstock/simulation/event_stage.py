@@ -25,10 +25,10 @@ class Root:
     open: int = 1
     """Descendants on their way, itself included."""
     failed: bool = False
-    delivered: int = 0
-    """Tuples of it that ends processed."""
-    known: int = 0
-    """Of those that earlier emissions delivered, how many were not seen again yet."""
+    delivered: dict[str, int] = field(default_factory=dict)
+    """Tuples of it that each end processed since it was emitted."""
+    before: dict[str, int] = field(default_factory=dict)
+    """Different tuples of it that each end processed when it was emitted earlier."""
 
 
 @dataclass(slots=True, eq=False)

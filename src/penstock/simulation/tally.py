@@ -271,12 +271,15 @@ class Tally:
 
     def _falling_behind(self, stations: tuple[StationOutcome, ...], span: float) -> float:
         """The most over stations of `(queued at the end - at first) * service / threads`, by the seconds between."""
-        return max(
-            (seen.queued - self.at_warm_up.get((seen.operator, seen.slot), 0))
-            * self.stations[seen.operator, seen.slot].station.service_seconds
-            / seen.threads
-            for seen in stations
-        ) / span
+        return (
+            max(
+                (seen.queued - self.at_warm_up.get((seen.operator, seen.slot), 0))
+                * self.stations[seen.operator, seen.slot].station.service_seconds
+                / seen.threads
+                for seen in stations
+            )
+            / span
+        )
 
     def _station(self, counts: Counts, queued: int) -> StationOutcome:
         station = counts.station
