@@ -14,5 +14,6 @@ EXPERIMENTS: Registry[Experiment] = Registry(
     group="penstock.experiments",
     built_in={
         "model-driven": "penstock.experiments.model_driven:ModelDriven",
+        "p-deployer": "penstock.experiments.p_deployer:PDeployer",
     },
 )
