@@ -39,7 +39,6 @@ LAYERS = (
     "control",
     "service",
     "workloads",
-    "experiments",
     "pictures",
     "starter",
     "api",
@@ -47,6 +46,8 @@ LAYERS = (
     "placed_job",
     "placed",
     "measuring",
+    "experiments",
+    "experimenting",
     "cli",
     "__main__",
 )
