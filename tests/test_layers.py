@@ -45,6 +45,8 @@ LAYERS = (
     "running",
     "placed_job",
     "placed",
+    "simulated_job",
+    "simulating",
     "measuring",
     "cli",
     "__main__",

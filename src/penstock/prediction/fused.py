@@ -149,6 +149,11 @@ class FusedSetup:
         return rounds_of(self.gains, self.demands, self.threads, self.overhead_seconds)
 
     @cached_property
+    def modelled(self) -> list[str]:
+        """The operators of `rounds`."""
+        return [name for name in self.gains if isinstance(self.demands[name], Model)]
+
+    @cached_property
     def _one_slot(self) -> dict[Slot, Mapping[str, int]]:
         """All slots are alike."""
         return {Slot("any", 0): self.threads}
