@@ -104,7 +104,7 @@ def _nodes_of(saved: SavedPlan) -> tuple[Node, ...]:
 
 
 def shared_cluster(jobs: Sequence[PlannedJob], cluster: Cluster | str | Path | None) -> Cluster:
-    """The cluster given, which must have the slots of all plans; else the nodes of all plans, those of one name once."""
+    """The cluster given, which must have the slots of all plans; else the nodes of all plans, each name once."""
     if cluster is None:
         return Cluster(_all_nodes(jobs))
     found = read_cluster(Path(cluster)) if isinstance(cluster, str | Path) else cluster
@@ -112,9 +112,7 @@ def shared_cluster(jobs: Sequence[PlannedJob], cluster: Cluster | str | Path | N
         for slot in job.threads:
             if found.find(slot.node) is None:
                 known = nearest(slot.node, [node.name for node in found.nodes])
-                raise BadInputError(
-                    f"{job.where}: it uses node '{slot.node}', which the cluster does not have; {known}"
-                )
+                raise BadInputError(f"{job.where}: the cluster has no node '{slot.node}', which it uses; {known}")
             slots = found.node(slot.node).slots
             if slot.number >= slots:
                 raise BadInputError(f"{job.where}: it uses slot {slot}, and the node has slots 0 to {slots - 1}")

@@ -43,7 +43,6 @@ def find_highest_rate(
     low: float | None = None,
     high: float | None = None,
     tried: Callable[[RateTrial], None] | None = None,
-    precision: float = PRECISION,
 ) -> HighestRate:
     """Bisection on whether a rate is stable, between `low` and `high`.
 
@@ -67,7 +66,7 @@ def find_highest_rate(
         if first.rate <= 0:
             return HighestRate(None, tuple(trials))
         high = first.rate
-        candidate = (1 - precision) * high
+        candidate = (1 - PRECISION) * high
     else:
         candidate = high
     low = low or 0.0
@@ -77,7 +76,7 @@ def find_highest_rate(
             best, low = trial, candidate
         else:
             high = candidate
-        if high - low <= precision * high:
+        if high - low <= PRECISION * high:
             break
         candidate = (low + high) / 2 if best is not None or low > 0 else STEP_DOWN * high
     return HighestRate(best, tuple(trials))
