@@ -123,6 +123,17 @@ class Dealer:
         """Targets that each tuple goes to."""
         return len(self._order) if self.every else 1
 
+    def shares(self) -> NDArray[np.float64] | None:
+        """Tuples every target gets for one tuple of the stream; None where that depends on senders, or on chance."""
+        if self._locals is not None or len(self._choices) > 1:
+            return None
+        size = int(self._bases[-1] + self._threads[-1])
+        if self._cumulative is not None:
+            parts = np.diff(self._cumulative, prepend=0.0)
+            return np.bincount(self._choices[0], weights=parts, minlength=size)
+        counts = np.bincount(self._order, minlength=size).astype(float)
+        return counts if self.every else counts / len(self._order)
+
     @property
     def needs_senders(self) -> bool:
         return self._locals is not None

@@ -82,8 +82,26 @@ class Layout:
     stages: list[Stage]
     sources: tuple[int, ...]
 
-    def stations(self) -> list[Station]:
-        return [station for stage in self.stages for station in stage.stations]
+    def station_rates(self, rate: float) -> list[NDArray[np.float64]] | None:
+        """Tuples/s that every station gets at a rate of the sources, stage by stage; None where that depends on more
+        than shares."""
+        found = [np.zeros(len(stage.stations)) for stage in self.stages]
+        totals = [0.0] * len(self.stages)
+        for position, stage in enumerate(self.stages):
+            if stage.source:
+                found[position] = rate * stage.threads / stage.threads.sum()
+                totals[position] = rate
+            for lane in stage.outputs:
+                shares = lane.dealer.shares()
+                if shares is None:
+                    return None
+                receiver = self.stages[lane.receiver]
+                carried = totals[position] * lane.route.selectivity + lane.route.constant
+                if receiver.by_thread:
+                    shares = np.bincount(receiver.station_of, weights=shares)
+                found[lane.receiver] += carried * shares
+                totals[lane.receiver] += carried * float(shares.sum())
+        return found
 
 
 def layout(pipeline: SimulatedPipeline, stations: Sequence[Station], scenario: Scenario, number: int) -> Layout:
@@ -175,4 +193,3 @@ def hop_delays(senders: Sequence[Station], receivers: Sequence[Station], cluster
     found[same_node] = nanoseconds(network.hop_ms(Distance.SAME_NODE) / 1000)
     found[same_node & same_number] = nanoseconds(network.hop_ms(Distance.SAME_SLOT) / 1000)
     return found
-

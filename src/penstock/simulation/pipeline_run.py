@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.dataflow.pipeline import Grouping
-from penstock.simulation import contention, serving
+from penstock.simulation import serving
 from penstock.simulation.dealing import Dealer
 from penstock.simulation.layout import layout, nanoseconds
 from penstock.simulation.sources import Emission
@@ -17,6 +17,7 @@ from penstock.simulation.tally import Tally
 
 if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
+    from penstock.simulation import contention
     from penstock.simulation.layout import Lane, Layout
     from penstock.simulation.outcome import PipelineOutcome
     from penstock.simulation.system import Scenario, SimulatedPipeline, Switch
@@ -31,7 +32,7 @@ class PipelineRun:
         pipeline: SimulatedPipeline,
         found: Layout,
         number: int,
-        processors: contention.Processors,
+        processors: contention.Processors | None,
     ) -> None:
         self.scenario = scenario
         self.pipeline = pipeline
@@ -85,10 +86,7 @@ class PipelineRun:
             for stage in found.stages
             for lane in stage.outputs
         }
-        self._slots = [self.processors.places(stage.stations) for stage in found.stages]
-        for run, slots in zip(self._stages, self._slots, strict=True):
-            idle = np.array([station.idle_cpu for station in run.stage.stations])
-            self.processors.hold(slots, idle)
+        self._speeds = [self.processors.enter(stage.stations) for stage in found.stages] if self.processors else []
         for outage in self.scenario.outages:
             until = NEVER if outage.end is None else nanoseconds(outage.end)
             if nanoseconds(outage.start) < at < until:
@@ -96,9 +94,11 @@ class PipelineRun:
 
     def _end(self, at: int) -> None:
         """The stations of this layout stop."""
-        for run, slots in zip(self._stages, self._slots, strict=True):
+        for run in self._stages:
             run.flush()
-            self.processors.hold(slots, -np.array([station.idle_cpu for station in run.stage.stations]))
+        if self.processors is not None:
+            for where in self._speeds:
+                self.processors.leave(where)
         self.tally.retire(self._rows, at)
 
     @property
@@ -165,16 +165,13 @@ class PipelineRun:
         if emitting:
             self._emit(max(start, self._open_from), end)
         for position, run in enumerate(self._stages):
-            speed = self.processors.speed[self._slots[position]] if self.processors.active else None
+            speed = self.processors.speed[self._speeds[position]] if self.processors is not None else None
             lost = run.lost.sum()
             ready = run.advance(end, speed, warm=warm)
             if run.down.any() and run.lost.sum() > lost:
                 self.tally.note_lost(run.stage.name, int(run.lost.sum() - lost), start)
-            if self.processors.active:
-                wanted = contention.wanted(
-                    run.available, run.stage.threads, run.stage.service, run.cpu, max(1, end - start)
-                )
-                self.processors.want(self._slots[position], wanted)
+            if self.processors is not None:
+                self.processors.has(self._speeds[position], run.available)
             if len(ready):
                 self._last = max(self._last, int(ready.time[-1]))
                 if not run.stage.source:

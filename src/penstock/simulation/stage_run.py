@@ -82,7 +82,6 @@ class StageRun:
         self.free: Ints = np.zeros(int(stage.threads.sum()), dtype=np.int64)
         self.turns: Ints = np.zeros(len(stage.stations), dtype=np.int64)
         self.down: NDArray[np.bool_] = np.zeros(len(stage.stations), dtype=bool)
-        self.cpu = np.array([station.cpu_seconds for station in stage.stations])
         size = len(stage.stations)
         self.received, self.processed, self.lost = (np.zeros(size, dtype=np.int64) for _ in range(3))
         self.worked, self.busy, self.slowed = (np.zeros(size, dtype=np.int64) for _ in range(3))
