@@ -46,6 +46,8 @@ LAYERS = (
     "placed_job",
     "placed",
     "simulated_job",
+    "simulated_fused",
+    "simulated_search",
     "simulating",
     "measuring",
     "cli",

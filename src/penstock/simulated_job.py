@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ from penstock.simulation.from_plan import stations_of
 from penstock.simulation.system import Network, Outage, Switch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.modelling.library import ModelLibrary
     from penstock.prediction.rate import Demands, ThreadsBySlot
@@ -31,6 +33,30 @@ if TYPE_CHECKING:
 
 PlanLike = Plan | SavedPlan | str | Path
 LoadLike = Load | float | str | None
+
+
+class Mode(StrEnum):
+    """How a plan is executed."""
+
+    PLACED = "placed"
+    """Every operator on the slots its plan names, all at work at once."""
+    FUSED = "fused"
+    """As `penstock run` does on one machine: every slot runs the whole pipeline, batch by batch."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How to simulate, whatever is offered."""
+
+    seconds: float
+    warm_up: float
+    seed: int
+    options: Options
+    network: Network
+    batch_interval_ms: float | None
+    contention: bool
+    outages: tuple[Outage, ...]
+    progress: Callable[[float], None] | None
 
 
 @dataclass(frozen=True)
@@ -191,3 +217,9 @@ def parse_network(text: str) -> Network:
         except ValueError as error:
             raise BadInputError(f"network '{text}': {key}: expected a number, found '{value}'") from error
     return Network(**found)
+
+
+def positive(value: float, what: str) -> float:
+    if not 0 < value < math.inf:
+        raise BadInputError(f"{what}: expected a finite number above 0, found {value:g}")
+    return value

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from penstock import api
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.load import Load
-from penstock.dataflow.rates import flows, gains
-from penstock.errors import BadInputError, InterruptedWorkError, nearest
+from penstock.dataflow.rates import gains
+from penstock.errors import BadInputError, nearest
 from penstock.planning.file import SavedPlan
 from penstock.planning.plan import Plan, finite
 from penstock.prediction.groupings import supported_rate_as_declared
 from penstock.prediction.latency import LatencyAssumptions, latency_ms
 from penstock.prediction.usage import Usage, slot_usage
-from penstock.report.report import EMBEDDED_NODE, Audit, Report, summarise
-from penstock.report.result import TriedRate
 from penstock.report.simulated_result import (
     SAME_LOAD,
     Measured,
@@ -30,70 +24,37 @@ from penstock.report.simulated_result import (
     error_of,
     read_measured,
 )
-from penstock.running import fused_setup, planned_run
+from penstock.simulated_fused import setup_of, simulate_job_fused
 from penstock.simulated_job import (
     LoadLike,
+    Mode,
     PlanLike,
     PlannedJob,
+    Wishes,
     parse_network,
     parse_outage,
     parse_switch,
     planned_job,
+    positive,
     shared_cluster,
     switch_of,
 )
+from penstock.simulated_search import search
 from penstock.simulation.engine import simulate_scenario
 from penstock.simulation.from_plan import Options, placed_pipeline
-from penstock.simulation.fused_run import FusedScenario, sent_per_tuple, simulate_fused
 from penstock.simulation.reporting import report_of
-from penstock.simulation.sources import Emission
-from penstock.simulation.system import NANOSECONDS, Arrivals, Network, Outage, Scenario, Service
+from penstock.simulation.system import Arrivals, Network, Outage, Scenario, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.cluster.topology import Cluster, Slot
-    from penstock.prediction.fused import FusedSetup
     from penstock.prediction.rate import Routing
     from penstock.simulation.outcome import Outcome
 
 DEFAULT_SECONDS = 60.0
 WARM_UP_PART = 1 / 6
 """Of the time simulated, where no warm-up is given."""
-FUSED_INTERVAL_MS = 100.0
-"""How often a fused run looks for tuples."""
-SEARCH_PRECISION = 0.01
-"""How near the highest stable and the lowest unstable rate come, as a part of the latter."""
-STEP_UP = 1.25
-LEAST_PART = 1e-3
-MOST_LEFT = 0.005
-ALWAYS_BUSY = 0.99
-MOST_TUPLES = 50_000_000
-"""Of a source in a fused simulation: their due times are held in memory."""
-
-
-class Mode(StrEnum):
-    """How a plan is executed."""
-
-    PLACED = "placed"
-    """Every operator on the slots its plan names, all at work at once."""
-    FUSED = "fused"
-    """As `penstock run` does on one machine: every slot runs the whole pipeline, batch by batch."""
-
-
-@dataclass(frozen=True)
-class _Wishes:
-    """How to simulate, whatever is offered."""
-
-    seconds: float
-    warm_up: float
-    seed: int
-    options: Options
-    network: Network
-    batch_interval_ms: float | None
-    contention: bool
-    outages: tuple[Outage, ...]
-    progress: Callable[[float], None] | None
 
 
 def simulate(
@@ -138,8 +99,8 @@ def simulate(
     """
     plans = [plan] if isinstance(plan, Plan | SavedPlan | str | Path) else list(plan)
     way = api.one_of(Mode, mode, "mode")
-    wishes = _Wishes(
-        seconds=_positive(seconds, "seconds"),
+    wishes = Wishes(
+        seconds=positive(seconds, "seconds"),
         warm_up=seconds * WARM_UP_PART if warm_up is None else warm_up,
         seed=seed,
         options=Options(
@@ -185,11 +146,11 @@ def simulate(
                 "--cluster": cluster,
             }
         )
-        setup = _fused(jobs[0], slots, cores, batch_overhead_ms)
+        setup = setup_of(jobs[0], slots, cores, batch_overhead_ms)
         most = setup.rate()
 
         def offer(load: Load) -> SimulatedResult:
-            return _simulate_fused(replace(jobs[0], load=load), setup, wishes)
+            return simulate_job_fused(replace(jobs[0], load=load), setup, wishes)
     else:
         _refuse_for_placed({"--slots": slots, "--cores": cores, "--batch-overhead": batch_overhead_ms})
         others = [
@@ -228,11 +189,11 @@ def simulate(
             offered = [replace(job, load=load) for job in jobs] if find_max else jobs
             return _result(offered, replace(scenario, pipelines=under), wishes)
 
-    result = _search(jobs[0].where, most, offer, tell) if find_max else offer(jobs[0].load)
+    result = search(jobs[0].where, most, offer, tell) if find_max else offer(jobs[0].load)
     return _with_measured(result, seen)
 
 
-def _result(jobs: Sequence[PlannedJob], scenario: Scenario, wishes: _Wishes) -> SimulatedResult:
+def _result(jobs: Sequence[PlannedJob], scenario: Scenario, wishes: Wishes) -> SimulatedResult:
     outcome = simulate_scenario(scenario, wishes.progress)
     found = tuple(_pipeline_result(job, outcome, scenario) for job in jobs)
     times = outcome.pipelines[jobs[0].pipeline.name].timeline.seconds
@@ -307,153 +268,6 @@ def _predicted_slots(job: PlannedJob, cluster: Cluster, rate: float) -> dict[Slo
     return found
 
 
-def _fused(job: PlannedJob, slots: int | None, cores: int | None, overhead_ms: float | None) -> FusedSetup:
-    for what, count in (("--slots", slots), ("--cores", cores)):
-        if count is not None and count < 1:
-            raise BadInputError(f"{what}: expected at least 1, found {count}")
-    unknown = [name for name, one in job.demands.items() if one is None]
-    if unknown:
-        raise BadInputError(f"{job.where}: operator '{unknown[0]}' has no model: how long a batch takes is not known")
-    planned = planned_run(job.saved)
-    used = slots or planned.slots
-    setup = fused_setup(job.pipeline, planned, job.demands, used, job.load.peak_rate, cores or used)
-    if overhead_ms is None:
-        return setup
-    return replace(setup, overhead_seconds=_positive(overhead_ms, "batch overhead") / 1000)
-
-
-def _simulate_fused(job: PlannedJob, setup: FusedSetup, wishes: _Wishes) -> SimulatedResult:
-    if job.load.expected(wishes.seconds) > MOST_TUPLES:
-        raise BadInputError(f"load: more than {MOST_TUPLES:,} tuples in {wishes.seconds:g} s; simulate fewer seconds")
-    until = round(wishes.seconds * NANOSECONDS)
-    draws = np.random.default_rng(wishes.seed)
-    due = Emission(job.load, wishes.options.arrivals, draws, until).take(until, MOST_TUPLES) / NANOSECONDS
-    carried = flows(job.pipeline)
-    senders = [stream.sender for stream in job.pipeline.streams]
-    interval = FUSED_INTERVAL_MS if wishes.batch_interval_ms is None else wishes.batch_interval_ms
-    scenario = FusedScenario(
-        setup,
-        due,
-        wishes.seconds,
-        _positive(interval, "batch interval") / 1000,
-        sent_per_tuple(list(setup.gains), senders, carried),
-    )
-    batches = simulate_fused(scenario, wishes.progress)
-    done = sum(batch.tuples for batch in batches)
-    began = batches[0].finished if batches else 0.0
-    last = batches[-1].finished if batches else wishes.seconds
-    offered = job.load.rate_between(began + wishes.warm_up, last)
-    report = summarise(batches, offered, wishes.warm_up, Audit(done, 0, 0, 0, 0), began=0.0)
-    engine = setup.batch_cpu_seconds * report.batches / report.seconds if report.seconds else 0.0
-    report = replace(report, engine_cpu=engine)
-    slot = setup.use(report.sustained_rate)
-    latencies = [batch.latencies for batch in batches if batch.finished - began >= wishes.warm_up]
-    return SimulatedResult(
-        pipelines=(
-            PipelineResult(
-                pipeline=job.pipeline.name,
-                mode=str(Mode.FUSED),
-                load=job.load,
-                report=report,
-                predicted_rate=finite(setup.rate()),
-                predicted_bottleneck=_longest(setup),
-                predicted_latency_ms={},
-                predicted_slots=dict.fromkeys(report.slots, (slot.cpu, slot.memory_mb)),
-                bottleneck=None if report.stable else _fused_bottleneck(setup),
-                latencies=np.concatenate(latencies) if latencies else np.empty(0),
-                overload_shows_most=True,
-            ),
-        ),
-        seconds=wishes.seconds,
-        warm_up=wishes.warm_up,
-        seed=wishes.seed,
-        engine="batches",
-        nodes={EMBEDDED_NODE: _added(report)},
-    )
-
-
-def _added(report: Report) -> tuple[float, float]:
-    cpus, memories = zip(*report.slots.values(), strict=True) if report.slots else ((), ())
-    return report.engine_cpu + sum(cpus), float(sum(memories))
-
-
-def _longest(setup: FusedSetup) -> str | None:
-    """The operator that takes most of a batch."""
-    shares = {
-        name: gain / threads * seconds
-        for name, (gain, threads, seconds) in zip(setup.modelled, setup.rounds, strict=True)
-    }
-    return max(shares, key=shares.__getitem__, default=None)
-
-
-def _fused_bottleneck(setup: FusedSetup) -> str:
-    if setup.rate() < setup.slots_rate():
-        return f"the machine's {setup.cores} cores (cpu)"
-    return f"'{_longest(setup)}' takes most of a batch (service)"
-
-
-def highest_stable(stable: Callable[[float], bool], first: float) -> float | None:
-    """The highest rate that is stable, within `SEARCH_PRECISION`: steps of a quarter up or a fifth down from `first`
-    until one rate is stable and another is not, then bisection. None: not even a thousandth of `first` is."""
-    low, high, rate = 0.0, math.inf, first
-    while high - low > SEARCH_PRECISION * high or math.isinf(high):
-        if stable(rate):
-            low = rate
-        else:
-            high = rate
-        if high < first * LEAST_PART:
-            return None
-        rate = STEP_UP * low if math.isinf(high) else (low + high) / 2 if low else high / STEP_UP
-    return low
-
-
-def keeps_up(result: SimulatedResult) -> bool:
-    """Whether a trial of a search was stable, more strictly than a report can say of a run with its noise.
-
-    A report looks at all tuples. Where one slot of many is asked for too much, few tuples wait, but ever longer. So: no
-    station that is always at work has more waiting than `MOST_LEFT` of what it received, and sources hold no more
-    than that back.
-    """
-    report, outcome = result.report, result.outcome
-    if not report.stable:
-        return False
-    if outcome is None:
-        return report.backlog <= MOST_LEFT * report.audit.emitted
-    seen = outcome.pipelines[result.first.pipeline]
-    if seen.waiting > MOST_LEFT * seen.offered:
-        return False
-    return not any(
-        station.utilisation >= ALWAYS_BUSY and station.queued - station.threads > MOST_LEFT * station.received
-        for station in seen.stations
-    )
-
-
-def _search(
-    where: str, predicted: float, offer: Callable[[Load], SimulatedResult], tell: Callable[[str], None]
-) -> SimulatedResult:
-    if not 0 < predicted < math.inf:
-        raise BadInputError(f"{where}: no operator with a model limits its rate, so there is none to look for")
-    results: dict[float, SimulatedResult] = {}
-    tried: list[TriedRate] = []
-
-    def stable(rate: float) -> bool:
-        results[rate] = offer(Load.constant(rate))
-        found, report = keeps_up(results[rate]), results[rate].report
-        tried.append(TriedRate(rate, found, report.sustained_rate, saturated=False))
-        tell(f"{rate:,.4g} tuples/s: {'stable' if found else 'falls behind'}")
-        return found
-
-    try:
-        best = highest_stable(stable, predicted)
-    except KeyboardInterrupt as error:
-        kept = [one.rate for one in tried if one.stable]
-        raise InterruptedWorkError(
-            f"highest stable rate so far: {max(kept):,.4g} tuples/s" if kept else "no stable rate so far"
-        ) from error
-    shown = results[tried[-1].rate if best is None else best]
-    return replace(shown, pipelines=(replace(shown.first, highest_rate=best),), searched=True, tried=tuple(tried))
-
-
 def _loads(load: LoadLike | Sequence[LoadLike], plans: int) -> list[LoadLike]:
     if load is None or isinstance(load, Load | float | int | str):
         return [load] * plans
@@ -507,9 +321,3 @@ def _refuse_for_fused(given: dict[str, object]) -> None:
 def _refuse_for_placed(given: dict[str, object]) -> None:
     if named := [option for option, value in given.items() if value is not None]:
         raise BadInputError(f"{', '.join(named)}: only for --mode fused; a plan has its own slots")
-
-
-def _positive(value: float, what: str) -> float:
-    if not 0 < value < math.inf:
-        raise BadInputError(f"{what}: expected a finite number above 0, found {value:g}")
-    return value
