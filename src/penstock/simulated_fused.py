@@ -39,7 +39,8 @@ def setup_of(job: PlannedJob, slots: int | None, cores: int | None, overhead_ms:
     setup = fused_setup(job.pipeline, planned, job.demands, used, job.load.peak_rate, cores or used)
     if overhead_ms is None:
         return setup
-    return replace(setup, overhead_seconds=positive(overhead_ms, "batch overhead") / 1000)
+    own = positive(overhead_ms, "batch overhead") / 1000
+    return replace(setup, overhead_seconds=own, trial_overhead_seconds=setup.overhead_seconds)
 
 
 def simulate_job_fused(job: PlannedJob, setup: FusedSetup, wishes: Wishes) -> SimulatedResult:

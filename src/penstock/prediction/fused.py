@@ -74,10 +74,15 @@ def fused_rate(
     slots: int,
     batch_tuples: int,
     overhead_seconds: float,
+    trial_overhead_seconds: float | None = None,
 ) -> float:
-    """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them."""
+    """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them.
+
+    `trial_overhead_seconds` is what the engine needed in the trials of the models, where that is not the same.
+    """
     each = max(1, batch_tuples // slots)
-    rounds = rounds_of(gains, demands, threads, overhead_seconds)
+    then = overhead_seconds if trial_overhead_seconds is None else trial_overhead_seconds
+    rounds = rounds_of(gains, demands, threads, then)
     return slots * each / batch_time(rounds, each, overhead_seconds)
 
 
@@ -143,10 +148,13 @@ class FusedSetup:
     most_rows: int
     overhead_seconds: float
     batch_cpu_seconds: float
+    trial_overhead_seconds: float | None = None
+    """What the engine needed in the trials of the models, where that is known not to be the same."""
 
     @cached_property
     def rounds(self) -> list[tuple[float, int, float]]:
-        return rounds_of(self.gains, self.demands, self.threads, self.overhead_seconds)
+        then = self.overhead_seconds if self.trial_overhead_seconds is None else self.trial_overhead_seconds
+        return rounds_of(self.gains, self.demands, self.threads, then)
 
     @cached_property
     def modelled(self) -> list[str]:
@@ -163,8 +171,16 @@ class FusedSetup:
         return cpu_seconds_per_tuple(self.gains, self.demands, self._one_slot)
 
     def slots_rate(self) -> float:
-        """Tuples/s, if every slot has a core."""
-        return fused_rate(self.gains, self.demands, self.threads, self.slots, self.most_rows, self.overhead_seconds)
+        """Tuples/s of full batches, if every slot has a core."""
+        return fused_rate(
+            self.gains,
+            self.demands,
+            self.threads,
+            self.slots,
+            self.most_rows,
+            self.overhead_seconds,
+            self.trial_overhead_seconds,
+        )
 
     def rate(self) -> float:
         """Tuples/s, or those at which the cores are full where that is less."""

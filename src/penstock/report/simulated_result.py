@@ -45,7 +45,11 @@ class Measured:
 
 def read_measured(path: Path) -> Measured:
     """The result of a run from the file its JSON was kept in."""
-    document = read_document(path)
+    return measured_of(read_document(path), str(path))
+
+
+def measured_of(document: Any, path: str) -> Measured:
+    """What a run's `document()` says; `path` is where it came from."""
     if not isinstance(document, dict):
         raise BadInputError(f"{path}: expected what penstock run --json printed, found {type(document).__name__}")
     try:
