@@ -245,7 +245,7 @@ class EventPipeline:
         if not stage.stage.source:
             self.tally.hops += 1
         item.held = self._results(stage, line.station, item)
-        if not stage.stage.outputs:
+        if stage.stage.counted_end or not stage.stage.outputs:
             self._deliver(stage, item, now)
         if self._send(stage, rank, line, item, now):
             line.free += 1
@@ -332,9 +332,9 @@ class EventPipeline:
         self.tally.arrived += 1
         root = item.root
         if root is not None:
-            root.delivered += 1
-            if root.known:
-                root.known -= 1
+            name = stage.stage.name
+            times_seen = root.delivered[name] = root.delivered.get(name, 0) + 1
+            if times_seen <= root.before.get(name, 0):
                 self.tally.duplicated += 1
                 return
         if stage.stage.counted_end:
@@ -369,7 +369,9 @@ class EventPipeline:
 
     def _replay(self, now: int, epoch: int, root: Root) -> None:
         """Emitted again. What its ends got before they will get twice."""
-        fresh = Root(root.source, root.due, now, known=root.delivered)
+        names = {*root.before, *root.delivered}
+        before = {name: max(root.before.get(name, 0), root.delivered.get(name, 0)) for name in names}
+        fresh = Root(root.source, root.due, now, before=before)
         self.tally.replayed += 1
         source = root.source
         target = self._entries[source].one(0)
@@ -491,14 +493,19 @@ class EventPipeline:
         for source, emission in enumerate(self._emissions):
             while not self._ended[source] and len(due := emission.take(self.length, BLOCK)):
                 self.tally.offered += self.tally.by_spell(due)
-        queued: dict[str, dict[Slot, int]] = {}
-        inside = 0
-        for stage in self.stages:
-            row = queued.setdefault(stage.stage.name, {})
-            for station, placed in enumerate(stage.stage.stations):
-                row[placed.slot] = stage.queued[station] + sum(len(line.working) for line in stage.lines[station])
-                inside += row[placed.slot]
+        queued = self.queued()
+        inside = sum(amount for row in queued.values() for amount in row.values())
         return self.tally.outcome(queued, self.inside - inside, self.links.bottlenecks(self.pipeline.name))
+
+    def queued(self) -> dict[str, dict[Slot, int]]:
+        """Waiting or worked on, by operator and slot."""
+        return {
+            stage.stage.name: {
+                placed.slot: stage.queued[station] + sum(len(line.working) for line in stage.lines[station])
+                for station, placed in enumerate(stage.stage.stations)
+            }
+            for stage in self.stages
+        }
 
     def told(self, at: int, until: int) -> None:
         self.tally.drained.append((at / NANOSECONDS, until / NANOSECONDS))

@@ -25,10 +25,10 @@ class Root:
     open: int = 1
     """Descendants on their way, itself included."""
     failed: bool = False
-    delivered: int = 0
-    """Tuples of it that ends processed."""
-    known: int = 0
-    """Of those that earlier emissions delivered, how many were not seen again yet."""
+    delivered: dict[str, int] = field(default_factory=dict)
+    """Tuples of it that each end processed since it was emitted."""
+    before: dict[str, int] = field(default_factory=dict)
+    """Different tuples of it that each end processed when it was emitted earlier."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,8 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """A queue and the threads that take from it: one thread, or all of a station."""
+    """A queue and the threads that take from it: one thread, or all of a station (where they share it, or need no
+    time)."""
 
     station: int
     thread: int
@@ -72,7 +73,7 @@ class EventStage:
         bases = stage.bases.tolist()
         self.lines: list[list[Line]] = [
             [Line(station, bases[station], threads[station])]
-            if shared
+            if shared or stage.passing
             else [Line(station, bases[station] + offset, 1) for offset in range(threads[station])]
             for station in range(size)
         ]
@@ -103,6 +104,8 @@ class EventStage:
 
     def line_for(self, target: int) -> Line:
         """Where an arriving tuple queues: its thread's line, or the next of its station's."""
+        if self.stage.passing:
+            return self.lines[self.station_of[target] if self.stage.by_thread else target][0]
         if self.stage.by_thread:
             return self.by_thread[target]
         row = self.lines[target]

@@ -148,6 +148,8 @@ class PipelineOutcome:
     latency: Latencies
     latency_slope: float
     """Seconds a second, past the warm-up."""
+    falling_behind: float
+    """Seconds a second, past the warm-up: how much longer the queue of the worst station takes to be worked off."""
     timeline: Timeline
     operators: Mapping[str, OperatorOutcome]
     stations: tuple[StationOutcome, ...]
@@ -158,7 +160,10 @@ class PipelineOutcome:
 
     @property
     def stable(self) -> bool:
-        """As `Report.stable`: it did what was offered, or at least latency does not rise."""
+        """As `Report.stable`: it did what was offered, or at least latency does not rise. And no station falls behind:
+        where a few are too slow, most tuples may not notice."""
+        if self.falling_behind > STABLE_SLOPE:
+            return False
         if self.sustained_rate >= (1 - STABLE_SLOPE) * self.offered_rate:
             return True
         return self.sustained_rate >= LEAST_TAKEN_IN * self.offered_rate and self.latency_slope <= STABLE_SLOPE

@@ -110,6 +110,8 @@ class Tally:
     hops: int = 0
     replayed: int = 0
     duplicated: int = 0
+    at_warm_up: dict[tuple[str, Slot], int] = field(default_factory=dict)
+    """Tuples at every station when the measuring began."""
     drained: list[tuple[float, float]] = field(default_factory=list)
     sample: Sample = field(init=False)
 
@@ -224,6 +226,7 @@ class Tally:
                 self.count, self.total / self.count if self.count else 0.0, self.largest, self.sample.values()
             ),
             latency_slope=slope(timeline.seconds[warm], timeline.latency_mean[warm]),
+            falling_behind=self._falling_behind(stations, span),
             timeline=timeline,
             operators={name: self._operator(name, stations) for name in self.sent},
             stations=stations,
@@ -262,6 +265,21 @@ class Tally:
         found: Floats = SHORTEST * 10 ** ((position + 0.5) / BUCKETS_PER_DECADE)
         found[running[:, -1] == 0] = np.nan
         return found
+
+    def begin_measuring(self, queued: dict[str, dict[Slot, int]]) -> None:
+        self.at_warm_up = {(name, slot): amount for name, row in queued.items() for slot, amount in row.items()}
+
+    def _falling_behind(self, stations: tuple[StationOutcome, ...], span: float) -> float:
+        """The most over stations of `(queued at the end - at first) * service / threads`, by the seconds between."""
+        return (
+            max(
+                (seen.queued - self.at_warm_up.get((seen.operator, seen.slot), 0))
+                * self.stations[seen.operator, seen.slot].station.service_seconds
+                / seen.threads
+                for seen in stations
+            )
+            / span
+        )
 
     def _station(self, counts: Counts, queued: int) -> StationOutcome:
         station = counts.station
