@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dataflow.load import Load, load_of_trace, parse_load
+from penstock.dataflow.load import Load, find_gap, load_of_trace, parse_load
 from penstock.errors import BadInputError
 
 
@@ -105,12 +105,20 @@ def test_a_trace_file(tmp_path: Path) -> None:
         ("time,rate\n0,5\n1,many\n", "line 3: rate: expected a number, found 'many'"),
         ("time,rate\n0,5\n1,nan\n", "line 3: rate: expected a number, found 'nan'"),
         ("time,rate\n0,5\n0,6\n", "line 3: times must rise, found 0 after 0"),
+        # rows every second, but none for 3 and 4
+        ("time,rate\n0,5\n1,5\n2,5\n\n5,5\n6,5\n", "line 6: a gap from 2 to 5 s"),
         ("time,rate\n0,0\n1,0\n", "at least one spell with a rate above 0"),
     ],
 )
 def test_bad_traces(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(BadInputError, match=f"trace.csv: .*{complaint}"):
         parse_load(f"trace:{trace(tmp_path, text)}")
+
+
+@pytest.mark.parametrize("times", [(0, 1, 2, 9), (0, 1, 3, 4, 8, 9, 13), (0, 1, 2.05, 3, 4.1, 5.2, 6)])
+def test_uneven_rows_are_no_gap(times: tuple[float, ...]) -> None:
+    # too few rows to tell; steps of 1 and 4 mixed; a clock that wanders
+    assert find_gap(times) is None
 
 
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from penstock.planning.plan import Plan
     from penstock.running import run
     from penstock.sharing.tenants import Tenant, Tenants
+    from penstock.simulating import simulate
     from penstock.spark.standalone import cluster_down, cluster_status, cluster_up
 
 __version__ = "0.1.0"
@@ -93,6 +94,7 @@ _HOMES = {
     "penstock.placed": ("drain", "resume", "run_placed"),
     "penstock.running": ("run",),
     "penstock.sharing.tenants": ("Tenant", "Tenants"),
+    "penstock.simulating": ("simulate",),
     "penstock.spark.standalone": ("cluster_down", "cluster_status", "cluster_up"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -148,6 +150,7 @@ __all__ = [
     "run_placed",
     "segments",
     "share",
+    "simulate",
 ]
 
 

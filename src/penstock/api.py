@@ -110,7 +110,7 @@ def _library(models: ModelsLike) -> ModelLibrary:
 E = TypeVar("E", bound=StrEnum)
 
 
-def _one_of(choices: type[E], given: E | str, what: str) -> E:
+def one_of(choices: type[E], given: E | str, what: str) -> E:
     try:
         return choices(given)
     except ValueError as error:
@@ -145,8 +145,8 @@ def _planner(
         pipeline=plannable,
         library=library,
         offer=offer,
-        acquisition=_one_of(Acquisition, acquisition, "acquisition"),
-        routing=_one_of(Routing, routing, "routing"),
+        acquisition=one_of(Acquisition, acquisition, "acquisition"),
+        routing=one_of(Routing, routing, "routing"),
         assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
         explain=explain,
         currency=found.currency,
@@ -334,7 +334,7 @@ def share(
     moves: Moves | str = Moves.FEWEST,
 ) -> Sharing:
     """Who gets how much of a cluster, which nodes those are, and what has to move."""
-    sharer, way = SHARERS.create(policy), _one_of(Moves, moves, "way to move")
+    sharer, way = SHARERS.create(policy), one_of(Moves, moves, "way to move")
     return share_cluster(find_tenants(tenants, nodes), sharer, way)
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import api
 from penstock.allocation.pipeline import demands_of
-from penstock.cluster.topology import Slot
 from penstock.dataflow.file import parse_pipeline
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Logic, find_logic
@@ -25,10 +24,8 @@ from penstock.files import read_document
 from penstock.modelling.model import Model
 from penstock.planning.file import SavedPlan, read_plan
 from penstock.planning.plan import Plan
-from penstock.prediction.fused import fused_batch, fused_rate, fused_threads, fused_usage
-from penstock.prediction.machine import machine_rate
+from penstock.prediction.fused import FusedSetup, fused_batch, fused_threads
 from penstock.report.progress import Progress
-from penstock.report.report import EMBEDDED_NODE
 from penstock.report.result import RunResult, TriedRate
 from penstock.workloads.operators import reference_logic, services
 
@@ -91,7 +88,7 @@ def _session(slots: int) -> Iterator[Any]:
 
 
 @dataclass(frozen=True)
-class _Planned:
+class PlannedRun:
     """What a plan says about running it: rate, threads of each operator over all slots, slots, and its prediction."""
 
     rate: float
@@ -142,7 +139,7 @@ def prepare(
     """Everything about a run that can be known, and be wrong, before Spark is started."""
     found, plan = runnable(pipeline)
     check_streams(found)
-    planned = None if plan is None else _planned(plan)
+    planned = None if plan is None else planned_run(plan)
     if rate is None and planned is not None:
         rate = planned.rate
     if search:
@@ -151,29 +148,14 @@ def prepare(
         raise BadInputError("--rate: expected tuples/s; only a plan has a rate of its own")
     else:
         load = rate if isinstance(rate, Load) else parse_load(str(rate))
-    slots = slots or (planned.slots if planned else None) or os.cpu_count() or 1
     demands = demands_to_run(found, api.models(models))
-    pipeline_gains = gains(found)
-    threads = fused_threads(pipeline_gains, demands, math.inf if search else load.peak_rate, slots)
-    given = planned.threads if planned else {n: one.threads for n, one in found.operators.items() if one.threads}
-    threads |= {name: -(-count // slots) for name, count in given.items()}
+    setup = fused_setup(found, planned, demands, slots, math.inf if search else load.peak_rate, os.cpu_count() or 1)
+    slots = setup.slots
     unknown = [n for n, one in found.operators.items() if one.kind is Kind.OPERATOR and demands[n] is None]
-    modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
-    overhead = _overhead(modelled)
-    most_rows = fused_batch(pipeline_gains, demands, threads, slots, BATCH_SECONDS, overhead)
-    predicted = fused_rate(pipeline_gains, demands, threads, slots, most_rows, overhead)
-    full = machine_rate(
-        pipeline_gains,
-        demands,
-        {Slot(EMBEDDED_NODE, number): threads for number in range(slots)},
-        os.cpu_count() or 1,
-        predicted / most_rows,
-        batch_cpu_seconds(modelled),
-    )
-    predicted = min(predicted, full)
+    modelled = any(isinstance(demand, Model) for demand in demands.values())
 
     def use(rate: float) -> tuple[float, float]:
-        slot = fused_usage(pipeline_gains, demands, threads, slots, rate)
+        slot = setup.use(rate)
         return slot.cpu, slot.memory_mb
 
     notes = [f"operator '{name}' has no model: its work is not in the prediction" for name in unknown if modelled]
@@ -183,16 +165,33 @@ def prepare(
     return Job(
         pipeline=found,
         logic=logic_of(found),
-        threads=threads,
+        threads=setup.threads,
         slots=slots,
         load=load,
-        most_rows=FIRST_ROWS * slots if unknown else most_rows,
+        most_rows=FIRST_ROWS * slots if unknown else setup.most_rows,
         batch_seconds=BATCH_SECONDS if unknown or search else None,
-        predicted_rate=predicted if modelled else None,
+        predicted_rate=setup.rate() if modelled else None,
         notes=tuple(notes),
         plan_rates=planned.rates if planned else None,
         predicted_use=use if modelled else None,
     )
+
+
+def fused_setup(
+    pipeline: Pipeline, planned: PlannedRun | None, demands: Demands, slots: int | None, rate: float, cores: int
+) -> FusedSetup:
+    """How `pipeline` runs fused at up to `rate` tuples/s: on the slots given, else those of the plan, else a slot for
+    every core; with the threads of the plan, else those declared, else those the models say."""
+    slots = slots or (planned.slots if planned else None) or cores
+    pipeline_gains = gains(pipeline)
+    threads = fused_threads(pipeline_gains, demands, rate, slots)
+    given = planned.threads if planned else {n: one.threads for n, one in pipeline.operators.items() if one.threads}
+    threads |= {name: -(-count // slots) for name, count in given.items()}
+    modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
+    overhead = _overhead(modelled)
+    most_rows = fused_batch(pipeline_gains, demands, threads, slots, BATCH_SECONDS, overhead)
+    engine_cpu = batch_cpu_seconds(modelled)
+    return FusedSetup(pipeline_gains, demands, threads, slots, cores, most_rows, overhead, engine_cpu)
 
 
 def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:
@@ -220,9 +219,9 @@ def check_streams(pipeline: Pipeline) -> None:
             raise BadInputError(f"stream {stream}: running a stream of weight {stream.weight:g} is not possible yet")
 
 
-def _planned(plan: SavedPlan) -> _Planned:
+def planned_run(plan: SavedPlan) -> PlannedRun:
     threads = {name: one.threads for name, one in plan.operators.items()}
-    return _Planned(plan.rate, threads, max(1, plan.slots.used), _plan_rates(plan, "plan"))
+    return PlannedRun(plan.rate, threads, max(1, plan.slots.used), _plan_rates(plan, "plan"))
 
 
 def _plan_rates(plan: SavedPlan, where: str) -> dict[str, float | None]:

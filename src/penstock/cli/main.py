@@ -28,6 +28,7 @@ from penstock.cli.rewrite import rewrite
 from penstock.cli.run import run as run_pipeline
 from penstock.cli.segments import segments
 from penstock.cli.share import share
+from penstock.cli.simulate import simulate
 from penstock.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ app.command()(rewrite)
 app.command()(init)
 app.command()(profile)
 app.command("run")(run_pipeline)
+app.command()(simulate)
 app.command()(drain)
 app.command()(resume)
 app.add_typer(models_app, name="models")

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+FEWEST_STEPS = 4
+"""Fewer rows than this say nothing about how they are spaced."""
+
+
 @dataclass(frozen=True)
 class Load:
     """Spells of (seconds, tuples/s). After the last spell they start again, or its rate is held."""
@@ -163,14 +167,29 @@ def load_of_trace(rows: Sequence[tuple[float, float]]) -> Load:
     return Load(tuple((gap, rate) for gap, (_, rate) in zip(gaps, rows, strict=True)))
 
 
+def find_gap(times: Sequence[float]) -> int | None:
+    """The first row that comes late in a trace of evenly spaced rows: somebody's collector was down, and what the rate
+    was meanwhile is not known. Rows count as evenly spaced where three quarters of the steps are within a tenth of the
+    median; late is half a step or more. A trace of its own spacing has no gaps."""
+    steps = np.diff(np.asarray(times, dtype=float))
+    if len(steps) < FEWEST_STEPS:
+        return None
+    usual = float(np.median(steps))
+    if (np.abs(steps - usual) <= 0.1 * usual).mean() < 0.75:
+        return None
+    late = np.flatnonzero(steps >= 1.5 * usual)
+    return int(late[0]) + 1 if len(late) else None
+
+
 def read_trace(path: Path) -> Load:
-    """A CSV file with the columns `time` (seconds, rising) and `rate` (tuples/s from then on)."""
+    """A CSV file with the columns `time` (seconds, rising) and `rate` (tuples/s from then on), without gaps."""
     lines = csv.reader(read_text(path).splitlines())
     header = [name.strip() for name in next(lines, [])]
     for column in ("time", "rate"):
         if column not in header:
             raise BadInputError(f"{path}: expected the columns time and rate, found {', '.join(header) or 'nothing'}")
     rows: list[tuple[float, float]] = []
+    numbers: list[int] = []
     for cells in lines:
         if not any(cell.strip() for cell in cells):
             continue
@@ -181,6 +200,10 @@ def read_trace(path: Path) -> Load:
         if rows and time <= rows[-1][0]:
             raise BadInputError(f"{path}: line {lines.line_num}: times must rise, found {time:g} after {rows[-1][0]:g}")
         rows.append((time, rate))
+        numbers.append(lines.line_num)
+    if (gap := find_gap([time for time, _ in rows])) is not None:
+        missing = f"a gap from {rows[gap - 1][0]:g} to {rows[gap][0]:g} s in rows that are evenly spaced"
+        raise BadInputError(f"{path}: line {numbers[gap]}: {missing}; add the missing rows")
     try:
         return load_of_trace(rows)
     except BadInputError as error:

@@ -84,7 +84,7 @@ def smoothed(history: tuple[Moment, ...]) -> tuple[list[float], list[float]]:
     return times, rates
 
 
-def _offered(load: Load, end: float) -> tuple[list[float], list[float]]:
+def offered_steps(load: Load, end: float) -> tuple[list[float], list[float]]:
     """The load as steps up to `end`."""
     times, rates = [0.0], []
     while times[-1] < end:
@@ -99,7 +99,7 @@ def _offered(load: Load, end: float) -> tuple[list[float], list[float]]:
 def _draw_rates(axes: Axes, history: tuple[Moment, ...], result: RunResult) -> None:
     times, rates = smoothed(history)
     highest = max(rates, default=0.0)
-    offered_times, offered = _offered(result.load, history[-1].seconds)
+    offered_times, offered = offered_steps(result.load, history[-1].seconds)
     saturated = min(offered) > 10 * highest
     if not saturated:
         axes.step(

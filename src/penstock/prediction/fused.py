@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from penstock.cluster.topology import Slot
 from penstock.modelling.model import Model
-from penstock.prediction.machine import own_cpu
+from penstock.prediction.machine import cpu_seconds_per_tuple, machine_rate, own_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,10 +74,15 @@ def fused_rate(
     slots: int,
     batch_tuples: int,
     overhead_seconds: float,
+    trial_overhead_seconds: float | None = None,
 ) -> float:
-    """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them."""
+    """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them.
+
+    `trial_overhead_seconds` is what the engine needed in the trials of the models, where that is not the same.
+    """
     each = max(1, batch_tuples // slots)
-    rounds = rounds_of(gains, demands, threads, overhead_seconds)
+    then = overhead_seconds if trial_overhead_seconds is None else trial_overhead_seconds
+    rounds = rounds_of(gains, demands, threads, then)
     return slots * each / batch_time(rounds, each, overhead_seconds)
 
 
@@ -125,3 +132,70 @@ def fused_threads(gains: Mapping[str, Gain], demands: Demands, rate: float, slot
         else:
             threads[name] = demand.peak_threads
     return threads
+
+
+@dataclass(frozen=True)
+class FusedSetup:
+    """How a pipeline runs fused: `threads` are those of each operator in ONE slot, `most_rows` what a batch takes in at
+    most over all slots. The machine has `cores`; the engine needs `overhead_seconds` and `batch_cpu_seconds` for any
+    batch."""
+
+    gains: Mapping[str, Gain]
+    demands: Demands
+    threads: Mapping[str, int]
+    slots: int
+    cores: int
+    most_rows: int
+    overhead_seconds: float
+    batch_cpu_seconds: float
+    trial_overhead_seconds: float | None = None
+    """What the engine needed in the trials of the models, where that is known not to be the same."""
+
+    @cached_property
+    def rounds(self) -> list[tuple[float, int, float]]:
+        then = self.overhead_seconds if self.trial_overhead_seconds is None else self.trial_overhead_seconds
+        return rounds_of(self.gains, self.demands, self.threads, then)
+
+    @cached_property
+    def modelled(self) -> list[str]:
+        """The operators of `rounds`."""
+        return [name for name in self.gains if isinstance(self.demands[name], Model)]
+
+    @cached_property
+    def _one_slot(self) -> dict[Slot, Mapping[str, int]]:
+        """All slots are alike."""
+        return {Slot("any", 0): self.threads}
+
+    @cached_property
+    def cpu_per_tuple(self) -> float:
+        return cpu_seconds_per_tuple(self.gains, self.demands, self._one_slot)
+
+    def slots_rate(self) -> float:
+        """Tuples/s of full batches, if every slot has a core."""
+        return fused_rate(
+            self.gains,
+            self.demands,
+            self.threads,
+            self.slots,
+            self.most_rows,
+            self.overhead_seconds,
+            self.trial_overhead_seconds,
+        )
+
+    def rate(self) -> float:
+        """Tuples/s, or those at which the cores are full where that is less."""
+        alone = self.slots_rate()
+        batches = alone / self.most_rows
+        full = machine_rate(self.gains, self.demands, self._one_slot, self.cores, batches, self.batch_cpu_seconds)
+        return min(alone, full)
+
+    def batch_seconds(self, tuples: int) -> float:
+        """Of a batch of `tuples` over all slots: its largest share, or its CPU over all cores where that takes longer.
+
+        `max(batch_time(ceil(n / slots)), (n c + e) / cores)`
+        """
+        alone = batch_time(self.rounds, -(-tuples // self.slots), self.overhead_seconds)
+        return max(alone, (tuples * self.cpu_per_tuple + self.batch_cpu_seconds) / self.cores)
+
+    def use(self, rate: float) -> SlotUse:
+        return fused_usage(self.gains, self.demands, self.threads, self.slots, rate)

@@ -1,0 +1,114 @@
+"""A fused run in simulated time: one server, which is all slots together, works on one batch at a time.
+
+That is how Spark runs one query. When a batch is done the next takes in what is due, up to a bound, and is dealt to the
+slots in equal parts; operators go over a part one after the other (`penstock.prediction.fused`). The engine looks at
+multiples of its interval, or at once where a batch lasted beyond the next. A tuple is delivered when its batch has been
+worked on. There are few batches however many tuples, so this needs no event per tuple, and answers with the batches a
+run on Spark observes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.report.report import BatchObservation, OperatorObservation, SlotObservation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.dataflow.rates import Flows
+    from penstock.prediction.fused import FusedSetup
+
+BEFORE_WORK = 0.7
+"""The part of the engine's time for a batch that passes between taking tuples in and working on them. Measured: of the
+time from one batch to the next that is not work, tuples see so much; the rest is for committing."""
+MOST_SAMPLED = 2_000
+"""Latencies kept of one batch; evenly spread over its tuples where there are more."""
+
+
+@dataclass(frozen=True)
+class FusedScenario:
+    """`due` is when every tuple of a source is due, rising; `sends` what an operator sends for a tuple it receives."""
+
+    setup: FusedSetup
+    due: NDArray[np.float64]
+    seconds: float
+    interval_seconds: float
+    sends: Mapping[str, float]
+
+
+def sent_per_tuple(operators: Sequence[str], senders: Sequence[str], found: Flows) -> dict[str, float]:
+    """Of the source's tuples, by operator: the factors of all its streams (`senders`, in the order of the flows)."""
+    sent = dict.fromkeys(operators, 0.0)
+    for sender, gain in zip(senders, found.streams, strict=True):
+        sent[sender] += gain.factor
+    return sent
+
+
+def simulate_fused(
+    scenario: FusedScenario, progress: Callable[[float], None] | None = None
+) -> tuple[BatchObservation, ...]:
+    """Every batch that begins within the time; `finished` counts from the start of the load."""
+    setup, due = scenario.setup, scenario.due
+    batches: list[BatchObservation] = []
+    clock, taken = 0.0, 0
+    while clock < scenario.seconds:
+        waiting = int(np.searchsorted(due, clock, side="right")) - taken
+        if waiting <= 0:
+            if taken >= len(due):
+                break
+            clock = _next_look(max(clock, float(due[taken])), scenario.interval_seconds, clock)
+            continue
+        count = min(waiting, setup.most_rows)
+        took = setup.batch_seconds(count)
+        work = took - setup.overhead_seconds
+        batches.append(_observed(scenario, taken, count, waiting - count, clock, work))
+        taken += count
+        clock = max(clock + took, _next_look(clock, scenario.interval_seconds, clock))
+        if progress is not None:
+            progress(min(1.0, clock / scenario.seconds))
+    return tuple(batches)
+
+
+def _next_look(at: float, interval: float, after: float) -> float:
+    """The first multiple of the interval that is at least `at` and later than `after`."""
+    if interval <= 0:
+        return max(at, math.nextafter(after, math.inf))
+    multiple = math.ceil(at / interval - 1e-9) * interval
+    return multiple if multiple > after + 1e-12 else multiple + interval
+
+
+def _observed(
+    scenario: FusedScenario, first: int, count: int, backlog: int, begun: float, work: float
+) -> BatchObservation:
+    setup = scenario.setup
+    due = scenario.due[first : first + count]
+    if count > MOST_SAMPLED:
+        due = due[np.linspace(0, count - 1, MOST_SAMPLED).astype(int)]
+    each = -(-count // setup.slots)
+    busy = {
+        name: math.ceil(gain * each / threads - 1e-9) * seconds * setup.slots
+        for name, (gain, threads, seconds) in zip(setup.modelled, setup.rounds, strict=True)
+    }
+    operators = {
+        name: OperatorObservation(
+            round(count * gain.factor), round(count * scenario.sends[name]), 0, 0, busy.get(name, 0.0)
+        )
+        for name, gain in setup.gains.items()
+    }
+    memory = setup.use(count / (work + setup.overhead_seconds)).memory_mb
+    cpu = count * setup.cpu_per_tuple / setup.slots
+    return BatchObservation(
+        finished=begun + work + setup.overhead_seconds,
+        tuples=count,
+        backlog=backlog,
+        latencies=begun + BEFORE_WORK * setup.overhead_seconds + work - due,
+        operators=operators,
+        slots=tuple(SlotObservation(number, cpu, work, memory) for number in range(setup.slots)),
+    )
