@@ -1,0 +1,198 @@
+"""What a simulation saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.report.report import LEAST_TAKEN_IN, STABLE_SLOPE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from penstock.cluster.topology import Slot
+
+    Floats = NDArray[np.float64]
+
+PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """The station that limits an unstable pipeline, or the link (`operator` is then the sender) of its node."""
+
+    operator: str
+    slot: Slot
+    utilisation: float
+    """Of its threads' time, or of the link's."""
+    why: str
+    """"service", "cpu" (its slot or node is short of CPU) or "network"."""
+
+    def __str__(self) -> str:
+        return f"'{self.operator}' on {self.slot} ({self.why}, {self.utilisation:.0%} busy)"
+
+
+@dataclass(frozen=True, slots=True)
+class StationOutcome:
+    """Counts are of the whole time; `busy_seconds` and `utilisation` of the time past the warm-up.
+
+    `received = processed + queued + lost`.
+    """
+
+    operator: str
+    slot: Slot
+    threads: int
+    received: int
+    processed: int
+    queued: int
+    """Waiting or worked on at the end."""
+    lost: int
+    busy_seconds: float
+    utilisation: float
+    """Of its threads' time."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOutcome:
+    """As its stations, added up; `sent` over all its streams."""
+
+    received: int
+    processed: int
+    sent: int
+    queued: int
+    lost: int
+    busy_seconds: float
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Seconds from when a tuple of the source was due until a descendant was processed by an end, past the warm-up.
+
+    `sample` holds all of them, or so many drawn at random where there are very many.
+    """
+
+    count: int
+    mean: float
+    largest: float
+    sample: Floats
+
+    def quantile(self, part: float) -> float | None:
+        return float(np.quantile(self.sample, part)) if len(self.sample) else None
+
+    @property
+    def milliseconds(self) -> dict[str, float]:
+        """p50, p95 and p99; empty where nothing was completed."""
+        found = {name: self.quantile(part) for name, part in PERCENTILES.items()}
+        return {name: 1000 * seconds for name, seconds in found.items() if seconds is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A row of equal spells; `seconds` is when each ends. Tuples are tuples of the source, counted in each spell."""
+
+    seconds: Floats
+    offered: Floats
+    emitted: Floats
+    completed: Floats
+    backlog: Floats
+    """Due but not completed nor lost, at the end of each spell."""
+    latency_mean: Floats
+    """Seconds; not a number where nothing was completed. So are the percentiles, good to 3 %."""
+    latency_p50: Floats
+    latency_p95: Floats
+
+    @property
+    def degree(self) -> Floats:
+        """The fairness degree from the start to each point: what was done as a part of what was needed,
+        `sum of min(completed, needed) / sum of needed`, where a spell needs what was offered in it."""
+        served = np.minimum(np.cumsum(self.completed), np.cumsum(self.offered))
+        needed = np.cumsum(self.offered)
+        return np.divide(served, needed, out=np.ones_like(served), where=needed > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOutcome:
+    """Rates in tuples/s of one source (every source emits the load), past the warm-up. Counts are of the whole time.
+
+    A tuple of a source is completed when all ends have got what it causes: with selectivities, the least of
+    `(tuples an end processed) / (tuples it gets per tuple of a source)`.
+    """
+
+    name: str
+    offered: int
+    """Tuples due, of all sources."""
+    emitted: int
+    waiting: int
+    """Due, but not emitted: the loop is closed, queues are full, or sources stand still."""
+    completed: float
+    """Tuples of all sources."""
+    arrived: int
+    """Tuples processed by ends, whatever they come from."""
+    queued: int
+    """Tuples inside at the end: waiting, worked on, or travelling."""
+    travelling: int
+    """Part of `queued`: between stations."""
+    lost: int
+    """Tuples lost in outages and switches, at stations or on their way."""
+    replayed: int
+    """Emitted again."""
+    duplicated: int
+    """Processed by an end again because of that."""
+    offered_rate: float
+    sustained_rate: float
+    latency: Latencies
+    latency_slope: float
+    """Seconds a second, past the warm-up."""
+    timeline: Timeline
+    operators: Mapping[str, OperatorOutcome]
+    stations: tuple[StationOutcome, ...]
+    busiest: Bottleneck | None
+    """The station or link with the least to spare; None where nothing takes any time."""
+    drained: tuple[tuple[float, float], ...] = ()
+    """Of every switch: when sources stopped, and when they went on."""
+
+    @property
+    def stable(self) -> bool:
+        """As `Report.stable`: it did what was offered, or at least latency does not rise."""
+        if self.sustained_rate >= (1 - STABLE_SLOPE) * self.offered_rate:
+            return True
+        return self.sustained_rate >= LEAST_TAKEN_IN * self.offered_rate and self.latency_slope <= STABLE_SLOPE
+
+    @property
+    def bottleneck(self) -> Bottleneck | None:
+        """What limits it, where it is not stable."""
+        return None if self.stable else self.busiest
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """CPU in cores and memory in MB, past the warm-up."""
+
+    cpu: float
+    memory_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything a simulation saw."""
+
+    engine: str
+    """"arrays" or "events"."""
+    seconds: float
+    warm_up: float
+    pipelines: Mapping[str, PipelineOutcome]
+    slots: Mapping[Slot, Use]
+    nodes: Mapping[str, Use]
+    hops: int
+    """Tuples processed by operators other than sources, over all pipelines."""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def fairness(self) -> Floats:
+        """Of the cluster over time: the mean of its pipelines' degrees at each point of the timelines."""
+        return np.mean([pipeline.timeline.degree for pipeline in self.pipelines.values()], axis=0)
