@@ -149,9 +149,7 @@ def simulated(
             for one in topology.operators
             for slot, count in threads[one.name].items()
         ),
-        tuple(
-            Route(sender, receiver, grouping, bytes=topology.tuple_bytes) for sender, receiver in topology.streams
-        ),
+        tuple(Route(sender, receiver, grouping, bytes=topology.tuple_bytes) for sender, receiver in topology.streams),
         topology.sources,
         load,
         arrivals=arrivals,

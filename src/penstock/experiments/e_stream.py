@@ -135,7 +135,11 @@ def _response_lines(results: Results, published: Published) -> list[Line]:
             ours = _one(results, topology, rate, MOST, E_STREAM)["response_ms"]
             where, what = f"{figure}, {rate:,.0f} tuples/s", f"mean response time of {MOST} pipelines"
             if topology == "top-n" or rate == RATES[0]:
-                why = "the time of a tuple was calibrated with it" if rate == RATES[0] else "threads were chosen with it in view"
+                why = (
+                    "the time of a tuple was calibrated with it"
+                    if rate == RATES[0]
+                    else "threads were chosen with it in view"
+                )
                 found.append(not_comparable(where, what, value, shown(ours, "ms"), why))
             else:
                 why = "threads per operator are not published; with fewer the value at 2,000 tuples/s is higher"

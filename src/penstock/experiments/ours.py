@@ -10,7 +10,17 @@ from penstock.experiments.contract import Case, Experiment, Line, Measures, Resu
 from penstock.experiments.e_stream import E_STREAM, MOST, run_stream_case, stream_cases
 from penstock.experiments.e_stream import ROUND_ROBIN as STREAM_ROUND_ROBIN
 from penstock.experiments.judging import shown
-from penstock.experiments.priority import AXES_1, AXES_2, DYNAMIC, ISOLATION, OURS, SHORT, SHORT_2, STATIC, priority_cases
+from penstock.experiments.priority import (
+    AXES_1,
+    AXES_2,
+    DYNAMIC,
+    ISOLATION,
+    OURS,
+    SHORT,
+    SHORT_2,
+    STATIC,
+    priority_cases,
+)
 from penstock.experiments.priority_runs import use_case_1, use_case_2
 from penstock.experiments.r_storm import R_STORM, ROUND_ROBIN, placer_cases, run_placer_case
 from penstock.experiments.r_storm_topologies import names_of
@@ -106,7 +116,9 @@ def _routed(case: Case) -> Measures:
     return {"rate": result.report.sustained_rate}
 
 
-def against(where: str, what: str, theirs: tuple[str, float], ours: tuple[str, float], *, low: bool, why: str = "") -> Line:
+def against(
+    where: str, what: str, theirs: tuple[str, float], ours: tuple[str, float], *, low: bool, why: str = ""
+) -> Line:
     """A win, a tie or a loss. `low`: less is better."""
     gained = theirs[1] - ours[1] if low else ours[1] - theirs[1]
     scale = max(abs(theirs[1]), 1e-12)
@@ -117,7 +129,9 @@ def against(where: str, what: str, theirs: tuple[str, float], ours: tuple[str, f
     texts = [f"{name} {shown(value)}" for name, value in (theirs, ours)]
     change = f"{(ours[1] - theirs[1]) / scale:+.0%}"
     told = "tie" if verdict is Verdict.AGREES else change
-    return Line(where, what, texts[0], texts[1], verdict, f"{told}; {why}" if why and verdict is not Verdict.BETTER else told)
+    return Line(
+        where, what, texts[0], texts[1], verdict, f"{told}; {why}" if why and verdict is not Verdict.BETTER else told
+    )
 
 
 def _best(measures: Mapping[str, float], *, low: bool) -> tuple[str, float]:
@@ -142,7 +156,8 @@ def _routing_lines(results: Results) -> list[Line]:
     for name in MICRO:
         for rate in MICRO_RATES:
             rates = {
-                router: results.only(axis="routing", pipeline=name, rate=rate, routing=router)["rate"] for router in ROUTERS
+                router: results.only(axis="routing", pipeline=name, rate=rate, routing=router)["rate"]
+                for router in ROUTERS
             }
             found.append(
                 against(f"routing, {name} at {rate:g}", "tuples/s sustained by the plan of mba and sam",
@@ -157,7 +172,8 @@ def _throughput_lines(results: Results) -> list[Line]:
         for name in names_of(part):
             for of in names_of("yahoo") if part == "both" else (name,):
                 measures = {
-                    placer: results.only(axis="throughput", part=part, topology=name, placer=placer) for placer in PLACERS
+                    placer: results.only(axis="throughput", part=part, topology=name, placer=placer)
+                    for placer in PLACERS
                 }
                 rates = {placer: one["rates"][of] for placer, one in measures.items()}
                 theirs = _best({placer: rates[placer] for placer in (ROUND_ROBIN, R_STORM)}, low=False)
@@ -207,7 +223,10 @@ def _response_lines(results: Results) -> list[Line]:
                 placer: results.only(axis="response", topology=topology, rate=rate, placer=placer)
                 for placer in STREAM_PLACERS
             }
-            for measure, words, low in (("response_ms", "response time, ms", True), ("fairness", "fairness degree", False)):
+            for measure, words, low in (
+                ("response_ms", "response time, ms", True),
+                ("fairness", "fairness degree", False),
+            ):
                 values = {placer: one[measure] for placer, one in table.items()}
                 theirs = _best({placer: values[placer] for placer in STREAM_PLACERS[:2]}, low=low)
                 for placer in STREAM_PLACERS[2:]:
@@ -224,7 +243,10 @@ def _chart(lines: Sequence[Line]) -> Chart:
     series = tuple(
         Series(
             word,
-            tuple(float(sum(line.where.partition(",")[0] == axis and line.verdict is verdict for line in lines)) for axis in axes),
+            tuple(
+                float(sum(line.where.partition(",")[0] == axis and line.verdict is verdict for line in lines))
+                for axis in axes
+            ),
             Style.BARS,
         )
         for word, verdict in (("win", Verdict.BETTER), ("tie", Verdict.AGREES), ("lose", Verdict.WORSE))

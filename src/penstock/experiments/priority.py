@@ -92,8 +92,12 @@ def priority_cases(policies: Sequence[str], *, quick: bool, routing: str = "shuf
     first: Case = {"use": 1, "batches": 20 if quick else 80, **common}
     second: Case = {"use": 2, "nodes": SHORT_2, "rate2": 10.0, "Shigh": 0.4, "scale": 0.1 if quick else 1.0, **common}
     return [
-        *({**first, "policy": policy, "nodes": nodes, **point}
-          for nodes in (SHORT, ENOUGH) for policy in policies for point in points(AXES_1)),
+        *(
+            {**first, "policy": policy, "nodes": nodes, **point}
+            for nodes in (SHORT, ENOUGH)
+            for policy in policies
+            for point in points(AXES_1)
+        ),
         *({**second, "policy": policy, **point} for policy in policies for point in points(AXES_2)),
     ]
 
@@ -111,7 +115,10 @@ def _of(results: Results, use: int, policy: str, nodes: int, axis: str, value: f
 
 def _table_lines(results: Results, published: Published) -> list[Line]:
     found = []
-    for use, nodes, table_static, table_dynamic in ((1, SHORT, "Table 8", "Table 9"), (2, SHORT_2, "Table 12", "Table 13")):
+    for use, nodes, table_static, table_dynamic in (
+        (1, SHORT, "Table 8", "Table 9"),
+        (2, SHORT_2, "Table 12", "Table 13"),
+    ):
         wants = USE_1 if use == 1 else USE_2
         who = ", ".join(want.name for want in wants)
         axis, values = next(iter((AXES_1 if use == 1 else AXES_2).items()))
@@ -124,7 +131,9 @@ def _table_lines(results: Results, published: Published) -> list[Line]:
             got = _of(results, use, policy, nodes, axis, values[0])["nodes_on" if state == " on" else "nodes_off"]
             ours = ", ".join(map(str, got))
             what = f"nodes of {who}" + (f", trigger{state}" if state else "")
-            found.append(claimed(f"{table}, {policy}", what, value, holds=ours == value.claim, ours=ours, why="other nodes"))
+            found.append(
+                claimed(f"{table}, {policy}", what, value, holds=ours == value.claim, ours=ours, why="other nodes")
+            )
     return found
 
 
@@ -163,10 +172,16 @@ def _series_line(
     """One row of a figure's table. A value that something was calibrated with is left out of the verdict."""
     values = sorted((AXES_1 if use == 1 else AXES_2)[axis])
     told = {value: published.get(f"{measure} {axis}={value:g} {policy}@{nodes}") for value in values}
-    rows = [(value, one.number, _of(results, use, policy, nodes, axis, value)[measure]) for value, one in told.items() if one]
+    rows = [
+        (value, one.number, _of(results, use, policy, nodes, axis, value)[measure])
+        for value, one in told.items()
+        if one
+    ]
     if not rows:
         return None
-    judged = [(there, here) for value, there, here in rows if not _is_calibrated(use, measure, axis, value, policy, nodes)]
+    judged = [
+        (there, here) for value, there, here in rows if not _is_calibrated(use, measure, axis, value, policy, nodes)
+    ]
     where = f"{figure}, {policy} on {nodes} nodes"
     what = f"{WORDS[measure]}, at {axis} {', '.join(f'{value:g}' for value, _, _ in rows)}"
     texts = [", ".join(shown(number) for number in column) for column in zip(*(row[1:] for row in rows), strict=True)]
@@ -176,7 +191,9 @@ def _series_line(
     left_out = "" if len(judged) == len(rows) else "; one value served to calibrate and is not judged"
     if off <= WITHIN:
         return Line(where, what, *texts, Verdict.AGREES, f"within {off:.0%}{left_out}")
-    return Line(where, what, *texts, Verdict.DIFFERS, f"up to {off:.0%} off{left_out}: {_reason(use, measure, policy, axis)}")
+    return Line(
+        where, what, *texts, Verdict.DIFFERS, f"up to {off:.0%} off{left_out}: {_reason(use, measure, policy, axis)}"
+    )
 
 
 def _is_calibrated(use: int, measure: str, axis: str, value: float, policy: str, nodes: int) -> bool:
@@ -222,9 +239,15 @@ def _claim_lines(results: Results, published: Published) -> list[Line]:
         ratio = one(STATIC, "Shigh", value, "TE") / one(DYNAMIC, "Shigh", value, "TE")
         found.append(_ratio_line(f"Fig 13, Shigh {value:g}", "TE under SPS / under DPS", claim, ratio))
     ratios = [a / b for a, b in zip(row(STATIC, "BL", "TE"), row(DYNAMIC, "BL", "TE"), strict=True)]
-    found.append(_ratio_line("Fig 16, any BL", "TE under SPS / under DPS (mean)", published["TE BL ratio"], sum(ratios) / 3))
+    found.append(
+        _ratio_line("Fig 16, any BL", "TE under SPS / under DPS (mean)", published["TE BL ratio"], sum(ratios) / 3)
+    )
     ratios = [b / a for a, b in zip(row(STATIC, "BL", "TT high"), row(DYNAMIC, "BL", "TT high"), strict=True)]
-    found.append(_ratio_line("Fig 17, any BL", "TT high under DPS / under SPS (mean)", published["TT high BL ratio"], sum(ratios) / 3))
+    found.append(
+        _ratio_line(
+            "Fig 17, any BL", "TT high under DPS / under SPS (mean)", published["TT high BL ratio"], sum(ratios) / 3
+        )
+    )
     for figure, axis, key in (("Fig 12", "BG", "TT low BG rises"), ("Fig 21", "EP", "TT low EP rises")):
         found.append(
             claimed(

@@ -107,7 +107,9 @@ def own_nodes(wants: Sequence[Want]) -> Cluster:
     """As many nodes as everyone desires: which they are in the cluster makes no difference."""
     capacity = {CPU: CPU_POINTS_PER_SLOT * NODE_CORES, MEMORY: NODE_MEMORY_MB}
     return Cluster(
-        tuple(Node(f"{want.name}-{n + 1}", "rack1", NODE_CORES, capacity) for want in wants for n in range(want.desired))
+        tuple(
+            Node(f"{want.name}-{n + 1}", "rack1", NODE_CORES, capacity) for want in wants for n in range(want.desired)
+        )
     )
 
 
@@ -130,7 +132,9 @@ def use_case_1(case: Case) -> Measures:
     slowdown = case["slowdown"]
     event = USE_1[0]
     begin = first * gap + batch_seconds(length, seconds[event.name], event, max(1, off[event.name]), slowdown)
-    end = (first + with_events) * gap + batch_seconds(length, seconds[event.name], event, max(1, on[event.name]), slowdown)
+    end = (first + with_events) * gap + batch_seconds(
+        length, seconds[event.name], event, max(1, on[event.name]), slowdown
+    )
     running = [want for want in USE_1 if off[want.name] or on[want.name]]
     switches: list[Switch] = []
     if policy in DYNAMIC and with_events:

@@ -72,7 +72,12 @@ class RStorm(Experiment):
 def placer_cases(placers: Sequence[str], *, quick: bool) -> list[Case]:
     """Closed loops settle in a few round trips of some ten milliseconds; loops bound by CPU take longer ones."""
     return [
-        {"part": part, "topology": name, "placer": placer, "seconds": (4.0 if quick else 20.0) * (5 if part == "cpu" else 1)}
+        {
+            "part": part,
+            "topology": name,
+            "placer": placer,
+            "seconds": (4.0 if quick else 20.0) * (5 if part == "cpu" else 1),
+        }
         for part in PARTS
         for name in names_of(part)
         for placer in placers
@@ -95,9 +100,7 @@ def run_placer_case(case: Case) -> Measures:
         )
         for topology, placement in zip(topologies, placements, strict=True)
     )
-    network = Network(
-        same_node_ms=SAME_NODE_MS, same_rack_ms=IN_RACK_MS, other_rack_ms=IN_RACK_MS + RACK_MS
-    )
+    network = Network(same_node_ms=SAME_NODE_MS, same_rack_ms=IN_RACK_MS, other_rack_ms=IN_RACK_MS + RACK_MS)
     outcome = simulate_scenario(
         Scenario(
             cluster,
@@ -227,7 +230,11 @@ def _both_lines(results: Results, published: Published) -> list[Line]:
 def _chart(results: Results) -> Chart:
     placers = results.values("placer")
     panels = []
-    for part, title in (("network", "network bound, 12 nodes"), ("cpu", "CPU bound, 12 nodes"), ("yahoo", "Yahoo, 12 nodes")):
+    for part, title in (
+        ("network", "network bound, 12 nodes"),
+        ("cpu", "CPU bound, 12 nodes"),
+        ("yahoo", "Yahoo, 12 nodes"),
+    ):
         names = names_of(part)
         series = tuple(
             Series(
@@ -240,10 +247,14 @@ def _chart(results: Results) -> Chart:
         panels.append(Panel(title, "", "tuples/s of a source", series, names))
     names = names_of("yahoo")
     together = tuple(
-        Series(placer, tuple(results.only(part="both", placer=placer)["rates"][name] for name in names)) for placer in placers
+        Series(placer, tuple(results.only(part="both", placer=placer)["rates"][name] for name in names))
+        for placer in placers
     )
     panels.append(Panel("both together, 24 nodes", "", "tuples/s of a source", together, names))
-    for key, title, unit in (("nodes", "machines used, CPU bound", "machines"), ("cpu", "CPU of machines used", "cores")):
+    for key, title, unit in (
+        ("nodes", "machines used, CPU bound", "machines"),
+        ("cpu", "CPU of machines used", "cores"),
+    ):
         names = names_of("cpu")
         series = tuple(
             Series(placer, tuple(results.only(part="cpu", topology=name, placer=placer)[key] for name in names))

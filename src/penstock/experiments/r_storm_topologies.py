@@ -44,7 +44,9 @@ def _light(name: str) -> Declared:
     return Declared(name, threads=12, service_ms=0.05, cpu=10.0, memory_mb=170.0)
 
 
-def _heavy(name: str, threads: int, *, service_ms: float = 10.0, cpu: float = 50.0, memory_mb: float = 1024.0) -> Declared:
+def _heavy(
+    name: str, threads: int, *, service_ms: float = 10.0, cpu: float = 50.0, memory_mb: float = 1024.0
+) -> Declared:
     return Declared(name, threads, service_ms, cpu_share=cpu / 100, cpu=cpu, memory_mb=memory_mb)
 
 
@@ -63,7 +65,9 @@ def network_bound() -> dict[str, Topology]:
 
 
 def yahoo() -> dict[str, Topology]:
-    branches = chain("spout", "transform", "filter", "join1", "sink1") + chain("transform", "join2", "normalise", "sink2")
+    branches = chain("spout", "transform", "filter", "join1", "sink1") + chain(
+        "transform", "join2", "normalise", "sink2"
+    )
     return {
         "pageload": _topology("pageload", PAGE_LOAD, chain(*PAGE_LOAD)),
         "processing": _topology("processing", PROCESSING, branches),
