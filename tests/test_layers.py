@@ -38,7 +38,6 @@ LAYERS = (
     "control",
     "service",
     "workloads",
-    "experiments",
     "pictures",
     "starter",
     "api",
@@ -46,6 +45,8 @@ LAYERS = (
     "placed_job",
     "placed",
     "measuring",
+    "experiments",
+    "experimenting",
     "cli",
     "__main__",
 )

@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import logic
     from penstock.dataflow.pipeline import Grouping, Operator, Pipeline, Stream
     from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError
+    from penstock.experimenting import (
+        draw_experiment,
+        known_experiments,
+        results_page,
+        run_experiment,
+        run_experiments,
+    )
     from penstock.measuring import profile
     from penstock.modelling.conversion import model_of, profile_of
     from penstock.modelling.library import ModelLibrary
@@ -75,6 +82,13 @@ _HOMES = {
     "penstock.modelling.task_profile": ("TaskProfile",),
     "penstock.planning.plan": ("Plan",),
     "penstock.dataflow.logic": ("logic",),
+    "penstock.experimenting": (
+        "draw_experiment",
+        "known_experiments",
+        "results_page",
+        "run_experiment",
+        "run_experiments",
+    ),
     "penstock.measuring": ("profile",),
     "penstock.placed": ("drain", "resume", "run_placed"),
     "penstock.running": ("run",),
@@ -112,9 +126,11 @@ __all__ = [
     "compare_shares",
     "diff",
     "drain",
+    "draw_experiment",
     "find_pipeline",
     "import_models",
     "init",
+    "known_experiments",
     "logic",
     "model_of",
     "models",
@@ -123,9 +139,12 @@ __all__ = [
     "plan",
     "profile",
     "profile_of",
+    "results_page",
     "resume",
     "rewrite",
     "run",
+    "run_experiment",
+    "run_experiments",
     "run_placed",
     "segments",
     "share",

@@ -17,6 +17,7 @@ from penstock.cli.capacity import capacity
 from penstock.cli.cluster import cluster_app
 from penstock.cli.diff import diff
 from penstock.cli.drain import drain
+from penstock.cli.experiment import experiment_app
 from penstock.cli.init import init
 from penstock.cli.models import models_app
 from penstock.cli.place import place
@@ -51,6 +52,7 @@ app.command()(drain)
 app.command()(resume)
 app.add_typer(models_app, name="models")
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(experiment_app, name="experiment")
 
 
 def _print_version(asked: bool) -> None:

@@ -1,0 +1,1 @@
+"""The evaluations of the published systems, run again: cases, published values, verdicts."""

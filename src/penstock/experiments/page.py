@@ -1,0 +1,98 @@
+"""The page of results: tables and pictures of all experiments of a folder, made by one command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadInputError
+from penstock.experiments.contract import Verdict, counted
+from penstock.experiments.registry import EXPERIMENTS
+from penstock.experiments.sweep import Finding, finding
+from penstock.files import check_writable, write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.pictures.chart import Chart
+
+
+def write_page(folder: Path, path: Path) -> list[Path]:
+    """Write the page to `path` and its pictures to `pictures/` beside it: all files written."""
+    check_writable(path)
+    found = findings(folder)
+    written = [path]
+    sections = []
+    for one in found:
+        charts = list(one.experiment.charts(one.results, one.published))
+        pictures = draw(charts, path.parent / "pictures", f"result-{one.experiment.name}-")
+        sections.append(section(one, charts, [f"pictures/{picture.name}" for picture in pictures]))
+        written += pictures
+    write_text(path, "\n".join([head(found), *sections]).rstrip() + "\n")
+    return written
+
+
+def findings(folder: Path) -> list[Finding]:
+    """Of every experiment the folder has results of."""
+    names = [name for name in EXPERIMENTS.names() if (folder / name / "sweep.json").is_file()]
+    if not names:
+        raise BadInputError(f"{folder}: no results here; run 'penstock experiment --all -o {folder}' first")
+    return [finding(name, folder) for name in names]
+
+
+def draw(charts: Sequence[Chart], folder: Path, prefix: str = "") -> list[Path]:
+    """The charts as PNG files in `folder`."""
+    from penstock.pictures.charts import draw_chart  # noqa: PLC0415 - drawing loads only when it is used
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{prefix}{chart.name}.png" for chart in charts]
+    for chart, path in zip(charts, paths, strict=True):
+        draw_chart(chart, path)
+    return paths
+
+
+def head(found: Sequence[Finding]) -> str:
+    rows = []
+    for one in found:
+        counts = counted(one.lines)
+        cells = [f"[{one.experiment.name}](#{one.experiment.name})", one.experiment.figures]
+        rows.append("| " + " | ".join([*cells, *(str(counts[verdict]) for verdict in Verdict)]) + " |")
+    quick = [one.experiment.name for one in found if one.quick]
+    notes = f"\nShortened runs (`--quick`): {', '.join(quick)}.\n" if quick else ""
+    return f"""# Results
+
+The evaluations of the published systems, run again on simulated clusters, and our own policies beside them. This page is made from a
+folder of results; nothing on it is written by hand:
+
+    penstock experiment --all -o out/experiments
+    penstock experiment page out/experiments -o docs/results.md
+
+Published values are in `src/penstock/experiments/published/`, each with its place in the document and how it was obtained. A verdict says how ours
+stands to what was published: *agrees* (the value within the tolerance named, or the claim holds), *better* or *worse* where one way is good, *differs* where
+none is, *not comparable* with the reason.
+{notes}
+| experiment | repeats | {" | ".join(Verdict)} |
+|---|---|{"---:|" * len(Verdict)}
+{chr(10).join(rows)}
+"""
+
+
+def section(found: Finding, charts: Sequence[Chart], pictures: Sequence[str]) -> str:
+    one = found.experiment
+    parts = [f"## {one.name}\n", f"{one.title}. {one.figures}; {len(found.results.all):,} cases.\n"]
+    for chart, picture in zip(charts, pictures, strict=True):
+        parts.append(f"![{cell(chart.title)}]({picture})\n")
+    parts.append("| where | what | published | ours | verdict | why |\n|---|---|---|---|---|---|")
+    for line in found.lines:
+        texts = (line.where, line.what, line.published, line.ours, f"**{line.verdict}**", line.why)
+        parts.append("| " + " | ".join(map(cell, texts)) + " |")
+    if one.choices:
+        parts += ["\n### Chosen, because the document does not say\n", *(f"- {choice}" for choice in one.choices)]
+    if one.gaps:
+        parts += ["\n### What could not be reproduced, and why\n", *(f"- {gap}" for gap in one.gaps)]
+    return "\n".join(parts) + "\n"
+
+
+def cell(text: str) -> str:
+    """Text that cannot break a table."""
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,18 @@
+"""Experiments by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.registry import Registry
+
+if TYPE_CHECKING:
+    from penstock.experiments.contract import Experiment
+
+EXPERIMENTS: Registry[Experiment] = Registry(
+    kind="experiment",
+    group="penstock.experiments",
+    built_in={
+        "model-driven": "penstock.experiments.model_driven:ModelDriven",
+    },
+)

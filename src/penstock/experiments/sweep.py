@@ -1,0 +1,133 @@
+"""Run what is missing of some experiments on embedded Spark, one task per case, and judge what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.clock import Stopwatch
+from penstock.errors import BadInputError, InterruptedWorkError, PenstockError
+from penstock.experiments.contract import Case, Experiment, Line, Results, counted
+from penstock.experiments.published_file import Published, read_published
+from penstock.experiments.registry import EXPERIMENTS
+from penstock.experiments.store import Store, canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+DEFAULT_FOLDER = Path("out/experiments")
+MOST_FAILURES_TOLD = 3
+
+
+class CasesFailedError(PenstockError):
+    """Cases that raised; the others are kept."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An experiment whose cases are all done."""
+
+    experiment: Experiment
+    quick: bool
+    results: Results
+    published: Published
+    lines: tuple[Line, ...]
+    folder: Path
+    """Where its files are."""
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment.name,
+            "figures": self.experiment.figures,
+            "quick": self.quick,
+            "cases": len(self.results.all),
+            "lines": [line.document() for line in self.lines],
+            "verdicts": {str(verdict): count for verdict, count in counted(self.lines).items()},
+            "choices": list(self.experiment.choices),
+            "gaps": list(self.experiment.gaps),
+            "folder": str(self.folder),
+        }
+
+
+def run_stored_case(task: str) -> None:
+    """In a worker: run the case a task names, and keep what it gave."""
+    told = json.loads(task)
+    experiment = EXPERIMENTS.create(told["experiment"])
+    watch = Stopwatch()
+    measures = experiment.run_case(dict(told["case"]))
+    Store(Path(told["folder"]), experiment.name).keep(told["case"], measures, watch.seconds())
+
+
+def sweep(
+    names: Sequence[str],
+    *,
+    quick: bool = False,
+    folder: Path = DEFAULT_FOLDER,
+    progress: Callable[[int, int], None] | None = None,
+    session: Any = None,
+) -> list[Finding]:
+    """Every experiment named, in that order. Cases that are done already are not run again.
+
+    `progress` hears how many cases are done of how many; `session` is a Spark session to use instead of one of its own.
+    """
+    experiments = [EXPERIMENTS.create(name) for name in dict.fromkeys(names)]
+    stores = [Store(folder.absolute(), one.name) for one in experiments]
+    asked = [list(one.cases(quick=quick)) for one in experiments]
+    tasks: list[str] = []
+    for experiment, store, cases in zip(experiments, stores, asked, strict=True):
+        store.begin(cases, quick=quick)
+        tasks += [_task(experiment, store, case) for case in store.missing(cases)]
+    total = sum(map(len, asked))
+    kept = total - len(tasks)
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(kept + done, total)
+
+    tell(0)
+    if tasks:
+        _run(tasks, tell, session, total, folder)
+    return [_finding(*one, quick=quick) for one in zip(experiments, stores, asked, strict=True)]
+
+
+def _task(experiment: Experiment, store: Store, case: Case) -> str:
+    return canonical({"experiment": experiment.name, "folder": str(store.folder), "case": case})
+
+
+def _run(tasks: list[str], tell: Callable[[int], None], session: Any, total: int, folder: Path) -> None:
+    try:
+        from penstock.spark.case_sweep import run_tasks  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.session import embedded_session  # noqa: PLC0415
+    except ImportError as error:
+        raise BadInputError("experiments need pyspark; install it with: pip install 'penstock[spark]'") from error
+    cores = os.cpu_count() or 1
+    with embedded_session(cores, warm=False) if session is None else nullcontext(session) as own:
+        ended = run_tasks(own, run_stored_case, tasks, tell)
+    if ended.interrupted:
+        kept = total - len(tasks) + len(ended.finished)
+        raise InterruptedWorkError(f"{kept} of {total} cases are kept in {folder}; the same command goes on from there")
+    if ended.failed:
+        told = [f"{json.loads(task)['case']}: {error}" for task, error in ended.failed.items()]
+        more = f" (and {len(told) - MOST_FAILURES_TOLD} more)" if len(told) > MOST_FAILURES_TOLD else ""
+        raise CasesFailedError(
+            f"{len(told)} of {total} cases, the others are kept in {folder}: {'; '.join(told[:MOST_FAILURES_TOLD])}{more}"
+        )
+
+
+def finding(name: str, folder: Path) -> Finding:
+    """What a folder holds of an experiment, without running anything."""
+    experiment, store = EXPERIMENTS.create(name), Store(folder.absolute(), name)
+    asked = store.asked()
+    return _finding(experiment, store, [dict(case) for case in asked.cases], quick=asked.quick)
+
+
+def _finding(experiment: Experiment, store: Store, cases: list[Case], *, quick: bool) -> Finding:
+    results = store.results(cases)
+    store.write_parquet(results)
+    published = read_published(experiment.published)
+    lines = tuple(experiment.lines(results, published))
+    return Finding(experiment, quick, results, published, lines, store.home)
