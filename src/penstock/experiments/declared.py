@@ -6,8 +6,8 @@ simulation.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
@@ -61,7 +61,7 @@ class Topology:
 
 def chain(*names: str) -> tuple[tuple[str, str], ...]:
     """Streams from each to the next."""
-    return tuple(zip(names, names[1:], strict=False))
+    return tuple(pairwise(names))
 
 
 def racked_cluster(
@@ -163,9 +163,9 @@ def nodes_used(placements: Iterable[Placement]) -> int:
 
 def most_declared_cpu(topologies: Sequence[Topology], placements: Sequence[Placement]) -> float:
     """Points of the node that is asked for most."""
-    points: Counter[str] = Counter()
+    points: dict[str, float] = {}
     for topology, placement in zip(topologies, placements, strict=True):
         declared = {one.name: one.cpu for one in topology.operators}
         for operator, count, slot, _ in placement.bundles:
-            points[slot.node] += count * declared[operator]  # type: ignore[assignment] - a counter of floats
-    return float(max(points.values(), default=0.0))
+            points[slot.node] = points.get(slot.node, 0.0) + count * declared[operator]
+    return max(points.values(), default=0.0)

@@ -122,10 +122,8 @@ def against(
     """A win, a tie or a loss. `low`: less is better."""
     gained = theirs[1] - ours[1] if low else ours[1] - theirs[1]
     scale = max(abs(theirs[1]), 1e-12)
-    if abs(gained) <= TIE * scale:
-        verdict = Verdict.AGREES
-    else:
-        verdict = Verdict.BETTER if gained > 0 else Verdict.WORSE
+    won = Verdict.BETTER if gained > 0 else Verdict.WORSE
+    verdict = Verdict.AGREES if abs(gained) <= TIE * scale else won
     texts = [f"{name} {shown(value)}" for name, value in (theirs, ours)]
     change = f"{(ours[1] - theirs[1]) / scale:+.0%}"
     told = "tie" if verdict is Verdict.AGREES else change

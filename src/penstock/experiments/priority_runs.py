@@ -7,7 +7,7 @@ node both are slower by `slowdown`. A worker is one station: its spout, parser a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +39,10 @@ TP1, TP2 = "TP1", "TP2"
 PRODUCERS = {TP1: 16, TP2: 8}
 TUPLES_PER_PRODUCER = 5000
 TRIGGER_SECONDS = 3.0
+HIGH = frozenset({*EVENTS, TP1})
+"""Pipelines of the higher priority."""
+WINDOW_SECONDS = 60.0
+"""Nothing changes within a window: processors are not shared here."""
 UNIFORM = Network(same_slot_ms=0.0, same_node_ms=0.0, same_rack_ms=0.0, other_rack_ms=0.0)
 """Moving takes milliseconds here, processing hundreds of them (section 4.1.3): it is left out."""
 
@@ -127,7 +131,7 @@ def use_case_1(case: Case) -> Measures:
     policy, batches, gap, length = case["policy"], case["batches"], case["BG"], case["BL"]
     with_events = round(case["EP"] * batches)
     first = (batches - with_events) // 2
-    seconds = {want.name: _tuple_seconds(case, high=want.name in EVENTS) for want in USE_1}
+    seconds = {want.name: _tuple_seconds(case, want.name) for want in USE_1}
     off, on = (shares(policy, case["nodes"], USE_1, on=state) for state in (False, True))
     slowdown = case["slowdown"]
     event = USE_1[0]
@@ -174,7 +178,7 @@ def use_case_1(case: Case) -> Measures:
             points * SPELL_SECONDS,
             network=UNIFORM,
             contention=False,
-            window_seconds=case["window"],
+            window_seconds=WINDOW_SECONDS,
             switches=tuple(sorted(switches, key=lambda switch: switch.at)),
             points=points,
         )
@@ -197,9 +201,10 @@ def use_case_1(case: Case) -> Measures:
     }
 
 
-def _tuple_seconds(case: Case, *, high: bool) -> float:
-    """Shigh or half of it, and what a tuple costs besides."""
-    return float((case["Shigh"] if high else case["Shigh"] / 2) + case["overhead"])
+def _tuple_seconds(case: Case, name: str) -> float:
+    """Shigh or half of it, and what a tuple costs besides; archiving has no such overhead."""
+    service = case["Shigh"] if name in HIGH else case["Shigh"] / 2
+    return float(service if name in ARCHIVES else service + case["overhead"])
 
 
 def batch_latencies(
@@ -250,42 +255,34 @@ def use_case_2(case: Case) -> Measures:
     from penstock.simulation.engine import simulate_scenario  # noqa: PLC0415 - cases are listed without it
 
     policy, rate, part = case["policy"], case["rate"], case["r1"]
-    tuples = PRODUCERS[TP1] * TUPLES_PER_PRODUCER * case["scale"]
+    tuples = PRODUCERS[TP1] * TUPLES_PER_PRODUCER
     low_seconds = (1 - part) * tuples / (rate / 2)
-    loads = {
-        TP1: Load(((low_seconds, rate / 2), (part * tuples / rate, rate), (1.0, 0.0))),
-        TP2: Load(((PRODUCERS[TP2] * TUPLES_PER_PRODUCER * case["scale"] / case["rate2"], case["rate2"]), (1.0, 0.0))),
+    spells = {
+        TP1: ((low_seconds, rate / 2), (part * tuples / rate, rate)),
+        TP2: ((PRODUCERS[TP2] * TUPLES_PER_PRODUCER / case["rate2"], case["rate2"]),),
     }
-    seconds = {want.name: _tuple_seconds(case, high=want.name == TP1) for want in USE_2}
+    seconds = {want.name: _tuple_seconds(case, want.name) for want in USE_2}
     off, on = (shares(policy, case["nodes"], USE_2, on=state) for state in (False, True))
-    slowdown = case["slowdown"]
+    feeds = {
+        want.name: Feed(want, seconds[want.name], case["slowdown"], spells[want.name], case["pending"], case["routing"])
+        for want in USE_2
+    }
     at = low_seconds + TRIGGER_SECONDS
     switches = tuple(
-        Switch(at, want.name, stations(want, on[want.name], seconds[want.name], slowdown), pause_seconds=case["pause"])
+        Switch(at, want.name, feeds[want.name].stations(on[want.name]), pause_seconds=case["pause"])
         for want in USE_2
         if policy in DYNAMIC and (off[want.name] != on[want.name] or (want.triggered and policy in DEACTIVATES))
     )
-    grouping = Grouping(case["routing"])
-    pipelines = tuple(
-        SimulatedPipeline(
-            want.name,
-            stations(want, off[want.name], seconds[want.name], slowdown),
-            (Route("spout", "process", grouping),),
-            ("spout",),
-            loads[want.name],
-        )
-        for want in USE_2
-    )
-    work = TUPLES_PER_PRODUCER * case["scale"] * seconds[TP1] * slowdown
-    horizon = max(work + low_seconds, loads[TP2].spells[0][0]) + 2 * case["pause"] + 60
+    work = TUPLES_PER_PRODUCER * seconds[TP1] * case["slowdown"]
+    horizon = max(work + low_seconds, spells[TP2][0][0]) + 2 * case["pause"] + 60
     outcome = simulate_scenario(
         Scenario(
             own_nodes(USE_2),
-            pipelines,
+            tuple(feeds[want.name].pipeline(off[want.name]) for want in USE_2),
             horizon,
             network=UNIFORM,
             contention=False,
-            window_seconds=case["window"],
+            window_seconds=WINDOW_SECONDS,
             switches=switches,
         )
     )
@@ -296,5 +293,43 @@ def use_case_2(case: Case) -> Measures:
         "TT high": found[TP1].latency.mean,
         "TT low": found[TP2].latency.mean,
         "O": _overhead(outcome, switches, (TP1,)),
-        "left": found[TP1].queued + found[TP2].queued,
+        "left": found[TP1].queued + found[TP2].queued + found[TP1].waiting + found[TP2].waiting,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A pipeline of use case 2. With `shuffle` every worker has a partition of its own; with `slot-aware` all read all,
+    and get tuples in proportion to what they do. Each has at most `pending` tuples on their way."""
+
+    want: Want
+    seconds: float
+    slowdown: float
+    spells: tuple[tuple[float, float], ...]
+    pending: int
+    routing: str
+
+    @property
+    def by_partition(self) -> bool:
+        return self.routing == Grouping.SHUFFLE
+
+    def stations(self, nodes: int) -> tuple[Station, ...]:
+        made = stations(self.want, nodes, self.seconds, self.slowdown)
+        if not self.by_partition:
+            return made
+        found: list[Station] = []
+        for number, worker in enumerate(made[1:], 1):
+            found += [Station(f"spout{number}", worker.slot, 1, 0.0), replace(worker, operator=f"process{number}")]
+        return tuple(found)
+
+    def pipeline(self, nodes: int) -> SimulatedPipeline:
+        workers = self.want.desired
+        numbers = [str(number) for number in range(1, workers + 1)] if self.by_partition else [""]
+        return SimulatedPipeline(
+            self.want.name,
+            self.stations(nodes),
+            tuple(Route(f"spout{number}", f"process{number}", Grouping(self.routing)) for number in numbers),
+            tuple(f"spout{number}" for number in numbers),
+            Load((*((spell, rate / len(numbers)) for spell, rate in self.spells), (1.0, 0.0))),
+            in_flight=self.pending * workers // len(numbers),
+        )
