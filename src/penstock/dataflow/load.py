@@ -78,18 +78,24 @@ class Load:
 
     def due(self, seconds: float) -> int:
         """How many tuples are due within `seconds` of the start."""
+        return math.floor(self.expected(seconds) + 1e-9)
+
+    def expected(self, seconds: float) -> float:
+        """The integral of the rate from the start: tuples due within `seconds`, not rounded."""
         if seconds <= 0:
-            return 0
+            return 0.0
         rounds, rest = divmod(seconds, float(self._edges[-1])) if self.repeats else (0.0, seconds)
         if rest >= self._edges[-1]:
-            beyond = (rest - float(self._edges[-1])) * self.spells[-1][1]
-            return math.floor(float(self._counts[-1]) + beyond + 1e-9)
+            return float(self._counts[-1]) + (rest - float(self._edges[-1])) * self.spells[-1][1]
         within = float(np.interp(rest, self._edges, self._counts))
-        return math.floor(rounds * float(self._counts[-1]) + within + 1e-9)
+        return rounds * float(self._counts[-1]) + within
 
     def due_seconds(self, first: int, last: int) -> NDArray[np.float64]:
         """When tuples `first` to `last` (exclusive) are due, in seconds from the start."""
-        wanted = np.arange(first + 1, last + 1, dtype=float)
+        return self.reached(np.arange(first + 1, last + 1, dtype=float))
+
+    def reached(self, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """When the integral of the rate reaches each of `wanted`, all above 0: the inverse of `expected`."""
         if self.repeats:
             rounds = np.floor((wanted - 1e-9) / self._counts[-1])
             within = self._when(wanted - rounds * self._counts[-1])

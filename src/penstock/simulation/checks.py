@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from penstock.errors import BadInputError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from penstock.simulation.system import Network, Scenario, SimulatedPipeline, Station
+    from penstock.simulation.system import Network, Route, Scenario, SimulatedPipeline, Station
 
 
 def check_scenario(scenario: Scenario) -> None:
@@ -39,12 +39,20 @@ def check_scenario(scenario: Scenario) -> None:
             raise BadInputError(f"pipeline '{name}' is given twice")
     for pipeline in scenario.pipelines:
         check_pipeline(pipeline, scenario)
+    _check_outages(scenario)
+    _check_switches(scenario, names)
+
+
+def _check_outages(scenario: Scenario) -> None:
     for outage in scenario.outages:
         if scenario.cluster.find(outage.node) is None:
             known = nearest(outage.node, [node.name for node in scenario.cluster.nodes])
             raise BadInputError(f"outage: unknown node '{outage.node}'; {known}")
         if not 0 <= outage.start < math.inf or (outage.end is not None and not outage.end > outage.start):
             raise BadInputError(f"outage of '{outage.node}': expected a start of at least 0 and an end after it")
+
+
+def _check_switches(scenario: Scenario, names: Sequence[str]) -> None:
     for switch in scenario.switches:
         if switch.pipeline not in names:
             raise BadInputError(f"switch: unknown pipeline '{switch.pipeline}'; {nearest(switch.pipeline, names)}")
@@ -78,27 +86,32 @@ def check_pipeline(pipeline: SimulatedPipeline, scenario: Scenario) -> None:
     for name in pipeline.sources:
         if name not in operators:
             raise BadInputError(f"{where}: source '{name}' has no station; {nearest(name, operators)}")
-    received = {route.receiver for route in pipeline.routes}
     for route in pipeline.routes:
-        for end in (route.sender, route.receiver):
-            if end not in operators:
-                raise BadInputError(f"{where}: stream {route}: '{end}' has no station; {nearest(end, operators)}")
-        if route.receiver in pipeline.sources:
-            raise BadInputError(f"{where}: stream {route}: a source has no input")
-        for what, value in (
-            ("selectivity", route.selectivity),
-            ("constant", route.constant),
-            ("bytes", route.bytes),
-            ("skew", route.skew),
-        ):
-            if not 0 <= value < math.inf:
-                raise BadInputError(f"{where}: stream {route}: {what}: expected at least 0, found {value:g}")
-        if route.keys < 1:
-            raise BadInputError(f"{where}: stream {route}: keys: expected at least 1, found {route.keys}")
+        _check_route(route, pipeline, where)
+    received = {route.receiver for route in pipeline.routes}
     for name in operators:
         if name not in received and name not in pipeline.sources:
             raise BadInputError(f"{where}: operator '{name}' receives no stream and is not a source")
     in_order(pipeline)
+
+
+def _check_route(route: Route, pipeline: SimulatedPipeline, where: str) -> None:
+    for end in (route.sender, route.receiver):
+        if end not in pipeline.operators:
+            known = nearest(end, pipeline.operators)
+            raise BadInputError(f"{where}: stream {route}: '{end}' has no station; {known}")
+    if route.receiver in pipeline.sources:
+        raise BadInputError(f"{where}: stream {route}: a source has no input")
+    for what, value in (
+        ("selectivity", route.selectivity),
+        ("constant", route.constant),
+        ("bytes", route.bytes),
+        ("skew", route.skew),
+    ):
+        if not 0 <= value < math.inf:
+            raise BadInputError(f"{where}: stream {route}: {what}: expected at least 0, found {value:g}")
+    if route.keys < 1:
+        raise BadInputError(f"{where}: stream {route}: keys: expected at least 1, found {route.keys}")
 
 
 def in_order(pipeline: SimulatedPipeline) -> tuple[str, ...]:

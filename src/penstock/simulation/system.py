@@ -20,7 +20,7 @@ BY_THREAD = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY, Grouping.DIRECT})
 """Groupings that choose the thread, not just the slot: its threads then have a queue each."""
 
 DEFAULT_WINDOW_SECONDS = 0.5
-DEFAULT_MOST_WAITING = 2_000_000
+DEFAULT_MOST_WAITING = 1_000_000
 
 
 class Service(StrEnum):

@@ -1,0 +1,23 @@
+"""One way in: the engine without events where nothing feeds back, the one with events elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.simulation.arrays import simulate_arrays
+from penstock.simulation.checks import check_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.simulation.outcome import Outcome
+    from penstock.simulation.system import Scenario
+
+
+def simulate_scenario(scenario: Scenario, progress: Callable[[float], None] | None = None) -> Outcome:
+    """What happens in a scenario. `progress` is told the part of the time that is done, now and then.
+
+    The same scenario has the same outcome, to the last bit.
+    """
+    check_scenario(scenario)
+    return simulate_arrays(scenario, progress)
