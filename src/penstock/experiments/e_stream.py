@@ -46,19 +46,24 @@ class EStream(Experiment):
     choices: ClassVar[tuple[str, ...]] = (
         "TOP_N (Fig 3) is taken as spout, count, rank, total rank in a row, WordCount (Fig 4) as reader, split, count, "
         "every stream with one tuple per tuple of 100 bytes, all nodes in one rack.",
-        f"Every operator has {THREADS} threads: chosen with both values of Fig 5 in view, so the value at 2,000 tuples/s "
+        f"Every operator has {THREADS} threads: chosen with both values of Fig 5 in view, so the value at 2,000 "
+        f"tuples/s "
         "is no result either. A tuple takes a thread "
-        f"{SERVICE_MS['top-n']:g} ms (TOP_N) or {SERVICE_MS['word-count']:g} ms (WordCount) on average, calibrated with the "
+        f"{SERVICE_MS['top-n']:g} ms (TOP_N) or {SERVICE_MS['word-count']:g} ms (WordCount) on average, calibrated "
+        f"with the "
         "response times at 1,000 tuples/s and 50 pipelines; times and arrivals are random (exponential, Poisson).",
-        f"{CPU_SHARE:.0%} of that time is on the processor: 50 TOP_N pipelines at 2,000 tuples/s then take most of the 256 "
+        f"{CPU_SHARE:.0%} of that time is on the processor: 50 TOP_N pipelines at 2,000 tuples/s then take most of "
+        f"the 256 "
         "cores, and no more, because the document reports bounded response times there.",
-        "Round robin deals the threads of every pipeline to the nodes from the first on, one worker process per pipeline "
+        "Round robin deals the threads of every pipeline to the nodes from the first on, one worker process per "
+        "pipeline "
         "and node.",
     )
     gaps: ClassVar[tuple[str, ...]] = (
         "The curves of Figs 5 to 10 are drawn only: their values at 50 pipelines and what the text says of them are "
         "compared.",
-        "Processors are shared in proportion, so pipelines disturb each other only where a node is asked for more than it "
+        "Processors are shared in proportion, so pipelines disturb each other only where a node is asked for more "
+        "than it "
         "has; below that response times do not depend on how many there are.",
         "The document's fairness degree of 0.83 at 1,000 tuples/s means that a sixth of the work was never done, which "
         "contradicts a response time of 21 ms; how it was measured is not said.",
@@ -77,8 +82,8 @@ class EStream(Experiment):
         return [_chart(results, published)]
 
 
-def stream_cases(placers: Sequence[str], *, quick: bool) -> list[Case]:
-    counts = (1, 20, MOST) if quick else (1, 10, 20, 30, 40, MOST)
+def stream_cases(placers: Sequence[str], *, quick: bool, counts: Sequence[int] = ()) -> list[Case]:
+    counts = counts or ((1, 20, MOST) if quick else (1, 10, 20, 30, 40, MOST))
     return [
         {"topology": topology, "rate": rate, "pipelines": count, "placer": placer, "seconds": 5.0 if quick else 15.0}
         for topology in OPERATORS
@@ -152,8 +157,8 @@ def _response_lines(results: Results, published: Published) -> list[Line]:
                     published["response_rises"],
                     holds=row[-1] > (1 + RISE) * row[0],
                     ours=_told(row, "ms"),
-                    why="pipelines disturb each other only where a node is asked for more CPU than it has, and placed by "
-                    "earliest finish time none is",
+                    why="pipelines disturb each other only where a node is asked for more CPU than it has; by earliest "
+                    "finish time none is",
                 )
             )
     for topology, figure in (("top-n", "Fig 7, TOP_N"), ("word-count", "Fig 8, WordCount")):

@@ -1,4 +1,4 @@
-"""The better policies on the documents' axes: where they win, tie and lose against the published ones, all simulated."""
+"""The better policies on the documents' axes: where they win, tie and lose against the published ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Ours(Experiment):
     figures: ClassVar[str] = "the axes of all documents"
     published: ClassVar[str | None] = None
     choices: ClassVar[tuple[str, ...]] = (
-        f"Both sides are simulated here; 'published' is the best published policy in the same simulation. Better and worse "
+        f"Both sides are simulated here; 'published' is the best published policy in the same simulation. Better and "
+        f"worse "
         f"are wins and losses of more than {TIE:.0%}; agrees is a tie.",
         "Costs, shapes and calibrations are those of the experiments r-storm, priority and e-stream.",
     )
@@ -60,7 +61,7 @@ class Ours(Experiment):
               for name in MICRO for rate in MICRO_RATES for router in ROUTERS),
             *({"axis": "throughput", **case} for case in placer_cases(PLACERS, quick=quick)),
             *({"axis": "priority", **case} for case in _priority_cases(quick=quick)),
-            *({"axis": "response", **case} for case in stream_cases(STREAM_PLACERS, quick=quick) if case["pipelines"] == MOST),
+            *({"axis": "response", **case} for case in stream_cases(STREAM_PLACERS, quick=quick, counts=(MOST,))),
         ]  # fmt: skip
 
     def run_case(self, case: Case) -> Measures:
@@ -195,11 +196,11 @@ def _priority_lines(results: Results) -> list[Line]:
                     table[policy] = value
             for routing in ROUTERS:
                 mine = results.only(axis="priority", use=use, policy=OURS, routing=routing)[measure]
-                for policy in (STATIC, DYNAMIC):
-                    found.append(
-                        against(f"priority, use case {use}", f"{measure}, seconds", (policy, table[policy]),
-                                (f"{OURS}, {routing}", mine), low=True, why=_priority_reason(use, measure, policy))
-                    )  # fmt: skip
+                found += [
+                    against(f"priority, use case {use}", f"{measure}, seconds", (policy, table[policy]),
+                            (f"{OURS}, {routing}", mine), low=True, why=_priority_reason(use, measure, policy))
+                    for policy in (STATIC, DYNAMIC)
+                ]  # fmt: skip
     return found
 
 
@@ -227,11 +228,11 @@ def _response_lines(results: Results) -> list[Line]:
             ):
                 values = {placer: one[measure] for placer, one in table.items()}
                 theirs = _best({placer: values[placer] for placer in STREAM_PLACERS[:2]}, low=low)
-                for placer in STREAM_PLACERS[2:]:
-                    found.append(
-                        against(f"E-Stream's {topology}, {MOST} pipelines at {rate:,.0f}", words, theirs,
-                                (placer, values[placer]), low=low)
-                    )  # fmt: skip
+                found += [
+                    against(f"E-Stream's {topology}, {MOST} pipelines at {rate:,.0f}", words, theirs,
+                            (placer, values[placer]), low=low)
+                    for placer in STREAM_PLACERS[2:]
+                ]  # fmt: skip
     return found
 
 

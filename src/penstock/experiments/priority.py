@@ -39,21 +39,25 @@ class Priority(Experiment):
     figures: ClassVar[str] = "Tables 8, 9, 12, 13; Figs 10-33, 35-40"
     published: ClassVar[str | None] = "priority"
     choices: ClassVar[tuple[str, ...]] = (
-        "A tuple costs its service time and an overhead. The overhead is calibrated with TT of the higher priority under "
+        "A tuple costs its service time and an overhead. The overhead is calibrated with TT of the higher priority "
+        "under "
         "isolation on 24 nodes at the defaults (Fig 26).",
         "Two workers on a node (two hyperthreads of one core) slow each other by a factor calibrated with TT of the "
         "higher priority under SPS on 16 nodes at the defaults (Fig 14).",
-        "Stopping and restarting a topology takes a pause on top of the drain, calibrated with O at 40 tuples/s (Fig 36); "
+        "Stopping and restarting a topology takes a pause on top of the drain, calibrated with O at 40 tuples/s (Fig "
+        "36); "
         "what there is to drain is bounded by the tuples a worker may have pending, calibrated with O at 80 tuples/s.",
         "Archiving a tuple costs its service time only (chosen with Figs 15 and 27 in view).",
-        "An event topology is done with a batch when all eight producers' parts are processed; an archiving worker does "
+        "An event topology is done with a batch when all eight producers' parts are processed; an archiving worker "
+        "does "
         "the batches of its two producers one after the other, each dispatched when it is complete.",
         "The batches with events follow each other, in the middle of the experiment. In use case 2 the low rate comes "
         "first, then the high rate; tuples are 5000 for each of the 16 and 8 producers.",
         "TT of use case 2 is the mean time from when a tuple was due until it was processed.",
     )
     gaps: ClassVar[tuple[str, ...]] = (
-        "Tables under Figs 12, 13, 16-18, 21, 25, 30, 33 and 38-40 are missing in the text: what the text says of them is "
+        "Tables under Figs 12, 13, 16-18, 21, 25, 30, 33 and 38-40 are missing in the text: what the text says of "
+        "them is "
         "checked.",
         "The smaller cluster of section 4.1.7.5 is described only as giving the same trends.",
     )
@@ -231,7 +235,8 @@ def _reason(use: int, measure: str, policy: str, axis: str) -> str:
         (use == 2, "it is the wait during one restart, spread over all tuples"),
         (
             measure == "TT low" and policy == DYNAMIC,
-            "the document's 30.05 s x 80 tuples is the starvation of 2400 s in full, for every batch; here those that come "
+            "the document's 30.05 s x 80 tuples is the starvation of 2400 s in full, for every batch; here those "
+            "that come "
             "later wait less",
         ),
         (measure == "TT low", "where the archiving bolts spend their service time is not published"),

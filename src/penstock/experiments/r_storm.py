@@ -182,7 +182,8 @@ def _cpu_lines(results: Results, published: Published) -> list[Line]:
 
 def _declared(ours: Measures) -> str:
     return (
-        f"R-Storm's distance treats CPU as soft: its fullest machine is declared {ours['declared_cpu']:.0f} points of 100; "
+        f"R-Storm's distance treats CPU as soft: its fullest machine is declared {ours['declared_cpu']:.0f} points "
+        f"of 100; "
         "the document's threads and demands are not published"
     )
 

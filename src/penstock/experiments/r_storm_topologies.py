@@ -22,12 +22,16 @@ the network comes to the gain of Fig 8a."""
 PENDING_PER_SPOUT_THREAD = 2
 
 CHOICES = (
-    "Shapes, threads, costs, demands and tuples in flight are not in the text. Linear: a spout and three bolts in a row; "
-    "Diamond: a spout, three bolts side by side, a sink; Star: two spouts, a centre, two sinks; PageLoad: a row of seven "
+    "Shapes, threads, costs, demands and tuples in flight are not in the text. Linear: a spout and three bolts in a "
+    "row; "
+    "Diamond: a spout, three bolts side by side, a sink; Star: two spouts, a centre, two sinks; PageLoad: a row of "
+    "seven "
     "operators; Processing: eight, with two branches after the second.",
-    "Network bound and Yahoo: 12 threads per operator, 0.05 ms of CPU a tuple, 100 bytes, declared 10 points and 170 MB "
+    "Network bound and Yahoo: 12 threads per operator, 0.05 ms of CPU a tuple, 100 bytes, declared 10 points and 170 "
+    "MB "
     f"a thread; {PENDING_PER_SPOUT_THREAD} tuples in flight per spout thread.",
-    "CPU bound: a tuple takes a thread 10 ms, half of that on the processor; declared are 50 points and 1024 MB a thread, "
+    "CPU bound: a tuple takes a thread 10 ms, half of that on the processor; declared are 50 points and 1024 MB a "
+    "thread, "
     "the document's own example of its interface (section 5.2). Threads: Linear 3 per operator; Diamond 2, 3, 3, 3, 3; "
     "Star 1, 1, 4, 4, 4 with spouts of 100 points and 600 MB a thread.",
     f"A hop inside a rack takes {IN_RACK_MS:g} ms: calibrated with the gain of Linear in Fig 8a, which is therefore no "
