@@ -17,8 +17,8 @@ SAME_NODE_MS = 0.05
 RACK_MS = 2.0
 """Half of the round trip of 4 ms between the racks (section 6.1)."""
 IN_RACK_MS = 3.2
-"""One hop between nodes of a rack, through the messaging layers of both. Not stated; calibrated: with it Linear bound by
-the network comes to the gain of Fig 8a."""
+"""One hop between nodes of a rack, through the messaging layers of both. Not stated; calibrated: with it Linear bound
+by the network comes to the gain of Fig 8a."""
 PENDING_PER_SPOUT_THREAD = 2
 
 CHOICES = (
