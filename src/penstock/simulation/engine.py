@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.simulation.arrays import simulate_arrays
 from penstock.simulation.checks import check_scenario
+from penstock.simulation.events import simulate_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,4 +21,15 @@ def simulate_scenario(scenario: Scenario, progress: Callable[[float], None] | No
     The same scenario has the same outcome, to the last bit.
     """
     check_scenario(scenario)
-    return simulate_arrays(scenario, progress)
+    return simulate_events(scenario, progress) if feeds_back(scenario) else simulate_arrays(scenario, progress)
+
+
+def feeds_back(scenario: Scenario) -> bool:
+    """Whether what happens to a tuple depends on what happens behind it, or on what other operators send."""
+    return any(
+        pipeline.in_flight is not None
+        or pipeline.queue_limit is not None
+        or (pipeline.replay_seconds is not None and scenario.outages)
+        or any(route.bytes > 0 for route in pipeline.routes)
+        for pipeline in scenario.pipelines
+    )

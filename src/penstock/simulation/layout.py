@@ -65,7 +65,7 @@ class Stage:
     random: bool
     """Service times are drawn."""
     passing: bool
-    """It takes no time."""
+    """It takes no time, and waits for no batch."""
     gate: int
     """Tuples wait for a multiple of so many nanoseconds; 0: they do not."""
     source: bool
@@ -157,6 +157,7 @@ def _stage(name: str, stations: Sequence[Station], scenario: Scenario, *, by_thr
     service = np.array([nanoseconds(station.service_seconds) for station in stations], dtype=np.int64)
     interval = scenario.batch_interval_ms
     batched = any(station.batched for station in stations)
+    gate = nanoseconds(interval / 1000) if interval is not None and batched else 0
     return Stage(
         name=name,
         stations=tuple(stations),
@@ -166,8 +167,8 @@ def _stage(name: str, stations: Sequence[Station], scenario: Scenario, *, by_thr
         service=service,
         by_thread=by_thread,
         random=any(station.service is Service.EXPONENTIAL for station in stations) and bool(service.any()),
-        passing=not service.any(),
-        gate=nanoseconds(interval / 1000) if interval is not None and batched else 0,
+        passing=not service.any() and not gate,
+        gate=gate,
         source=source,
         factor=0.0,
         inputs=0,

@@ -102,7 +102,7 @@ class StageRun:
     def advance(self, end: int, speed: NDArray[np.float64] | None, *, warm: bool) -> Tuples:
         """What is done before `end`, by time, with the stations it comes from."""
         new = self._arrived(end)
-        if self.stage.passing and not self.stage.gate and not len(self.queue) and not self.down.any():
+        if self.stage.passing:
             return self._pass(new, warm=warm)
         if self._shared:
             self._serve_shared(new, end, speed, warm=warm)
@@ -142,12 +142,25 @@ class StageRun:
     def _pass(self, new: Tuples, *, warm: bool) -> Tuples:
         if self.stage.by_thread:
             new = new.to(self.stage.station_of[new.place])
+        if self.down.any():
+            waits = self.down[new.place]
+            self.queue = joined((self.queue, new.pick(waits)))
+            new = new.pick(~waits)
+        if len(self.queue):
+            new = joined((self._back(), new))
         amounts = np.bincount(new.place, minlength=len(self.received))
         self.available = amounts
         self.processed += amounts
         if warm:
             self.worked += amounts
         return new
+
+    def _back(self) -> Tuples:
+        """What waited for its station to return, station by station."""
+        back = ~self.down[self.queue.place]
+        held, self.queue = self.queue.pick(back), self.queue.pick(~back)
+        held = held.pick(serving.by_group(held.place, len(self.down)))
+        return held.at(np.maximum(held.time, self.free[self.stage.bases[held.place]]))
 
     def _lined_up(self, new: Tuples) -> Tuples:
         """Stations become threads: tuple n of a station is for its thread n mod k."""
@@ -199,7 +212,7 @@ class StageRun:
                 self.work = drawn[~started]
         if len(done):
             self.free[both.place] = done  # the last of each thread stays
-        self._account(station, work, service, warm=warm)
+        self._account(station, work, service if not stage.random else drawn[started], warm=warm)
         self._add_done(both.at(done))
 
     def _serve_shared(self, new: Tuples, end: int, speed: NDArray[np.float64] | None, *, warm: bool) -> None:
@@ -222,7 +235,8 @@ class StageRun:
             kept_work.append(drawn[later])
             place = np.full(len(done), stage.bases[station])
             finished.append(Tuples(done, both.born[began], place))
-            self._account(np.full(len(done), station), work[: len(done)], stage.service, warm=warm)
+            began_work = drawn[began]
+            self._account(np.full(len(done), station), work[: len(done)], began_work, warm=warm)
         self.queue = joined(kept)
         self.work = np.concatenate(kept_work) if kept_work else np.empty(0, dtype=np.int64)
         order = serving.in_time(self.queue.time)
@@ -241,7 +255,9 @@ class StageRun:
             found[mine] = np.rint(mean * self._draws[station].exponential(size=int(mine.sum())))
         return found
 
-    def _account(self, stations: Ints, work: Ints, service: Ints, *, warm: bool) -> None:
+    def _account(self, stations: Ints, work: Ints, unslowed: Ints, *, warm: bool) -> None:
+        """Past the warm-up; `unslowed` is the work at full speed where it is drawn, else the service of each station
+        now."""
         if not warm or not len(stations):
             return
         size = len(self.worked)
@@ -249,10 +265,10 @@ class StageRun:
         self.worked += amounts
         if self.stage.random:
             self.busy += np.bincount(stations, weights=work, minlength=size).astype(np.int64)
+            self.slowed += np.bincount(stations, weights=work - unslowed, minlength=size).astype(np.int64)
         else:
-            self.busy += amounts * service
-            if service is not self.stage.service:
-                self.slowed += amounts * (service - self.stage.service)
+            self.busy += amounts * unslowed
+            self.slowed += amounts * (unslowed - self.stage.service)
 
     def _add_done(self, more: Tuples) -> None:
         """Kept thread by thread, so that of equal times the first thread comes first."""
@@ -289,7 +305,7 @@ class StageRun:
         self.done = self.done.pick(~held)
         threads = self.down[self.stage.station_of]
         if not self.stage.source:
-            waiting = self.queue.place if self._shared else self.stage.station_of[self.queue.place]
+            waiting = self._waiting_stations()
             gone = self.down[waiting]
             self.lost += np.bincount(waiting[gone], minlength=len(self.lost))
             self.queue = self.queue.pick(~gone)
@@ -303,9 +319,13 @@ class StageRun:
         back = np.isin(self.stage.station_of, stations)
         self.free[back] = at
 
+    def _waiting_stations(self) -> Ints:
+        whole = self._shared or self.stage.passing
+        return self.queue.place if whole else self.stage.station_of[self.queue.place]
+
     def queued(self) -> Ints:
         """Waiting or worked on, by station."""
-        waiting = self.queue.place if self._shared else self.stage.station_of[self.queue.place]
+        waiting = self._waiting_stations()
         return np.bincount(waiting, minlength=len(self.lost)) + np.bincount(
             self.stage.station_of[self.done.place], minlength=len(self.lost)
         )

@@ -1,0 +1,135 @@
+"""The engine with a heap of events, for everything that feeds back: closed loops, bounded queues, links, replays."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from penstock.simulation import contention
+from penstock.simulation.event_pipeline import EventPipeline
+from penstock.simulation.layout import layout, nanoseconds
+from penstock.simulation.links import Links
+from penstock.simulation.outcome import Outcome
+from penstock.simulation.uses import uses_of
+from penstock.simulation.windows import processors_of, window_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.simulation.contention import Processors
+    from penstock.simulation.system import Scenario, Switch
+
+BEFORE_ALL = -1
+"""The order of what happens between windows: before everything else at that time."""
+
+
+def simulate_events(scenario: Scenario, progress: Callable[[float], None] | None = None) -> Outcome:
+    return _Events(scenario, progress).run()
+
+
+class _Events:
+    def __init__(self, scenario: Scenario, progress: Callable[[float], None] | None) -> None:
+        self._scenario = scenario
+        self._progress = progress
+        self._length = nanoseconds(scenario.seconds)
+        self._heap: list[Any] = []
+        layouts = [
+            layout(pipeline, pipeline.stations, scenario, number) for number, pipeline in enumerate(scenario.pipelines)
+        ]
+        self._processors: Processors | None = processors_of(scenario, layouts)
+        links = Links(scenario, nanoseconds(scenario.warm_up), self._length)
+        self._runs = [
+            EventPipeline(scenario, pipeline, found, number, self._heap, links, self._processors)
+            for number, (pipeline, found) in enumerate(zip(scenario.pipelines, layouts, strict=True))
+        ]
+        self._switches: list[list[Switch]] = [
+            sorted((one for one in scenario.switches if one.pipeline == run.pipeline.name), key=lambda one: one.at)
+            for run in self._runs
+        ]
+        self._draining: list[tuple[Switch, int] | None] = [None for _ in self._runs]
+
+    def run(self) -> Outcome:
+        scenario, heap = self._scenario, self._heap
+        for start, _ in window_ends(scenario, shared_out=self._processors is not None):
+            heappush(heap, (start, BEFORE_ALL, 0, 0, self._between, ()))
+        self._window = 0
+        draining = bool(scenario.switches)
+        while heap:
+            time, _, _, _, method, arguments = heappop(heap)
+            if time >= self._length:
+                break
+            method(time, *arguments)
+            if draining:
+                self._look_for_drained(time)
+        outcomes = {run.pipeline.name: run.finish() for run in self._runs}
+        slots, nodes = uses_of(scenario, [run.tally for run in self._runs])
+        return Outcome(
+            engine="events",
+            seconds=scenario.seconds,
+            warm_up=scenario.warm_up,
+            pipelines=outcomes,
+            slots=slots,
+            nodes=nodes,
+            hops=sum(run.tally.hops for run in self._runs),
+        )
+
+    def _between(self, now: int) -> None:
+        """A window begins: speeds, outages, switches."""
+        if self._processors is not None and now > self._window:
+            self._share_out(self._processors, now - self._window)
+        self._window = now
+        for outage in self._scenario.outages:
+            if nanoseconds(outage.start) == now:
+                for run in self._runs:
+                    run.fail(outage.node, now)
+            if outage.end is not None and nanoseconds(outage.end) == now:
+                for run in self._runs:
+                    run.recover(outage.node, now)
+        for number, run in enumerate(self._runs):
+            row = self._switches[number]
+            while row and nanoseconds(row[0].at) <= now and self._draining[number] is None:
+                switch = row.pop(0)
+                self._draining[number] = (switch, now)
+                run.paused = True
+                if not switch.drain:
+                    run.drop_everything(now)
+            run.emit_all(now)
+        if self._progress is not None:
+            self._progress(now / self._length)
+
+    def _share_out(self, processors: Processors, length: int) -> None:
+        for run in self._runs:
+            for stage, where in zip(run.stages, run.speeds, strict=True):
+                processors.has(where, stage.had)
+        processors.next_window(length)
+        for run in self._runs:
+            for stage, where in zip(run.stages, run.speeds, strict=True):
+                speed = processors.speed[where]
+                stage.speed = speed.tolist()
+                stage.service = contention.slowed(stage.stage.service, speed).tolist()
+                stage.had = list(stage.queued)
+
+    def _look_for_drained(self, now: int) -> None:
+        for number, run in enumerate(self._runs):
+            draining = self._draining[number]
+            if draining is None or run.inside:
+                continue
+            switch, stopped = draining
+            ready = now + nanoseconds(switch.pause_seconds)
+            self._draining[number] = None
+            if ready == now:
+                self._resume(now, number, switch, stopped)
+            else:
+                heappush(self._heap, (ready, BEFORE_ALL, 1, number, self._resume, (number, switch, stopped)))
+
+    def _resume(self, now: int, number: int, switch: Switch, stopped: int) -> None:
+        run = self._runs[number]
+        run.end_placement(now)
+        run.begin(layout(run.pipeline, switch.stations, self._scenario, number), now)
+        for outage in self._scenario.outages:
+            down = nanoseconds(outage.start) <= now and (outage.end is None or now < nanoseconds(outage.end))
+            if down:
+                run.fail(outage.node, now)
+        run.told(stopped, now)
+        run.paused = False
+        run.emit_all(now)
