@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from penstock import api
+from penstock.allocation.pipeline import demands_of
 from penstock.cluster.catalogue import Catalogue, find_catalogue
+from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
+from penstock.cluster.topology import Cluster, Node
+from penstock.dataflow.rates import gains
 from penstock.errors import RefusedError
+from penstock.experiments.trials import Trial, highest
+from penstock.modelling.library import reference_library
+from penstock.prediction.rate import Routing
+from penstock.prediction.usage import node_usage, slot_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.experiments.contract import Case, Measures
     from penstock.planning.plan import Plan
+    from penstock.simulation.outcome import Outcome
 
 MICRO = ("linear", "diamond", "star")
 APPLICATIONS = ("app-finance", "app-traffic", "app-grid")
@@ -22,6 +30,17 @@ PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")
 """Figs 9 to 13."""
 MICRO_RATES = (50, 100, 200)
 APPLICATION_RATES = (50, 100)
+RATE_STEP = 5
+"""Tuples/s by which the rate is lowered until a run is stable (Figs 7, 8)."""
+PLAN_STEP = 10
+"""Tuples/s by which rates are raised on a fixed cluster (Figs 9, 10)."""
+NODES = 5
+NODE_SLOTS = 4
+SLOT_MEMORY_MB = 3584.0
+SECONDS = 900
+"""The document runs for 15 minutes."""
+QUICK_SECONDS = 120
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 _OURS = {"dsm": "round-robin"}
 """Placers with another name here."""
@@ -33,34 +52,55 @@ def policies(pair: str) -> tuple[str, str]:
     return allocator, _OURS.get(placer, placer)
 
 
-def d3_catalogue() -> Catalogue:
-    """Sizes up to D3, four slots: the largest the document rents."""
-    whole = find_catalogue("azure-d")
-    return Catalogue(whole.name, tuple(size for size in whole.sizes if size.slots <= 4), whole.currency)
-
-
-def slot_cases() -> list[Case]:
+def slot_cases(*, quick: bool) -> list[Case]:
     asked = [(name, rate) for name in MICRO for rate in MICRO_RATES]
     asked += [(name, rate) for name in APPLICATIONS for rate in APPLICATION_RATES]
     return [
-        {"part": "slots", "pipeline": name, "rate": rate, "pair": pair} for name, rate in asked for pair in COMPARED
+        {"part": "slots", "pipeline": name, "rate": rate, "pair": pair, "seconds": _seconds(quick=quick)}
+        for name, rate in asked
+        for pair in COMPARED
     ]
 
 
+def rate_cases(*, quick: bool) -> list[Case]:
+    return [
+        {"part": "rates", "pipeline": name, "pair": pair, "seconds": _seconds(quick=quick)}
+        for name in MICRO
+        for pair in PAIRS
+    ]
+
+
+def _seconds(*, quick: bool) -> int:
+    return QUICK_SECONDS if quick else SECONDS
+
+
+def run(case: Case) -> Measures:
+    return run_slots(case) if case["part"] == "slots" else run_rates(case)
+
+
 def run_slots(case: Case) -> Measures:
-    """Figs 7 and 8: slots allocated, slots the placer added."""
+    """Figs 7 and 8: slots allocated, slots the placer added, and the highest stable rate up to the planned one."""
     allocator, placer = policies(case["pair"])
     try:
         plan = api.plan(case["pipeline"], case["rate"], allocator=allocator, placer=placer, catalogue=d3_catalogue())
     except RefusedError as refused:
         return {"refused": str(refused)}
-    return plan_measures(plan)
+    asked = case["rate"] // RATE_STEP
+    trial = Trial(plan, case["seconds"])
+    found = highest(lambda multiple: trial.is_stable(multiple * RATE_STEP), asked, asked)
+    aware = Trial(plan, case["seconds"], Routing.SLOT_AWARE).is_stable(case["rate"])
+    return {**plan_measures(plan), "actual": found * RATE_STEP, "slot_aware_reaches_the_rate": aware}
+
+
+def d3_catalogue() -> Catalogue:
+    """Sizes up to D3, four slots: the largest the document rents."""
+    whole = find_catalogue("azure-d")
+    return Catalogue(whole.name, tuple(size for size in whole.sizes if size.slots <= NODE_SLOTS), whole.currency)
 
 
 def plan_measures(plan: Plan) -> Measures:
     operators = {
-        operator.name: {"threads": operator.threads, "cpu": operator.cpu, "memory": operator.memory}
-        for operator in plan.allocation.operators
+        one.name: {"threads": one.threads, "cpu": one.cpu, "memory": one.memory} for one in plan.allocation.operators
     }
     allocated = plan.allocation.slots
     return {
@@ -70,11 +110,77 @@ def plan_measures(plan: Plan) -> Measures:
         "bound": plan.fewest_slots,
         "operators": operators,
         "predicted_shuffle": plan.prediction.shuffle.rate,
-        "predicted_slot_aware": plan.prediction.slot_aware.rate,
+        "predicted": plan.prediction.slot_aware.rate,
     }
 
 
-def without_ends(operators: dict[str, dict[str, float]], ends: Sequence[str] = ("source", "sink")) -> dict[str, float]:
+def five_nodes() -> Cluster:
+    """Five D3 machines: four slots each, one core and 3.5 GB a slot."""
+    capacity = MappingProxyType({CPU: CPU_POINTS_PER_SLOT * NODE_SLOTS, MEMORY: SLOT_MEMORY_MB * NODE_SLOTS})
+    return Cluster(tuple(Node(f"n{number}", "r1", NODE_SLOTS, capacity, "D3") for number in range(1, NODES + 1)))
+
+
+def run_rates(case: Case) -> Measures:
+    """Figs 9 to 13: the rate planned for five nodes, predicted for that plan, and reached; use and latency there.
+
+    The document predicts with the sum of what an operator's slots do, which is our prediction for slot-aware routing;
+    tuples are dealt by shuffle.
+    """
+    allocator, placer = policies(case["pair"])
+    cluster = five_nodes()
+    found = api.capacity(case["pipeline"], cluster, step=PLAN_STEP, allocator=allocator, placer=placer)
+    capacity = found[f"{allocator}+{placer}"]
+    if not capacity.placed:
+        return {"planned": None, "allocated_rate": capacity.allocated}
+    plan = api.plan(case["pipeline"], capacity.placed, allocator=allocator, placer=placer, cluster=cluster)
+    predicted = plan.prediction.slot_aware.rate
+    trial = Trial(plan, case["seconds"])
+    guess = round(plan.prediction.shuffle.rate / PLAN_STEP)
+    actual = PLAN_STEP * highest(lambda multiple: trial.is_stable(multiple * PLAN_STEP), guess)
+    return {
+        **plan_measures(plan),
+        "planned": capacity.placed,
+        "allocated_rate": capacity.allocated,
+        "actual": actual,
+        "predicted_nodes": predicted_nodes(plan, predicted),
+        **(_outcome_measures(plan, trial.at(actual)) if actual else {}),
+    }
+
+
+def predicted_nodes(plan: Plan, rate: float) -> dict[str, dict[str, float]]:
+    """CPU and memory of every node at a rate, as shares of the node."""
+    demands = demands_of(plan.pipeline, reference_library())
+    slots = slot_usage(gains(plan.pipeline), demands, {}, plan.placement.by_slot(), rate, Routing.SLOT_AWARE)
+    used = node_usage(slots)
+    return {
+        node.name: {
+            "cpu": used[node.name].cpu / node.slots if node.name in used else 0.0,
+            "memory": used[node.name].memory / node.slots if node.name in used else 0.0,
+        }
+        for node in plan.cluster.nodes
+    }
+
+
+def _outcome_measures(plan: Plan, outcome: Outcome) -> dict[str, Any]:
+    nodes = {
+        node.name: {
+            "cpu": outcome.nodes[node.name].cpu / node.slots if node.name in outcome.nodes else 0.0,
+            "memory": outcome.nodes[node.name].memory_mb / (SLOT_MEMORY_MB * node.slots)
+            if node.name in outcome.nodes
+            else 0.0,
+        }
+        for node in plan.cluster.nodes
+    }
+    latency = outcome.pipelines[plan.pipeline.name].latency
+    return {
+        "actual_nodes": nodes,
+        "latency_ms": {f"p{100 * part:g}": 1000 * (latency.quantile(part) or 0.0) for part in QUANTILES},
+        "latency_mean_ms": 1000 * latency.mean,
+        "hops": outcome.hops,
+    }
+
+
+def without_ends(operators: dict[str, dict[str, float]]) -> dict[str, float]:
     """Sums over the operators, without source and sink as the document counts."""
-    kept = [values for name, values in operators.items() if name not in ends]
+    kept = [values for name, values in operators.items() if name not in ("source", "sink")]
     return {key: sum(one[key] for one in kept) for key in ("threads", "cpu", "memory")}

@@ -61,15 +61,15 @@ def head(found: Sequence[Finding]) -> str:
     notes = f"\nShortened runs (`--quick`): {', '.join(quick)}.\n" if quick else ""
     return f"""# Results
 
-The evaluations of the published systems, run again on simulated clusters, and our own policies beside them. This page is made from a
-folder of results; nothing on it is written by hand:
+The evaluations of the published systems, run again on simulated clusters, and our own policies beside them. This page
+is made from a folder of results; nothing on it is written by hand:
 
     penstock experiment --all -o out/experiments
     penstock experiment page out/experiments -o docs/results.md
 
-Published values are in `src/penstock/experiments/published/`, each with its place in the document and how it was obtained. A verdict says how ours
-stands to what was published: *agrees* (the value within the tolerance named, or the claim holds), *better* or *worse* where one way is good, *differs* where
-none is, *not comparable* with the reason.
+Published values are in `src/penstock/experiments/published/`, each with its place in the document and how it was
+obtained. A verdict says how ours stands to what was published: *agrees* (the value within the tolerance named, or the
+claim holds), *better* or *worse* where one way is good, *differs* where none is, *not comparable* with the reason.
 {notes}
 | experiment | repeats | {" | ".join(Verdict)} |
 |---|---|{"---:|" * len(Verdict)}

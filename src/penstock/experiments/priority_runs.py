@@ -31,8 +31,8 @@ NODE_CORES, NODE_MEMORY_MB = 2, 3750.0
 EVENTS, ARCHIVES = ("EventTP1", "EventTP2"), ("ArchivalTP1", "ArchivalTP2")
 PARTITIONS = 8
 """Producers of each topic (Table 5); one batch of each at a time."""
-BATCH_SECONDS = 0.01
-"""In which a batch arrives: at once, next to seconds of work."""
+BATCH_SECONDS = 1.0
+"""In which a batch arrives: less than a worker takes for ten of its tuples."""
 SPELL_SECONDS = 0.25
 """How finely completions are seen."""
 TP1, TP2 = "TP1", "TP2"

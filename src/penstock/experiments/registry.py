@@ -16,6 +16,7 @@ EXPERIMENTS: Registry[Experiment] = Registry(
         "model-driven": "penstock.experiments.model_driven:ModelDriven",
         "r-storm": "penstock.experiments.r_storm:RStorm",
         "priority": "penstock.experiments.priority:Priority",
+        "p-deployer": "penstock.experiments.p_deployer:PDeployer",
         "e-stream": "penstock.experiments.e_stream:EStream",
         "ours": "penstock.experiments.ours:Ours",
     },

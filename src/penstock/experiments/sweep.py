@@ -112,10 +112,9 @@ def _run(tasks: list[str], tell: Callable[[int], None], session: Any, total: int
         raise InterruptedWorkError(f"{kept} of {total} cases are kept in {folder}; the same command goes on from there")
     if ended.failed:
         told = [f"{json.loads(task)['case']}: {error}" for task, error in ended.failed.items()]
+        few = "; ".join(told[:MOST_FAILURES_TOLD])
         more = f" (and {len(told) - MOST_FAILURES_TOLD} more)" if len(told) > MOST_FAILURES_TOLD else ""
-        raise CasesFailedError(
-            f"{len(told)} of {total} cases, the others are kept in {folder}: {'; '.join(told[:MOST_FAILURES_TOLD])}{more}"
-        )
+        raise CasesFailedError(f"{len(told)} of {total} cases, the others are kept in {folder}: {few}{more}")
 
 
 def finding(name: str, folder: Path) -> Finding:
