@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.dataflow.load import Load
     from penstock.placement.contract import Placement
 
+EVEN_SKEW, MANY_KEYS = 1e-6, 24_000
+"""Keys drawn at random, so many and so even that every thread gets its share."""
 WORKERS_PER_NODE = 4
 """Worker processes of a node, as Storm ships."""
 
@@ -129,8 +131,9 @@ def simulated(
     in_flight: int | None = None,
     arrivals: Arrivals = Arrivals.CONSTANT,
     service: Service = Service.CONSTANT,
-    grouping: Grouping = Grouping.SHUFFLE,
 ) -> SimulatedPipeline:
+    """Streams are dealt to threads at random, as Storm's shuffle does: dealt in turn, tuple n of every operator would
+    meet thread n of the next, and round robin would look as if it kept tuples on their nodes."""
     threads: dict[str, dict[Slot, int]] = {one.name: {} for one in topology.operators}
     for operator, count, slot, _ in placement.bundles:
         threads[operator][slot] = threads[operator].get(slot, 0) + count
@@ -149,7 +152,10 @@ def simulated(
             for one in topology.operators
             for slot, count in threads[one.name].items()
         ),
-        tuple(Route(sender, receiver, grouping, bytes=topology.tuple_bytes) for sender, receiver in topology.streams),
+        tuple(
+            Route(sender, receiver, Grouping.FIELDS, bytes=topology.tuple_bytes, skew=EVEN_SKEW, keys=MANY_KEYS)
+            for sender, receiver in topology.streams
+        ),
         topology.sources,
         load,
         arrivals=arrivals,
