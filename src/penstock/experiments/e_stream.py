@@ -22,8 +22,8 @@ NODES, CORES, MEMORY_MB, BANDWIDTH_MBPS, RACKS = 32, 8.0, 4096.0, 1000.0, 1
 WORKERS = 64
 """Worker processes a node may have: one for each pipeline, at most 50."""
 THREADS = 12
-CPU_SHARE = 0.13
-SERVICE_MS = {"top-n": 4.42, "word-count": 1.117}
+CPU_SHARE = 0.15
+SERVICE_MS = {"top-n": 3.69, "word-count": 1.05}
 """Of every operator, calibrated: the response times at 1,000 tuples/s and 50 pipelines (Figs 5 and 6) come out."""
 OPERATORS = {
     "top-n": ("spout", "count", "rank", "total-rank"),

@@ -60,7 +60,7 @@ class Ours(Experiment):
             *({"axis": "routing", "pipeline": name, "rate": rate, "routing": router, "seconds": 10.0 if quick else 60.0}
               for name in MICRO for rate in MICRO_RATES for router in ROUTERS),
             *({"axis": "throughput", **case} for case in placer_cases(PLACERS, quick=quick)),
-            *({"axis": "priority", **case} for case in _priority_cases(quick=quick)),
+            *({"axis": "priority", **case} for case in _priority_cases()),
             *({"axis": "response", **case} for case in stream_cases(STREAM_PLACERS, quick=quick, counts=(MOST,))),
         ]  # fmt: skip
 
@@ -89,10 +89,10 @@ class Ours(Experiment):
         return [_chart(self.lines(results, published))]
 
 
-def _priority_cases(*, quick: bool) -> list[Case]:
+def _priority_cases() -> list[Case]:
     """At the defaults, and ours with slot-aware routing too."""
-    published = priority_cases((ISOLATION, STATIC, DYNAMIC, OURS), quick=quick)
-    better = priority_cases((OURS,), quick=quick, routing="slot-aware")
+    published = priority_cases((ISOLATION, STATIC, DYNAMIC, OURS))
+    better = priority_cases((OURS,), routing="slot-aware")
     return [case for case in published + better if _at_default(case)]
 
 
