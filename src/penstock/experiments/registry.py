@@ -14,6 +14,10 @@ EXPERIMENTS: Registry[Experiment] = Registry(
     group="penstock.experiments",
     built_in={
         "model-driven": "penstock.experiments.model_driven:ModelDriven",
+        "r-storm": "penstock.experiments.r_storm:RStorm",
+        "priority": "penstock.experiments.priority:Priority",
         "p-deployer": "penstock.experiments.p_deployer:PDeployer",
+        "e-stream": "penstock.experiments.e_stream:EStream",
+        "ours": "penstock.experiments.ours:Ours",
     },
 )

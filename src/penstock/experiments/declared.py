@@ -1,0 +1,177 @@
+"""Pipelines as the documents' evaluations declare them: threads with costs and demands, no models.
+
+A placer of whole clusters puts them on nodes (a slot is a worker process), and a placement becomes a pipeline of a
+simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
+from penstock.cluster.topology import Cluster, Node
+from penstock.dataflow.pipeline import Grouping
+from penstock.errors import BadInputError, Refusal
+from penstock.placement.contract import OperatorRequest, Request, Room
+from penstock.placement.registry import PLACERS
+from penstock.simulation.system import Arrivals, Route, Service, SimulatedPipeline, Station
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.cluster.topology import Slot
+    from penstock.dataflow.load import Load
+    from penstock.placement.contract import Placement
+
+EVEN_SKEW, MANY_KEYS = 1e-6, 24_000
+"""Keys drawn at random, so many and so even that every thread gets its share."""
+WORKERS_PER_NODE = 4
+"""Worker processes of a node, as Storm ships."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One operator: its threads, what a tuple costs one of them, and what a thread is declared to need."""
+
+    name: str
+    threads: int
+    service_ms: float
+    """A tuple takes a thread so long."""
+    cpu_share: float = 1.0
+    """Of that time, on the processor."""
+    cpu: float = 10.0
+    """Points a thread is declared to need."""
+    memory_mb: float = 128.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Operators and streams (sender, receiver), with the bytes of a tuple and the tuples/s demands are for."""
+
+    name: str
+    operators: tuple[Declared, ...]
+    streams: tuple[tuple[str, str], ...]
+    sources: tuple[str, ...]
+    tuple_bytes: float = 100.0
+    rate: float = 1.0
+
+    def position(self, name: str) -> int:
+        return next(position for position, one in enumerate(self.operators) if one.name == name)
+
+
+def chain(*names: str) -> tuple[tuple[str, str], ...]:
+    """Streams from each to the next."""
+    return tuple(pairwise(names))
+
+
+def racked_cluster(
+    nodes: int, racks: int, cores: float, memory_mb: float, bandwidth_mbps: float, slots: int = WORKERS_PER_NODE
+) -> Cluster:
+    """Equal nodes, rack after rack."""
+    per_rack = -(-nodes // racks)
+    return Cluster(
+        tuple(
+            Node(
+                f"node{number + 1}",
+                f"rack{number // per_rack + 1}",
+                slots,
+                {CPU: CPU_POINTS_PER_SLOT * cores, MEMORY: memory_mb},
+                bandwidth_mbps=bandwidth_mbps,
+            )
+            for number in range(nodes)
+        )
+    )
+
+
+def request_of(topology: Topology) -> Request:
+    """Every stream carries the topology's rate times the sources its sender hears of."""
+    rates = stream_rates(topology)
+    return Request(
+        topology.name,
+        tuple(OperatorRequest(one.name, one.threads, (one.cpu, one.memory_mb)) for one in topology.operators),
+        tuple((topology.position(sender), topology.position(receiver)) for sender, receiver in topology.streams),
+        tuple(topology.position(source) for source in topology.sources),
+        rates=rates,
+        traffic=tuple(rate * topology.tuple_bytes for rate in rates),
+    )
+
+
+def stream_rates(topology: Topology) -> tuple[float, ...]:
+    """`w_j = sum over streams (i, j) of w_i`, sources emitting the topology's rate; operators stand in flow order."""
+    rate = {one.name: topology.rate if one.name in topology.sources else 0.0 for one in topology.operators}
+    for one in topology.operators:
+        for sender, receiver in topology.streams:
+            if receiver == one.name:
+                rate[receiver] += rate[sender]
+    return tuple(rate[sender] for sender, _ in topology.streams)
+
+
+def placed_together(topologies: Sequence[Topology], cluster: Cluster, placer: str) -> list[Placement]:
+    """One after the other, each on what the earlier ones left. A refusal is an error: nothing could be simulated."""
+    room = Room(cluster, slot_memory_shared=False)
+    policy = PLACERS.create(placer)
+    found: list[Placement] = []
+    for topology in topologies:
+        request = request_of(topology)
+        answer = policy.place(request, room)
+        if isinstance(answer, Refusal):
+            raise BadInputError(f"{topology.name} by {placer}: {answer}")
+        room.take(answer, {one.name: one.demand for one in request.operators})
+        found.append(answer)
+    return found
+
+
+def simulated(
+    topology: Topology,
+    placement: Placement,
+    load: Load,
+    *,
+    in_flight: int | None = None,
+    arrivals: Arrivals = Arrivals.CONSTANT,
+    service: Service = Service.CONSTANT,
+) -> SimulatedPipeline:
+    """Streams are dealt to threads at random, as Storm's shuffle does: dealt in turn, tuple n of every operator would
+    meet thread n of the next, and round robin would look as if it kept tuples on their nodes."""
+    threads: dict[str, dict[Slot, int]] = {one.name: {} for one in topology.operators}
+    for operator, count, slot, _ in placement.bundles:
+        threads[operator][slot] = threads[operator].get(slot, 0) + count
+    return SimulatedPipeline(
+        topology.name,
+        tuple(
+            Station(
+                one.name,
+                slot,
+                count,
+                one.service_ms / 1000,
+                one.cpu_share * one.service_ms / 1000,
+                memory_mb=(count * one.memory_mb, count * one.memory_mb),
+                service=service,
+            )
+            for one in topology.operators
+            for slot, count in threads[one.name].items()
+        ),
+        tuple(
+            Route(sender, receiver, Grouping.FIELDS, bytes=topology.tuple_bytes, skew=EVEN_SKEW, keys=MANY_KEYS)
+            for sender, receiver in topology.streams
+        ),
+        topology.sources,
+        load,
+        arrivals=arrivals,
+        in_flight=in_flight,
+    )
+
+
+def nodes_used(placements: Iterable[Placement]) -> int:
+    return len({bundle.slot.node for placement in placements for bundle in placement.bundles})
+
+
+def most_declared_cpu(topologies: Sequence[Topology], placements: Sequence[Placement]) -> float:
+    """Points of the node that is asked for most."""
+    points: dict[str, float] = {}
+    for topology, placement in zip(topologies, placements, strict=True):
+        declared = {one.name: one.cpu for one in topology.operators}
+        for operator, count, slot, _ in placement.bundles:
+            points[slot.node] = points.get(slot.node, 0.0) + count * declared[operator]
+    return max(points.values(), default=0.0)
