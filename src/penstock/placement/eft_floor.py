@@ -11,9 +11,9 @@ from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.errors import Refusal, Shortage
 from penstock.placement.board import Board, Fits
 from penstock.placement.contract import OperatorRequest
-from penstock.placement.eft_work import cpu_axis, machine_offer, speeds
+from penstock.placement.eft_work import machine_offer, speeds
 from penstock.placement.refusals import no_node, one_slot
-from penstock.placement.slots import TOLERANCE
+from penstock.placement.slots import TOLERANCE, cpu_axis
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT
+from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.cluster.topology import BYTES_PER_MEGABIT
 from penstock.dataflow.convex import capped_groups, convex_groups
 from penstock.dataflow.task_graph import (
@@ -30,7 +30,7 @@ from penstock.dataflow.task_graph import (
 from penstock.errors import Refusal, Shortage
 from penstock.placement.eft_schedule import Instances, Machines, Tasks, Transfer
 from penstock.placement.refusals import SLOTS, one_slot
-from penstock.placement.slots import TOLERANCE, slot_limit
+from penstock.placement.slots import TOLERANCE, cpu_axis, slot_limit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,10 +126,6 @@ def speeds(room: Room) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     nodes = room.cluster.nodes
     speed = np.array([node.speed for node in nodes], dtype=float)
     return speed, np.array([BYTES_PER_MEGABIT * node.bandwidth_mbps for node in nodes], dtype=float)
-
-
-def cpu_axis(room: Room) -> int:
-    return next(axis for axis, dimension in enumerate(room.dimensions) if dimension.name == CPU)
 
 
 def _groups(request: Request, machines: Machines, units: _Units, delta: float, *, capped: bool) -> list[Group]:

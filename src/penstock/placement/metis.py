@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT
+from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.errors import Refusal, Shortage
 from penstock.placement.contract import Placement
 from penstock.placement.packing_slots import slots_of
 from penstock.placement.refusals import SLOTS, one_slot
-from penstock.placement.slots import TOLERANCE, bundled, slot_limit
+from penstock.placement.slots import TOLERANCE, bundled, cpu_axis, slot_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ class Metis:
                 "pipeline",
             )
             return Refusal(self.name, (shortage,), more_slots_may_help=False)
-        parts = graph.cut(room.capacity[nodes, _cpu_axis(room)], self.seed)
+        parts = graph.cut(room.capacity[nodes, cpu_axis(room)], self.seed)
         return self._deal(request, room, graph, nodes[parts])
 
     def _deal(self, request: Request, room: Room, graph: ThreadGraph, nodes: NDArray[np.int64]) -> Placement | Refusal:
@@ -73,7 +73,7 @@ class Metis:
         limit = slot_limit(request, room)
         slack = TOLERANCE * float(limit.max(initial=0.0))
         memory = np.array([_memory(operator.demand, room) for operator in request.operators])
-        cpu = [operator.demand[_cpu_axis(room)] / CPU_POINTS_PER_SLOT for operator in request.operators]
+        cpu = [operator.demand[cpu_axis(room)] / CPU_POINTS_PER_SLOT for operator in request.operators]
         of_thread = np.repeat(graph.operator, graph.size)
         on_node = np.repeat(nodes, graph.size)
         slots: list[int] = [0] * len(of_thread)
@@ -98,10 +98,6 @@ class Metis:
         return Placement(request.pipeline, self.name, bundled(request, room, of_thread, on_node, slots, reasons))
 
 
-def _cpu_axis(room: Room) -> int:
-    return [dimension.name for dimension in room.dimensions].index(CPU)
-
-
 def _memory(demand: tuple[float, ...], room: Room) -> float:
     return demand[room.memory_axis] if room.memory_axis is not None else 0.0
 
@@ -124,7 +120,7 @@ class ThreadGraph:
         rates = request.rates if any(request.rates) else (1.0,) * len(request.streams)
         self._streams = [(*ends, rate) for ends, rate in zip(request.streams, rates, strict=True) if ends[0] != ends[1]]
         self.edges = int(sum(int(self._groups[a]) * int(self._groups[b]) for a, b, _ in self._streams))
-        points = [operator.threads * operator.demand[_cpu_axis(room)] for operator in request.operators]
+        points = [operator.threads * operator.demand[cpu_axis(room)] for operator in request.operators]
         traffic = np.zeros(len(threads))
         for sender, receiver, rate in self._streams:
             traffic[sender] += rate

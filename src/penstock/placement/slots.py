@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.cluster.resources import CPU
 from penstock.cluster.topology import Slot
 from penstock.placement.contract import PlacedBundle
 
@@ -35,6 +36,11 @@ class Fill(Enum):
 
 def fill_of(room: Room) -> Fill:
     return Fill.SPREAD if room.slot_memory_shared else Fill.PACK
+
+
+def cpu_axis(room: Room) -> int:
+    """Which of the room's dimensions is CPU; every cluster has it."""
+    return next(axis for axis, dimension in enumerate(room.dimensions) if dimension.name == CPU)
 
 
 def slot_limit(request: Request, room: Room) -> NDArray[np.float64]:

@@ -153,8 +153,8 @@ class Tenants:
 
 
 def _check_amounts(tenant: Tenant, where: str) -> None:
-    for what, amount in (("desired", tenant.desired), ("minimum", tenant.minimum), ("priority", tenant.priority)):
-        _check_count(amount, f"{where}: {what}")
+    for what, whole in (("desired", tenant.desired), ("minimum", tenant.minimum), ("priority", tenant.priority)):
+        _check_count(whole, f"{where}: {what}")
     if tenant.minimum > tenant.desired:
         raise BadInputError(f"{where}: minimum {tenant.minimum} is above desired {tenant.desired}")
     for what, count in (("workers", tenant.workers), ("threads", tenant.threads)):
