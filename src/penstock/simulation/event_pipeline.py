@@ -68,7 +68,6 @@ class EventPipeline:
         self._in_flight = [0] * len(pipeline.sources)
         self._scheduled = [False] * len(pipeline.sources)
         self._emitted: list[int] = []
-        self._ends: dict[str, tuple[list[int], list[int]]] = {}
         self._tracked = pipeline.in_flight is not None or pipeline.replay_seconds is not None
         self._bytes = any(route.bytes > 0 for route in pipeline.routes)
         self.paused = False
@@ -106,13 +105,13 @@ class EventPipeline:
         self._delays = [[lane.delays.tolist() for lane in stage.outputs] for stage in found.stages]
         self.speeds = [self.processors.enter(stage.stations) for stage in found.stages] if self.processors else []
         for position, stage in enumerate(found.stages):
-            if stage.counted_end:
-                self._ends.setdefault(stage.name, ([], []))
             for output, lane in enumerate(stage.outputs):
                 if lane.constant_gap:
                     self._schedule_tick(position, output, lane, int(at // lane.constant_gap) + 1)
 
     def end_placement(self, at: int) -> None:
+        for stage in self.stages:
+            self._flush_stage(stage)
         if self.processors is not None:
             for where in self.speeds:
                 self.processors.leave(where)
@@ -245,8 +244,8 @@ class EventPipeline:
         if not stage.stage.source:
             self.tally.hops += 1
         item.held = self._results(stage, line.station, item)
-        if stage.stage.counted_end or not stage.stage.outputs:
-            self._deliver(stage, item, now)
+        if not stage.stage.end or self._deliver(stage, item):
+            self._count(stage, item.born, now)
         if self._send(stage, rank, line, item, now):
             line.free += 1
             if not stage.stage.passing:
@@ -328,7 +327,8 @@ class EventPipeline:
 
     # --------------------------------------------------------------------------------------------- ending
 
-    def _deliver(self, stage: EventStage, item: Item, now: int) -> None:
+    def _deliver(self, stage: EventStage, item: Item) -> bool:
+        """An end has processed a tuple; False: it had it before."""
         self.tally.arrived += 1
         root = item.root
         if root is not None:
@@ -336,13 +336,14 @@ class EventPipeline:
             times_seen = root.delivered[name] = root.delivered.get(name, 0) + 1
             if times_seen <= root.before.get(name, 0):
                 self.tally.duplicated += 1
-                return
-        if stage.stage.counted_end:
-            times, born = self._ends[stage.stage.name]
-            times.append(now)
-            born.append(item.born)
-            if len(times) >= FLUSH:
-                self._flush_end(stage.stage.name)
+                return False
+        return True
+
+    def _count(self, stage: EventStage, born: int, now: int) -> None:
+        stage.times.append(now)
+        stage.born.append(born)
+        if len(stage.times) >= FLUSH:
+            self._flush_stage(stage)
 
     def _leave(self, item: Item, now: int) -> None:
         """A tuple is processed, or lost."""
@@ -478,18 +479,16 @@ class EventPipeline:
         self.tally.emitted += self.tally.by_spell(np.array(self._emitted, dtype=np.int64))
         self._emitted.clear()
 
-    def _flush_end(self, name: str) -> None:
-        times, born = self._ends[name]
-        arrived = self.tally.arrived
-        self.tally.end(name, np.array(times, dtype=np.int64), np.array(born, dtype=np.int64))
-        self.tally.arrived = arrived
-        times.clear()
-        born.clear()
+    def _flush_stage(self, stage: EventStage) -> None:
+        times, born = np.array(stage.times, dtype=np.int64), np.array(stage.born, dtype=np.int64)
+        self.tally.process(stage.stage.name, times, born, end=stage.stage.end)
+        stage.times.clear()
+        stage.born.clear()
 
     def finish(self) -> PipelineOutcome:
         self._flush()
-        for name in self._ends:
-            self._flush_end(name)
+        for stage in self.stages:
+            self._flush_stage(stage)
         for source, emission in enumerate(self._emissions):
             while not self._ended[source] and len(due := emission.take(self.length, BLOCK)):
                 self.tally.offered += self.tally.by_spell(due)

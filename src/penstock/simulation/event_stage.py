@@ -95,6 +95,9 @@ class EventStage:
         """Who waits for room at each station."""
         self.selected = [0] * len(stage.outputs)
         """Tuples each output has counted for its selectivity."""
+        self.times: list[int] = []
+        """When tuples were processed, not told yet, and when they were born."""
+        self.born: list[int] = []
         self.station_of: list[int] = stage.station_of.tolist()
         self._draws = [np.random.default_rng([*seeds, station]) for station in range(size)] if stage.random else []
         self._ready: list[list[float]] = [[] for _ in range(size)]

@@ -178,10 +178,8 @@ class PipelineRun:
                 self._last = max(self._last, int(ready.time[-1]))
                 if not run.stage.source:
                     self.tally.hops += len(ready)
-                if run.stage.counted_end:
-                    self.tally.end(run.stage.name, ready.time, ready.born)
-                elif not run.stage.outputs:
-                    self.tally.arrived += len(ready)
+                self.tally.process(run.stage.name, ready.time, ready.born, end=run.stage.end)
+                self.tally.arrived += len(ready) if run.stage.end else 0
             for lane in run.stage.outputs:
                 self._send(lane, ready, end, ticking=emitting)
 
