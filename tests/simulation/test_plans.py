@@ -32,11 +32,9 @@ if TYPE_CHECKING:
     from penstock.simulation.outcome import Outcome
 
 
-def simulated(plan: Plan, load: float, options: Options, seconds: float, **more: float) -> Outcome:
+def simulated(plan: Plan, load: float, options: Options, seconds: float) -> Outcome:
     pipeline = from_plan(plan, demands_of(plan.pipeline, models()), load, options)
-    scenario = Scenario(
-        plan.cluster, (pipeline,), seconds, warm_up=seconds / 6, network=Network(), contention=False, **more
-    )
+    scenario = Scenario(plan.cluster, (pipeline,), seconds, warm_up=seconds / 2, network=Network(), contention=False)
     return simulate_scenario(scenario)
 
 
@@ -61,7 +59,7 @@ def test_shuffling_sustains_what_is_predicted(pipeline: str) -> None:
     predicted = plan.prediction.shuffle
     options = Options(Routing.SHUFFLE)
     name = plan.pipeline.name
-    held_up = simulated(plan, 1.5 * predicted.rate, replace(options, queue_limit=10), 120.0).pipelines[name]
+    held_up = simulated(plan, 1.5 * predicted.rate, replace(options, queue_limit=60), 120.0).pipelines[name]
     assert held_up.sustained_rate == pytest.approx(predicted.rate, rel=0.02)
     assert held_up.bottleneck is not None
     assert held_up.bottleneck.operator == predicted.bottleneck

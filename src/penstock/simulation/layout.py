@@ -42,6 +42,8 @@ class Lane:
     """Nanoseconds from every station of the sender to every station of the receiver."""
     delay: int | None
     """The same everywhere; None: it depends."""
+    plain: bool
+    """It carries exactly one tuple to one target for every tuple processed."""
     constant_gap: float
     """Nanoseconds between the tuples it carries by itself; 0: none."""
 
@@ -140,6 +142,7 @@ def layout(pipeline: SimulatedPipeline, stations: Sequence[Station], scenario: S
                     dealer,
                     delays,
                     int(delays.flat[0]) if delays.min() == delays.max() else None,
+                    route.selectivity == 1.0 and not dealer.every,
                     NANOSECONDS / route.constant if route.constant > 0 else 0.0,
                 )
             )
