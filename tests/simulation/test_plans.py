@@ -155,7 +155,7 @@ def small() -> tuple[Pipeline, dict[Slot, dict[str, int]], Cluster]:
 
 def test_stations_of_a_placement() -> None:
     pipeline, threads, machines = small()
-    demands = {
+    demands: Demands = {
         "source": SOURCE_DEMAND,
         "a": model("a", (1, 10, 0.5, 0.1), (3, 24, 0.9, 0.3)),
         "b": None,
