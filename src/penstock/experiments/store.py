@@ -25,7 +25,15 @@ from penstock.files import Spec, atomic_path, check, read_document, write_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NOT_HASHED = ("cli/*", "pictures/*", "experiments/published/*", "experiments/*_lines.py", "experiments/page.py")
+NOT_HASHED = (
+    "cli/*",
+    "pictures/*",
+    "experimenting.py",
+    "experiments/*_lines.py",
+    "experiments/page.py",
+    "experiments/published/*",
+    "spark/case_sweep.py",
+)
 """Parts of the package that cannot change what a case gives: an experiment's table and charts are in `*_lines.py`."""
 HASHED = {".py", ".yaml", ".json"}
 
