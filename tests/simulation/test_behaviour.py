@@ -371,7 +371,7 @@ def test_a_switch_with_a_drain_loses_nothing() -> None:
     found = switched(drain=True)
     assert found.lost == 0
     assert found.completed == found.emitted - found.queued == found.offered - found.queued
-    assert found.drained == (pytest.approx((10.0, 20.5), abs=0.1),)
+    assert found.drained[0] == pytest.approx((10.0, 20.5), abs=0.1)
     # 1,050 tuples waited outside; 200/s do them and what comes in another 10.5 s
     assert found.timeline.backlog[-20:].max() < 10
 
@@ -380,7 +380,23 @@ def test_a_switch_without_a_drain_loses_what_is_inside() -> None:
     found = switched(drain=False)
     assert found.lost == pytest.approx(500, abs=2)
     assert found.completed == found.emitted - found.lost - found.queued
-    assert found.drained == (pytest.approx((10.0, 10.5)),)
+    assert found.drained[0] == pytest.approx((10.0, 10.5))
+
+
+def test_a_switch_away_from_a_node_that_failed_for_good() -> None:
+    # the source was there: the 200 tuples due in the 2 s until the switch wait, and go on elsewhere
+    base = queue(100.0, 0.002)
+    broken = replace(base, stations=(station("source", 1), *base.stations[1:]))
+    found = seen(broken, 10.0, outages=(Outage("n1", 4.0),), switches=(Switch(6.0, "queue", base.stations),))
+    assert found.lost == 0
+    assert found.completed >= found.offered - 1
+    assert found.latency.largest == pytest.approx(2.0, abs=0.02)
+
+
+def test_a_full_queue_that_fails_does_not_hold_up_its_senders_for_ever() -> None:
+    found = seen(over_two_nodes(queue_limit=2, load=Load.constant(300.0)), 20.0, outages=(Outage("n1", 4.0, 5.0),))
+    assert found.timeline.completed[-10:].min() > 0
+    assert found.lost > 0
 
 
 # -------------------------------------------------------------------------------------- many, and too much
