@@ -85,6 +85,15 @@ def test_an_overload_is_unstable_and_names_its_bottleneck() -> None:
     json.dumps(document, allow_nan=False)
 
 
+def test_a_closed_loop_is_limited_by_itself() -> None:
+    one, two = (penstock.simulate(LINEAR, 90, in_flight=count, seconds=24, warm_up=8) for count in (50, 100))
+    assert not one.stable
+    assert one.first.bottleneck is not None
+    assert one.first.bottleneck.startswith("the loop of 50 tuples in flight")
+    # nothing queues, so a tuple takes as long with either, and twice as many in flight do twice as much
+    assert two.report.sustained_rate == pytest.approx(2 * one.report.sustained_rate, rel=0.1)
+
+
 def test_plans_that_name_the_same_nodes_share_them() -> None:
     alone = penstock.simulate(STAR, seconds=20)
     both = penstock.simulate([LINEAR, STAR], seconds=20)

@@ -50,9 +50,11 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Cluster, Slot
     from penstock.prediction.rate import Routing
-    from penstock.simulation.outcome import Outcome
+    from penstock.simulation.outcome import Outcome, PipelineOutcome
 
 DEFAULT_SECONDS = 60.0
+NEARLY_BUSY = 0.9
+"""A station that is at work less of the time does not limit anything for long."""
 WARM_UP_PART = 1 / 6
 """Of the time simulated, where no warm-up is given."""
 
@@ -239,11 +241,25 @@ def _pipeline_result(job: PlannedJob, outcome: Outcome, scenario: Scenario) -> P
         predicted_bottleneck=most.bottleneck,
         predicted_latency_ms={part: finite(value) for part, value in expected.items()},
         predicted_slots=_predicted_slots(job, scenario.cluster, report.sustained_rate),
-        bottleneck=None if seen.bottleneck is None else str(seen.bottleneck),
+        bottleneck=_limit(seen, scenario),
         latencies=seen.latency.sample,
         overload_shows_most=_holds_sources(scenario, name),
         shares_slots=len(scenario.pipelines) > 1,
     )
+
+
+def _limit(seen: PipelineOutcome, scenario: Scenario) -> str | None:
+    """What limits a pipeline that is not stable, in words. Where nothing is always at work, that is not a station."""
+    if seen.stable or seen.busiest is None:
+        return None
+    if seen.busiest.utilisation >= NEARLY_BUSY:
+        return str(seen.busiest)
+    loop = next((one.in_flight for one in scenario.pipelines if one.name == seen.name), None)
+    if loop is not None:
+        return f"the loop of {loop:,} tuples in flight (the busiest station is {seen.busiest})"
+    if scenario.outages or scenario.switches:
+        return f"the time it stood still (the busiest station is {seen.busiest})"
+    return str(seen.busiest)
 
 
 def _holds_sources(scenario: Scenario, name: str) -> bool:
