@@ -17,11 +17,22 @@ from penstock.simulation.events import simulate_events
 from penstock.simulation.outcome import Outcome
 from penstock.simulation.system import Scenario, SimulatedPipeline
 
-EXAMPLES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 COUNTS = (
-    *("offered", "emitted", "waiting", "completed", "arrived", "queued", "travelling", "lost", "replayed", "duplicated"),
-    *("offered_rate", "sustained_rate", "stations", "operators", "busiest", "drained"),
+    *(
+        "offered",
+        "emitted",
+        "waiting",
+        "completed",
+        "arrived",
+        "queued",
+        "travelling",
+        "lost",
+        "replayed",
+        "duplicated",
+    ),
+    *("offered_rate", "sustained_rate", "falling_behind", "stations", "operators", "busiest", "drained"),
 )
 
 

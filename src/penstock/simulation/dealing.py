@@ -102,6 +102,7 @@ class Dealer:
             self._order = np.arange(total) if by_thread else np.repeat(np.arange(len(threads)), threads)
         elif route.grouping is Grouping.GLOBAL:
             self._order = np.zeros(1, dtype=np.int64)
+        self._listed: list[int] = self._order.tolist()
         self._locals: Ints | None = None
         if route.grouping is Grouping.LOCAL_OR_SHUFFLE:
             there = {station.slot: position for position, station in enumerate(receivers)}
@@ -161,14 +162,13 @@ class Dealer:
         """As `many`, for a single tuple."""
         if self._cumulative is not None or self._locals is not None:
             return int(self.many(1, np.array([sender]))[0])
-        target = int(self._order[self._turn])
-        self._turn = (self._turn + 1) % len(self._order)
-        return target
+        turn = self._turn
+        self._turn = turn + 1 if turn + 1 < len(self._listed) else 0
+        return self._listed[turn]
 
     def all_targets(self) -> list[int]:
         """Of a route to every thread."""
-        found: list[int] = self._order.tolist()
-        return found
+        return self._listed
 
     def _turns(self, amount: int) -> Ints:
         length = len(self._order)

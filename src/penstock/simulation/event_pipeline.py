@@ -68,7 +68,6 @@ class EventPipeline:
         self._in_flight = [0] * len(pipeline.sources)
         self._scheduled = [False] * len(pipeline.sources)
         self._emitted: list[int] = []
-        self._ends: dict[str, tuple[list[int], list[int]]] = {}
         self._tracked = pipeline.in_flight is not None or pipeline.replay_seconds is not None
         self._bytes = any(route.bytes > 0 for route in pipeline.routes)
         self.paused = False
@@ -106,13 +105,13 @@ class EventPipeline:
         self._delays = [[lane.delays.tolist() for lane in stage.outputs] for stage in found.stages]
         self.speeds = [self.processors.enter(stage.stations) for stage in found.stages] if self.processors else []
         for position, stage in enumerate(found.stages):
-            if stage.counted_end:
-                self._ends.setdefault(stage.name, ([], []))
             for output, lane in enumerate(stage.outputs):
                 if lane.constant_gap:
                     self._schedule_tick(position, output, lane, int(at // lane.constant_gap) + 1)
 
     def end_placement(self, at: int) -> None:
+        for stage in self.stages:
+            self._flush_stage(stage)
         if self.processors is not None:
             for where in self.speeds:
                 self.processors.leave(where)
@@ -182,16 +181,16 @@ class EventPipeline:
         if epoch != self.epoch:
             return
         stage = self.stages[rank]
-        station = stage.station_of[target] if stage.stage.by_thread else target
+        station = stage.station_of[target] if stage.threaded else target
         stage.counts[station].received += 1
-        if stage.down[station] and not stage.stage.source:
+        if stage.down[station] and not stage.source:
             stage.room[station] -= 1
             stage.counts[station].lost += 1
             self._lose(stage.stage.name, item, now)
             return
         stage.had[station] += 1
         stage.queued[station] += 1
-        gate = stage.stage.gate
+        gate = stage.gate
         if gate:
             later = -(-now // gate) * gate
             stage.gated[station][id(item)] = item
@@ -203,12 +202,12 @@ class EventPipeline:
         if epoch != self.epoch:
             return
         stage = self.stages[rank]
-        if stage.stage.gate:
-            station = stage.station_of[target] if stage.stage.by_thread else target
+        if stage.gate:
+            station = stage.station_of[target] if stage.threaded else target
             if stage.gated[station].pop(id(item), None) is None:
                 return  # its node failed meanwhile
         line = stage.line_for(target)
-        if stage.stage.random:
+        if stage.random:
             item.work = stage.draw(line.station)
         line.waiting.append(item)
         if line.free:
@@ -227,36 +226,61 @@ class EventPipeline:
             if now >= self.warm_up:
                 counts.worked += 1
                 counts.busy += takes
-                counts.slowed += takes - (item.work if stage.stage.random else stage.full_service[station])
-            if stage.stage.passing:
+                counts.slowed += takes - (item.work if stage.random else stage.full_service[station])
+            if stage.passing:
                 self._done(now, self.epoch, rank, line, line.epoch, item)
             else:
                 line.working.append(item)
-                self._push(now + takes, rank, DONE, line.thread, self._done, rank, line, line.epoch, item)
-            self._room_made(stage, rank, station, now)
+                order = self._orders[rank] + DONE
+                arguments = (self.epoch, rank, line, line.epoch, item)
+                heappush(self.heap, (now + takes, order, line.thread, next(self._counter), self._done, arguments))
+            if stage.limit is not None:
+                self._room_made(stage, rank, station, now)
 
     def _done(self, now: int, epoch: int, rank: int, line: Line, line_epoch: int, item: Item) -> None:
         if epoch != self.epoch or line_epoch != line.epoch:
             return
         stage = self.stages[rank]
-        if not stage.stage.passing:
+        if not stage.passing:
             line.working.remove(item)
         stage.counts[line.station].processed += 1
-        if not stage.stage.source:
-            self.tally.hops += 1
-        item.held = self._results(stage, line.station, item)
-        if stage.stage.counted_end or not stage.stage.outputs:
-            self._deliver(stage, item, now)
-        if self._send(stage, rank, line, item, now):
+        if not stage.end or self._deliver(stage, item):
+            stage.times.append(now)
+            stage.born.append(item.born)
+            if len(stage.times) >= FLUSH:
+                self._flush_stage(stage)
+        if stage.simple:
+            sent = self._send_one(stage, rank, line, item, now)
+        else:
+            item.held = self._results(stage, line.station, item)
+            sent = self._send(stage, rank, line, item, now)
+        if sent:
             line.free += 1
-            if not stage.stage.passing:
+            if not stage.passing:
                 self._start(stage, rank, line, now)
         self._leave(item, now)
+
+    def _send_one(self, stage: EventStage, rank: int, line: Line, item: Item, now: int) -> bool:
+        """The same as `_results` and `_send`, for the common case of one result."""
+        lane = stage.outputs[0]
+        target = lane.dealer.one(line.station)
+        stage.sent += 1
+        self.inside += 1
+        root = item.root
+        if root is not None:
+            root.open += 1
+        receiver = self.stages[lane.receiver]
+        if receiver.limit is not None:
+            item.held = [(0, target)]
+            return self._send(stage, rank, line, item, now)
+        station = receiver.station_of[target] if receiver.threaded else target
+        self._dispatch(rank, 0, lane, line.station, station, target, Item(item.born, root), now)
+        return True
 
     def _results(self, stage: EventStage, station: int, item: Item) -> list[tuple[int, int]]:
         """Where the results of a tuple go, as (output, target), last first."""
         found = []
-        for output, lane in enumerate(stage.stage.outputs):
+        for output, lane in enumerate(stage.outputs):
             amount = 1
             if lane.route.selectivity != 1.0:
                 before = stage.selected[output]
@@ -268,7 +292,7 @@ class EventPipeline:
                     found += [(output, target) for target in lane.dealer.all_targets()]
                 else:
                     found.append((output, lane.dealer.one(station)))
-        self.tally.sent[stage.stage.name] += len(found)
+        stage.sent += len(found)
         self.inside += len(found)
         if item.root is not None:
             item.root.open += len(found)
@@ -280,9 +304,9 @@ class EventPipeline:
         held = item.held
         while held:
             output, target = held[-1]
-            lane = stage.stage.outputs[output]
+            lane = stage.outputs[output]
             receiver = self.stages[lane.receiver]
-            station = receiver.station_of[target] if receiver.stage.by_thread else target
+            station = receiver.station_of[target] if receiver.threaded else target
             if not receiver.has_room(station):
                 line.blocked.append(item)
                 receiver.senders[station].append((rank, line, item))
@@ -295,14 +319,17 @@ class EventPipeline:
         self, rank: int, output: int, lane: Lane, sender: int, station: int, target: int, item: Item, now: int
     ) -> None:
         self.stages[lane.receiver].room[station] += 1
-        delay = self._delays[rank][output][sender][station]
-        here, there = self._nodes[rank][sender], self._nodes[lane.receiver][station]
-        if lane.route.bytes > 0 and here != there:
-            who = (self.pipeline.name, lane.route.sender)
-            out = self.links.carry(0, here, now, lane.route.bytes, who)
-            self._push(out + delay, lane.receiver, INCOMING, 0, self._incoming, lane, there, target, item)
-        else:
-            self._push(now + delay, lane.receiver, ARRIVE, lane.entry, self.arrive, lane.receiver, target, item)
+        time = now + self._delays[rank][output][sender][station]
+        if self._bytes and lane.route.bytes > 0:
+            here, there = self._nodes[rank][sender], self._nodes[lane.receiver][station]
+            if here != there:
+                who = (self.pipeline.name, lane.route.sender)
+                time += self.links.carry(0, here, now, lane.route.bytes, who) - now
+                self._push(time, lane.receiver, INCOMING, 0, self._incoming, lane, there, target, item)
+                return
+        order = self._orders[lane.receiver]
+        arguments = (self.epoch, lane.receiver, target, item)
+        heappush(self.heap, (time, order, lane.entry, next(self._counter), self.arrive, arguments))
 
     def _incoming(self, now: int, epoch: int, lane: Lane, node: int, target: int, item: Item) -> None:
         done = self.links.carry(1, node, now, lane.route.bytes, (self.pipeline.name, lane.route.sender))
@@ -311,8 +338,6 @@ class EventPipeline:
 
     def _room_made(self, stage: EventStage, rank: int, station: int, now: int) -> None:
         """A tuple left the queue of a station: who waited for that goes on, first come first."""
-        if stage.limit is None:
-            return
         senders = stage.senders[station]
         while senders and stage.has_room(station):
             sender_rank, line, item = senders.popleft()
@@ -323,26 +348,24 @@ class EventPipeline:
             if self._send(sender, sender_rank, line, item, now) and not sender.down[line.station]:
                 line.free += 1
                 self._start(sender, sender_rank, line, now)
-        if stage.stage.source:
+        if stage.source:
             self.emit(self._source_of[rank], now)
 
     # --------------------------------------------------------------------------------------------- ending
 
-    def _deliver(self, stage: EventStage, item: Item, now: int) -> None:
+    def _deliver(self, stage: EventStage, item: Item) -> bool:
+        """An end has processed a tuple; False: it had it before."""
         self.tally.arrived += 1
         root = item.root
         if root is not None:
-            root.delivered += 1
-            if root.known:
-                root.known -= 1
+            name = stage.stage.name
+            if root.delivered is None:
+                root.delivered = {}
+            times_seen = root.delivered[name] = root.delivered.get(name, 0) + 1
+            if root.before is not None and times_seen <= root.before.get(name, 0):
                 self.tally.duplicated += 1
-                return
-        if stage.stage.counted_end:
-            times, born = self._ends[stage.stage.name]
-            times.append(now)
-            born.append(item.born)
-            if len(times) >= FLUSH:
-                self._flush_end(stage.stage.name)
+                return False
+        return True
 
     def _leave(self, item: Item, now: int) -> None:
         """A tuple is processed, or lost."""
@@ -369,7 +392,9 @@ class EventPipeline:
 
     def _replay(self, now: int, epoch: int, root: Root) -> None:
         """Emitted again. What its ends got before they will get twice."""
-        fresh = Root(root.source, root.due, now, known=root.delivered)
+        known, since = root.before or {}, root.delivered or {}
+        before = {name: max(known.get(name, 0), since.get(name, 0)) for name in {*known, *since}}
+        fresh = Root(root.source, root.due, now, before=before)
         self.tally.replayed += 1
         source = root.source
         target = self._entries[source].one(0)
@@ -395,7 +420,7 @@ class EventPipeline:
         if epoch != self.epoch:
             return
         stage = self.stages[position]
-        lane = stage.stage.outputs[output]
+        lane = stage.outputs[output]
         self._schedule_tick(position, output, lane, number + 1)
         if self.paused:
             return
@@ -404,8 +429,8 @@ class EventPipeline:
         receiver = self.stages[lane.receiver]
         for target in targets:
             self.inside += 1
-            self.tally.sent[stage.stage.name] += 1
-            station = receiver.station_of[target] if receiver.stage.by_thread else target
+            stage.sent += 1
+            station = receiver.station_of[target] if receiver.threaded else target
             self._dispatch(position, output, lane, sender, station, target, Item(-1 - now, None), now)
 
     # ------------------------------------------------------------------------------------------- happenings
@@ -422,7 +447,7 @@ class EventPipeline:
         name = stage.stage.name
         waited: list[Item] = []
         gone: list[Item] = []
-        if not stage.stage.source:
+        if not stage.source:
             waited += stage.gated[station].values()
             stage.gated[station].clear()
         for line in stage.lines[station]:
@@ -430,7 +455,7 @@ class EventPipeline:
             line.free = 0
             gone += line.working
             line.working.clear()
-            if not stage.stage.source:
+            if not stage.source:
                 waited += line.waiting
                 line.waiting.clear()
         stage.queued[station] -= len(waited)
@@ -476,29 +501,37 @@ class EventPipeline:
         self.tally.emitted += self.tally.by_spell(np.array(self._emitted, dtype=np.int64))
         self._emitted.clear()
 
-    def _flush_end(self, name: str) -> None:
-        times, born = self._ends[name]
-        arrived = self.tally.arrived
-        self.tally.end(name, np.array(times, dtype=np.int64), np.array(born, dtype=np.int64))
-        self.tally.arrived = arrived
-        times.clear()
-        born.clear()
+    def _flush_stage(self, stage: EventStage) -> None:
+        times, born = np.array(stage.times, dtype=np.int64), np.array(stage.born, dtype=np.int64)
+        self.tally.process(stage.stage.name, times, born, end=stage.end)
+        self.tally.sent[stage.stage.name] += stage.sent
+        stage.sent = 0
+        stage.times.clear()
+        stage.born.clear()
 
     def finish(self) -> PipelineOutcome:
         self._flush()
-        for name in self._ends:
-            self._flush_end(name)
+        for stage in self.stages:
+            self._flush_stage(stage)
         for source, emission in enumerate(self._emissions):
             while not self._ended[source] and len(due := emission.take(self.length, BLOCK)):
                 self.tally.offered += self.tally.by_spell(due)
-        queued: dict[str, dict[Slot, int]] = {}
-        inside = 0
-        for stage in self.stages:
-            row = queued.setdefault(stage.stage.name, {})
-            for station, placed in enumerate(stage.stage.stations):
-                row[placed.slot] = stage.queued[station] + sum(len(line.working) for line in stage.lines[station])
-                inside += row[placed.slot]
+        sources = self.pipeline.sources
+        counted = self.tally.stations.items()
+        self.tally.hops = sum(counts.processed for (name, _), counts in counted if name not in sources)
+        queued = self.queued()
+        inside = sum(amount for row in queued.values() for amount in row.values())
         return self.tally.outcome(queued, self.inside - inside, self.links.bottlenecks(self.pipeline.name))
+
+    def queued(self) -> dict[str, dict[Slot, int]]:
+        """Waiting or worked on, by operator and slot."""
+        return {
+            stage.stage.name: {
+                placed.slot: stage.queued[station] + sum(len(line.working) for line in stage.lines[station])
+                for station, placed in enumerate(stage.stage.stations)
+            }
+            for stage in self.stages
+        }
 
     def told(self, at: int, until: int) -> None:
         self.tally.drained.append((at / NANOSECONDS, until / NANOSECONDS))

@@ -93,6 +93,8 @@ class _Events:
                 run.paused = True
                 if not switch.drain:
                     run.drop_everything(now)
+            if now == run.warm_up:
+                run.tally.begin_measuring(run.queued())
             run.emit_all(now)
         if self._progress is not None:
             self._progress(now / self._length)

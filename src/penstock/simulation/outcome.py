@@ -119,8 +119,8 @@ class Timeline:
 class PipelineOutcome:
     """Rates in tuples/s of one source (every source emits the load), past the warm-up. Counts are of the whole time.
 
-    A tuple of a source is completed when all ends have got what it causes: with selectivities, the least of
-    `(tuples an end processed) / (tuples it gets per tuple of a source)`.
+    A tuple of a source is completed when every operator has processed what it causes: the least over operators of
+    `(tuples processed) / (tuples it gets per tuple of a source)`. So of two branches the slower one counts.
     """
 
     name: str
@@ -148,6 +148,8 @@ class PipelineOutcome:
     latency: Latencies
     latency_slope: float
     """Seconds a second, past the warm-up."""
+    falling_behind: float
+    """Seconds a second, past the warm-up: how much longer the queue of the worst station takes to be worked off."""
     timeline: Timeline
     operators: Mapping[str, OperatorOutcome]
     stations: tuple[StationOutcome, ...]
@@ -158,7 +160,10 @@ class PipelineOutcome:
 
     @property
     def stable(self) -> bool:
-        """As `Report.stable`: it did what was offered, or at least latency does not rise."""
+        """As `Report.stable`: it did what was offered, or at least latency does not rise. And no station falls behind:
+        where a few are too slow, most tuples may not notice."""
+        if self.falling_behind > STABLE_SLOPE:
+            return False
         if self.sustained_rate >= (1 - STABLE_SLOPE) * self.offered_rate:
             return True
         return self.sustained_rate >= LEAST_TAKEN_IN * self.offered_rate and self.latency_slope <= STABLE_SLOPE

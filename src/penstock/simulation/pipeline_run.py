@@ -108,6 +108,8 @@ class PipelineRun:
     def window(self, start: int, end: int) -> None:
         """Everything that happens in [start, end). Outages and switches happen only at the start of windows."""
         self._happen(start)
+        if start == self.tally.warm_up:
+            self.tally.begin_measuring(self._queued())
         self._move(start, end, emitting=self._draining is None)
         while self._draining is not None and not self.inside:
             if not self._resume(end):
@@ -176,10 +178,8 @@ class PipelineRun:
                 self._last = max(self._last, int(ready.time[-1]))
                 if not run.stage.source:
                     self.tally.hops += len(ready)
-                if run.stage.counted_end:
-                    self.tally.end(run.stage.name, ready.time, ready.born)
-                elif not run.stage.outputs:
-                    self.tally.arrived += len(ready)
+                self.tally.process(run.stage.name, ready.time, ready.born, end=run.stage.end)
+                self.tally.arrived += len(ready) if run.stage.end else 0
             for lane in run.stage.outputs:
                 self._send(lane, ready, end, ticking=emitting)
 
@@ -243,13 +243,15 @@ class PipelineRun:
         for emission in self._emissions:
             while len(due := emission.take(self._length, 1 << 20)):
                 self.tally.offered += self.tally.by_spell(due)
-        queued: dict[str, dict[Slot, int]] = {}
-        travelling = 0
         for run in self._stages:
             run.flush()
-            travelling += run.travelling
-            stations = run.stage.stations
-            queued[run.stage.name] = {
-                station.slot: amount for station, amount in zip(stations, run.queued().tolist(), strict=True)
+        travelling = sum(run.travelling for run in self._stages)
+        return self.tally.outcome(self._queued(), travelling, [])
+
+    def _queued(self) -> dict[str, dict[Slot, int]]:
+        return {
+            run.stage.name: {
+                station.slot: amount for station, amount in zip(run.stage.stations, run.queued().tolist(), strict=True)
             }
-        return self.tally.outcome(queued, travelling, [])
+            for run in self._stages
+        }

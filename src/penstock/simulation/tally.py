@@ -95,10 +95,11 @@ class Tally:
     emitted: Ints = field(init=False)
     lost_parts: Floats = field(init=False)
     """Lost tuples in tuples of a source, by spell."""
-    ends: dict[str, Ints] = field(default_factory=dict)
+    done: dict[str, Ints] = field(default_factory=dict)
+    """What operators processed that sources caused, by spell; of those that get any of it."""
     factors: dict[str, float] = field(default_factory=dict)
     past: dict[str, int] = field(default_factory=dict)
-    """Tuples of sources that ends processed past the warm-up."""
+    """The same past the warm-up."""
     latency_sum: Floats = field(init=False)
     latency_count: Ints = field(init=False)
     buckets: Ints = field(init=False)
@@ -110,6 +111,8 @@ class Tally:
     hops: int = 0
     replayed: int = 0
     duplicated: int = 0
+    at_warm_up: dict[tuple[str, Slot], int] = field(default_factory=dict)
+    """Tuples at every station when the measuring began."""
     drained: list[tuple[float, float]] = field(default_factory=list)
     sample: Sample = field(init=False)
 
@@ -130,8 +133,8 @@ class Tally:
         rows = []
         for stage in found.stages:
             self.sent.setdefault(stage.name, 0)
-            if stage.counted_end:
-                self.ends.setdefault(stage.name, np.zeros(len(self.offered), dtype=np.int64))
+            if stage.factor > 0:
+                self.done.setdefault(stage.name, np.zeros(len(self.offered), dtype=np.int64))
                 self.past.setdefault(stage.name, 0)
             row = []
             for station in stage.stations:
@@ -166,17 +169,20 @@ class Tally:
         self.lost_travelling += amount
         self.note_lost(operator, amount, time)
 
-    def end(self, name: str, times: Ints, born: Ints) -> None:
-        """Tuples an end processed, by rising time. What no source caused was born at a time below 0."""
-        self.arrived += len(times)
-        if len(born) and born.min() < 0:
-            times, born = times[born >= 0], born[born >= 0]
-        if not len(times):
+    def process(self, name: str, times: Ints, born: Ints, *, end: bool) -> None:
+        """Tuples an operator processed, by rising time. What no source caused was born at a time below 0."""
+        if name not in self.done or not len(times):
             return
+        if born.min() < 0:
+            times, born = times[born >= 0], born[born >= 0]
         bounds = np.searchsorted(times, self.edges, side="left")
-        self.ends[name] += np.diff(bounds)
+        self.done[name] += np.diff(bounds)
         warm = int(np.searchsorted(times, self.warm_up, side="left"))
         self.past[name] += len(times) - warm
+        if end and len(times):
+            self._latencies(times, born, bounds, warm)
+
+    def _latencies(self, times: Ints, born: Ints, bounds: Ints, warm: int) -> None:
         seconds = (times - born) / NANOSECONDS
         late = seconds[warm:]
         if len(late):
@@ -199,7 +205,7 @@ class Tally:
         done = self._completed()
         offered = int(self.offered.sum())
         offered_rate = self.pipeline.load.rate_between(self.warm_up / NANOSECONDS, self.length / NANOSECONDS)
-        sustained = min((self.past[name] / self.factors[name] for name in self.ends), default=0.0) / span
+        sustained = min(amount / self.factors[name] for name, amount in self.past.items()) / span
         timeline = self._timeline(done * sources)
         stations = tuple(
             self._station(counts, queued.get(operator, {}).get(slot, 0))
@@ -224,6 +230,7 @@ class Tally:
                 self.count, self.total / self.count if self.count else 0.0, self.largest, self.sample.values()
             ),
             latency_slope=slope(timeline.seconds[warm], timeline.latency_mean[warm]),
+            falling_behind=self._falling_behind(stations, span),
             timeline=timeline,
             operators={name: self._operator(name, stations) for name in self.sent},
             stations=stations,
@@ -232,10 +239,8 @@ class Tally:
         )
 
     def _completed(self) -> Floats:
-        """Tuples of one source by spell: of the end that is furthest behind."""
-        if not self.ends:
-            return np.zeros(len(self.offered))
-        running = np.min([np.cumsum(row) / self.factors[name] for name, row in self.ends.items()], axis=0)
+        """Tuples of one source by spell: as the operator counts that is furthest behind."""
+        running = np.min([np.cumsum(row) / self.factors[name] for name, row in self.done.items()], axis=0)
         return np.diff(running, prepend=0.0)
 
     def _timeline(self, completed: Floats) -> Timeline:
@@ -262,6 +267,21 @@ class Tally:
         found: Floats = SHORTEST * 10 ** ((position + 0.5) / BUCKETS_PER_DECADE)
         found[running[:, -1] == 0] = np.nan
         return found
+
+    def begin_measuring(self, queued: dict[str, dict[Slot, int]]) -> None:
+        self.at_warm_up = {(name, slot): amount for name, row in queued.items() for slot, amount in row.items()}
+
+    def _falling_behind(self, stations: tuple[StationOutcome, ...], span: float) -> float:
+        """The most over stations of `(queued at the end - at first) * service / threads`, by the seconds between."""
+        return (
+            max(
+                (seen.queued - self.at_warm_up.get((seen.operator, seen.slot), 0))
+                * self.stations[seen.operator, seen.slot].station.service_seconds
+                / seen.threads
+                for seen in stations
+            )
+            / span
+        )
 
     def _station(self, counts: Counts, queued: int) -> StationOutcome:
         station = counts.station
