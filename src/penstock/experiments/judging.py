@@ -49,13 +49,18 @@ def compared(
     within: float = 0.1,
     good: Good = Good.NEITHER,
     why: str = "",
+    note: str = "",
 ) -> Line:
-    """A line for a number. `why` is kept for what does not agree; what agrees only within a tolerance says so."""
+    """A line for a number. `why` is kept for what does not agree; what agrees only within a tolerance says so.
+
+    `note` is said in any case: what must be known to believe the verdict.
+    """
     verdict = judge(published, ours, within=within, good=good)
     exact = judge(published, ours, within=0.0) is Verdict.AGREES
     if verdict is Verdict.AGREES:
         why = "" if exact else f"within {100 * within:g} %"
-    return Line(where, what, str(published), shown(ours, published.unit), verdict, why)
+    reason = "; ".join(filter(None, (why, note)))
+    return Line(where, what, str(published), shown(ours, published.unit), verdict, reason)
 
 
 def claimed(where: str, what: str, published: Value, *, holds: bool, ours: str, why: str = "") -> Line:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.experiments import model_driven_cases as cases
 from penstock.experiments.contract import Experiment
-from penstock.experiments.model_driven_rates import rate_charts, rate_lines
-from penstock.experiments.model_driven_slots import slot_charts, slot_lines
+from penstock.experiments.model_driven_rate_lines import rate_charts, rate_lines
+from penstock.experiments.model_driven_slot_lines import slot_charts, slot_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

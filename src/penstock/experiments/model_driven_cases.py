@@ -11,7 +11,6 @@ from penstock.cluster.catalogue import Catalogue, find_catalogue
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.cluster.topology import Cluster, Node
 from penstock.dataflow.rates import gains
-from penstock.errors import RefusedError
 from penstock.experiments.trials import Trial, highest
 from penstock.modelling.library import reference_library
 from penstock.prediction.rate import Routing
@@ -81,10 +80,7 @@ def run(case: Case) -> Measures:
 def run_slots(case: Case) -> Measures:
     """Figs 7 and 8: slots allocated, slots the placer added, and the highest stable rate up to the planned one."""
     allocator, placer = policies(case["pair"])
-    try:
-        plan = api.plan(case["pipeline"], case["rate"], allocator=allocator, placer=placer, catalogue=d3_catalogue())
-    except RefusedError as refused:
-        return {"refused": str(refused)}
+    plan = api.plan(case["pipeline"], case["rate"], allocator=allocator, placer=placer, catalogue=d3_catalogue())
     asked = case["rate"] // RATE_STEP
     trial = Trial(plan, case["seconds"])
     found = highest(lambda multiple: trial.is_stable(multiple * RATE_STEP), asked, asked)
@@ -107,6 +103,7 @@ def plan_measures(plan: Plan) -> Measures:
         "allocated": allocated,
         "placed": plan.slots_asked,
         "extra": plan.slots_asked - allocated,
+        "growth": plan.growth,
         "bound": plan.fewest_slots,
         "operators": operators,
         "predicted_shuffle": plan.prediction.shuffle.rate,
@@ -176,6 +173,7 @@ def _outcome_measures(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "actual_nodes": nodes,
         "latency_ms": {f"p{100 * part:g}": 1000 * (latency.quantile(part) or 0.0) for part in QUANTILES},
         "latency_mean_ms": 1000 * latency.mean,
+        "bottleneck": str(outcome.pipelines[plan.pipeline.name].busiest),
         "hops": outcome.hops,
     }
 

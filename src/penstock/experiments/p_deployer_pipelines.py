@@ -31,6 +31,15 @@ BUDGET = 16
 METIS_SOJOURN_THREADS = 5
 """The document gives sojourn-bound operators five times the threads under Metis."""
 
+TARGETS = {
+    "word-count": (2000, 4000, 6000),
+    "linear": (1000, 2000, 3000, 4000),
+    "diamond": (1000, 2000, 3000, 4000),
+    "star": (1000, 2000, 3000, 4000),
+}
+"""Tuples/s. 2,000 and Word Count's 6,000 are stated; the others are only drawn, and chosen."""
+WAYS = {"packing": ("profiled", "packing"), "metis": ("per-node", "metis")}
+
 PROFILES = (
     TaskProfile(
         name="spout", sojourn_seconds=0.0001, processing_cpu=0.005, moving_cpu=0.004, memory_mb=0.02, bound=Bound.IO

@@ -83,6 +83,6 @@ class Chart:
     """Panels side by side."""
 
 
-def series_names(panels: Sequence[Panel]) -> list[str]:
-    """Every name once, in the order of appearance: the same name has the same colour in all panels."""
-    return list(dict.fromkeys(one.name for panel in panels for one in panel.series))
+def coloured_names(panels: Sequence[Panel]) -> list[str]:
+    """Series with a colour of their own, in the order of appearance: the same name has the same in all panels."""
+    return list(dict.fromkeys(one.name for panel in panels for one in panel.series if one.beside is None))

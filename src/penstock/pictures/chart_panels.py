@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from penstock.pictures.canvas import FAINT_INK, INK
-from penstock.pictures.chart import Chart, Panel, Series, Style, series_names
+from penstock.pictures.chart import Chart, Panel, Series, Style, coloured_names
 from penstock.pictures.sheet import text_width
 
 if TYPE_CHECKING:
@@ -36,11 +36,12 @@ STEEP = 35.0
 def chart_figure(chart: Chart) -> Figure:
     columns = max(1, min(chart.columns, len(chart.panels)))
     rows = math.ceil(len(chart.panels) / columns)
-    names = series_names(chart.panels)
+    names = coloured_names(chart.panels)
     room = (WIDEST - columns * (LEFT + RIGHT)) / columns
     tilted = [_is_crowded(panel, room) for panel in chart.panels]
     foot = 0.95 if any(tilted) else 0.5
     legend = _legend(chart.panels, names)
+    legend = legend if len(legend) > 1 else []
     legend_rows = _legend_rows(legend)
     head = HEAD - 0.2 + 0.2 * legend_rows + (0.2 if chart.note else 0.0)
     height = head + rows * (PANEL_HEIGHT + foot + 0.35) + FOOT
@@ -76,7 +77,8 @@ def _draw_panel(axes: Axes, panel: Panel, names: Sequence[str], *, tilted: bool)
     if panel.log_y:
         axes.set_yscale("log")
     elif not panel.diagonal:
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(0.0, low), high + 0.04 * (high - min(0.0, low)))
     if panel.diagonal:
         top = 1.05 * max(axes.get_xlim()[1], axes.get_ylim()[1])
         axes.plot([0, top], [0, top], color=FAINT_INK, linewidth=0.8, linestyle=":", zorder=1)
@@ -147,9 +149,8 @@ def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[fl
 
 
 def _look(one: Series, names: Sequence[str]) -> tuple[str, str]:
-    own = [name for name in names if not name.startswith("published")]
-    owner = one.beside if one.beside in own else one.name
-    number = own.index(owner) if owner in own else 0
+    owner = one.beside if one.beside in names else one.name
+    number = names.index(owner) if owner in names else 0
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POLL_SECONDS = 0.2
-TAG = "penstock-sweep"
 
 
 @dataclass(frozen=True)
@@ -59,27 +58,26 @@ def run_tasks(
 ) -> Ended:
     """Call `work` once with every task, as many at a time as there are cores; `tell` hears how many have ended.
 
-    `work` keeps what it makes itself. Ctrl-C ends what is under way and returns.
+    `work` keeps what it makes itself. Ctrl-C ends what is under way in the session and returns.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-sweep-") as folder:
         markers, interrupt = Path(folder), Interrupt()
         broken: list[BaseException] = []
 
         def collect() -> None:
-            session.addTag(TAG)
             try:
                 _frame(session, tasks).mapInArrow(_Marked(work, folder), "id bigint").toArrow()
             except Exception as error:
                 broken.append(error)
 
-        runner = threading.Thread(target=collect, name=TAG, daemon=True)
+        runner = threading.Thread(target=collect, name="penstock-sweep", daemon=True)
         with interrupts(interrupt):
             runner.start()
             while runner.is_alive() and not interrupt.asked:
                 pause(POLL_SECONDS)
                 tell(_ended(markers))
             if interrupt.asked:
-                session.interruptTag(TAG)
+                session.sparkContext.cancelAllJobs()
             runner.join()
         if broken and not interrupt.asked:
             raise broken[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 from penstock.experiments.judging import (
@@ -27,6 +27,8 @@ SIMULATED = "simulated, with shuffle routing"
 SAME_MODELS = "the simulation runs on the models the prediction uses: what differs is routing and rounding"
 LEAST_LATENCY_GAP = 0.02
 """Latencies nearer than this share count as equal where an order is claimed."""
+PUBLISHED_ORDER = (("mba+dsm",), ("lsa+dsm", "mba+rsm"), ("lsa+rsm",), ("mba+sam",))
+"""Pairs by rising latency, as Fig 13 claims it."""
 
 
 def rate_lines(results: Results, published: Published) -> list[Line]:
@@ -118,7 +120,7 @@ def _r2_line(where: str, what: str, value: Value, x: Sequence[float], y: Sequenc
     ours = r_squared(x, y)
     if ours is None:
         return not_comparable(where, what, value, "-", "one of the two does not vary")
-    return compared(where, what, value, ours, within=0.0, good=Good.HIGH, why=SAME_MODELS)
+    return compared(where, what, value, ours, within=0.0, note=SAME_MODELS)
 
 
 def _number(value: float | None) -> str:
@@ -139,18 +141,15 @@ def _rate_claims(results: Results, published: Published) -> list[Line]:
     lower = [name for name in MICRO if (rsm[name]["planned"] or 0) < sam[name]["planned"]]
     value = published["fig10.mba-over-lsa"]
     return [
-        compared(
-            "Fig 10", "actual rate of MBA over LSA, least", value, min(gains), within=0.1, good=Good.HIGH, why=SIMULATED
-        ),
-        compared(
-            "Fig 10", "actual rate of MBA over LSA, most", value, max(gains), within=0.1, good=Good.HIGH, why=SIMULATED
-        ),
+        compared("Fig 10", "actual rate of MBA over LSA, least", value, min(gains), within=0.1, why=SIMULATED),
+        compared("Fig 10", "actual rate of MBA over LSA, most", value, max(gains), within=0.1, why=SIMULATED),
         claimed(
             "Fig 9",
             "planned rate of MBA+RSM below MBA+SAM",
             published["fig9.rsm-lower"],
             holds=len(lower) == len(MICRO),
             ours=f"in {', '.join(lower) or 'none'}",
+            why="RSM places as much as SAM does on 20 slots, or more",
         ),
         claimed(
             "Fig 10",
@@ -209,40 +208,25 @@ def _use(results: Results, published: Published) -> list[Line]:
 
 
 def _latency(results: Results, published: Published) -> list[Line]:
-    medians = {
-        (name, pair): _found(results, name, pair)["latency_ms"]["p50"]
+    """By the mean over what a tuple causes, as the document averages."""
+    means: dict[tuple[str, str], float] = {
+        (name, pair): _found(results, name, pair)["latency_mean_ms"]
         for name in MICRO
         for pair in PAIRS
-        if _found(results, name, pair)["planned"]
+        if _found(results, name, pair).get("actual")
     }
-    ordered = [
-        pair
-        for pair in PAIRS
-        if all((name, pair) in medians for name in MICRO)
-        and medians["diamond", pair] < medians["star", pair] < medians["linear", pair]
-    ]
-    known = [pair for pair in PAIRS if all((name, pair) in medians for name in MICRO)]
-    chain = (("mba+dsm",), ("lsa+dsm", "mba+rsm"), ("lsa+rsm",), ("mba+sam",))
-    kept, total, broken = 0, 0, []
-    for name in MICRO:
-        for earlier, later in pairwise(chain):
-            for a in earlier:
-                for b in later:
-                    if (name, a) in medians and (name, b) in medians:
-                        total += 1
-                        holds = medians[name, a] <= (1 + LEAST_LATENCY_GAP) * medians[name, b]
-                        kept += holds
-                        if not holds:
-                            broken.append(f"{name}: {a} above {b}")
+    known = [pair for pair in PAIRS if all((name, pair) in means for name in MICRO)]
+    ordered = [pair for pair in known if means["diamond", pair] < means["star", pair] < means["linear", pair]]
+    held, broken = _chain(means)
     tails = {
         allocator: _tail([_found(results, name, pair) for name in MICRO for pair in pairs])
         for allocator, pairs in (("lsa", PAIRS[:2]), ("mba", PAIRS[2:]))
     }
-    assumed = "service times do not vary and a hop takes 0.05 to 0.5 ms in the simulation"
+    assumed = "service times do not vary, and at its own highest rate every pair is loaded differently"
     return [
         claimed(
             "Fig 13",
-            "order of the pipelines by median latency",
+            "order of the pipelines by mean latency",
             published["fig13.order"],
             holds=len(ordered) == len(known),
             ours=f"holds for {len(ordered)} of {len(known)} pairs",
@@ -250,15 +234,15 @@ def _latency(results: Results, published: Published) -> list[Line]:
         ),
         claimed(
             "Fig 13",
-            "order of the pairs by median latency",
+            "order of the pairs by mean latency",
             published["fig13.pairs"],
-            holds=kept == total,
-            ours=f"{kept} of {total} comparisons hold",
+            holds=not broken,
+            ours=f"{held} of {held + len(broken)} comparisons hold",
             why=f"{'; '.join(broken[:3])}; {assumed}",
         ),
         claimed(
             "Fig 13",
-            "p99 over median, mean",
+            "p99 over mean latency",
             published["fig13.tail"],
             holds=tails["mba"] > tails["lsa"],
             ours=f"MBA {shown(tails['mba'])}, LSA {shown(tails['lsa'])}",
@@ -267,8 +251,23 @@ def _latency(results: Results, published: Published) -> list[Line]:
     ]
 
 
+def _chain(means: dict[tuple[str, str], float]) -> tuple[int, list[str]]:
+    """How many neighbours in the published order are in that order here, and those that are not."""
+    held, broken = 0, []
+    for name in MICRO:
+        for earlier, later in pairwise(PUBLISHED_ORDER):
+            for a, b in product(earlier, later):
+                if (name, a) not in means or (name, b) not in means:
+                    continue
+                if means[name, a] <= (1 + LEAST_LATENCY_GAP) * means[name, b]:
+                    held += 1
+                else:
+                    broken.append(f"{name}: {a} above {b}")
+    return held, broken
+
+
 def _tail(found: Sequence[Measures]) -> float:
-    parts = [one["latency_ms"]["p99"] / one["latency_ms"]["p50"] for one in found if one["planned"]]
+    parts: list[float] = [one["latency_ms"]["p99"] / one["latency_mean_ms"] for one in found if one.get("actual")]
     return sum(parts) / len(parts)
 
 
@@ -296,7 +295,7 @@ def rate_charts(results: Results, published: Published) -> list[Chart]:
             "latency",
             "Latency at the highest stable rate (Fig 13)",
             tuple(_latency_panel(results, name) for name in MICRO),
-            "Bars: median. Lines: from the 5th to the 99th percentile.",
+            "Bars: mean. Lines: from the 5th to the 99th percentile of all tuples that reach the sink.",
         ),
     ]
 
@@ -321,6 +320,8 @@ def _use_panel(results: Results, name: str, what: str) -> Panel:
 
 
 def _latency_panel(results: Results, name: str) -> Panel:
-    found: list[dict[str, Any]] = [_found(results, name, pair).get("latency_ms", {}) for pair in PAIRS]
-    median, low, high = (tuple(one.get(part) for one in found) for part in ("p50", "p5", "p99"))
-    return Panel(name, "", "ms", (Series("median", median, low=low, high=high),), PAIRS)
+    found = [_found(results, name, pair) for pair in PAIRS]
+    spread: list[dict[str, Any]] = [one.get("latency_ms", {}) for one in found]
+    means = tuple(one.get("latency_mean_ms") for one in found)
+    low, high = (tuple(one.get(part) for one in spread) for part in ("p5", "p99"))
+    return Panel(name, "", "ms", (Series("mean", means, low=low, high=high),), PAIRS)
