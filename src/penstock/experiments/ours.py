@@ -121,7 +121,8 @@ def _routed(case: Case) -> Measures:
     demands = demands_of(plan.pipeline, reference_library())
     placed = from_plan(plan, demands, options=Options(routing=Routing(case["routing"])))
     outcome = simulate_scenario(Scenario(plan.cluster, (placed,), case["seconds"], warm_up=case["seconds"] / 2))
-    return {"rate": outcome.pipelines[placed.name].sustained_rate}
+    found = outcome.pipelines[placed.name]
+    return {"rate": found.sustained_rate, "bottleneck": str(found.bottleneck or "")}
 
 
 def against(
@@ -159,16 +160,15 @@ def _slot_lines(results: Results) -> list[Line]:
 
 def _routing_lines(results: Results) -> list[Line]:
     found = []
+    what = "tuples/s sustained by the plan of mba and sam"
     for name in MICRO:
         for rate in MICRO_RATES:
-            rates = {
-                router: results.only(axis="routing", pipeline=name, rate=rate, routing=router)["rate"]
-                for router in ROUTERS
-            }
-            found.append(
-                against(f"routing, {name} at {rate:g}", "tuples/s sustained by the plan of mba and sam",
-                        (ROUTERS[0], rates[ROUTERS[0]]), (ROUTERS[1], rates[ROUTERS[1]]), low=False)
-            )  # fmt: skip
+            theirs, ours = (
+                results.only(axis="routing", pipeline=name, rate=rate, routing=router) for router in ROUTERS
+            )
+            sides = (ROUTERS[0], theirs["rate"]), (ROUTERS[1], ours["rate"])
+            why = f"limited by {ours['bottleneck']}" if ours["bottleneck"] else ""
+            found.append(against(f"routing, {name} at {rate:g}", what, *sides, low=False, why=why))
     return found
 
 
