@@ -131,9 +131,11 @@ def simulated(
     in_flight: int | None = None,
     arrivals: Arrivals = Arrivals.CONSTANT,
     service: Service = Service.CONSTANT,
+    links: bool = True,
 ) -> SimulatedPipeline:
     """Streams are dealt to threads at random, as Storm's shuffle does: dealt in turn, tuple n of every operator would
-    meet thread n of the next, and round robin would look as if it kept tuples on their nodes."""
+    meet thread n of the next, and round robin would look as if it kept tuples on their nodes. Without `links`
+    bandwidth is no limit."""
     threads: dict[str, dict[Slot, int]] = {one.name: {} for one in topology.operators}
     for operator, count, slot, _ in placement.bundles:
         threads[operator][slot] = threads[operator].get(slot, 0) + count
@@ -153,7 +155,7 @@ def simulated(
             for slot, count in threads[one.name].items()
         ),
         tuple(
-            Route(sender, receiver, Grouping.FIELDS, bytes=topology.tuple_bytes, skew=EVEN_SKEW, keys=MANY_KEYS)
+            Route(sender, receiver, Grouping.FIELDS, bytes=topology.tuple_bytes * links, skew=EVEN_SKEW, keys=MANY_KEYS)
             for sender, receiver in topology.streams
         ),
         topology.sources,

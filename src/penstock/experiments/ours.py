@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock import api
+from penstock.allocation.pipeline import demands_of
 from penstock.experiments.contract import Case, Experiment, Line, Measures, Results, Verdict
 from penstock.experiments.e_stream import E_STREAM, MOST, run_stream_case, stream_cases
 from penstock.experiments.e_stream import ROUND_ROBIN as STREAM_ROUND_ROBIN
@@ -24,7 +25,9 @@ from penstock.experiments.priority import (
 from penstock.experiments.priority_runs import use_case_1, use_case_2
 from penstock.experiments.r_storm import R_STORM, ROUND_ROBIN, placer_cases, run_placer_case
 from penstock.experiments.r_storm_topologies import names_of
+from penstock.modelling.library import reference_library
 from penstock.pictures.chart import Chart, Panel, Series, Style
+from penstock.prediction.rate import Routing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +60,7 @@ class Ours(Experiment):
         return [
             *({"axis": "slots", "pipeline": name, "rate": rate, "pair": pair}
               for name in MICRO for rate in MICRO_RATES for pair in PAIRS),
-            *({"axis": "routing", "pipeline": name, "rate": rate, "routing": router, "seconds": 10.0 if quick else 60.0}
+            *({"axis": "routing", "pipeline": name, "rate": rate, "routing": router, "seconds": 240.0}
               for name in MICRO for rate in MICRO_RATES for router in ROUTERS),
             *({"axis": "throughput", **case} for case in placer_cases(PLACERS, quick=quick)),
             *({"axis": "priority", **case} for case in _priority_cases()),
@@ -110,11 +113,16 @@ def _slots(case: Case) -> Measures:
 
 def _routed(case: Case) -> Measures:
     """What the plan by mba and sam really sustains, dealt one way or the other."""
-    from penstock import simulating  # noqa: PLC0415 - cases are listed without it
+    from penstock.simulation.engine import simulate_scenario  # noqa: PLC0415 - cases are listed without it
+    from penstock.simulation.from_plan import Options, from_plan  # noqa: PLC0415
+    from penstock.simulation.system import Scenario  # noqa: PLC0415
 
     plan = api.plan(case["pipeline"], case["rate"], allocator="mba", placer="sam")
-    result = simulating.simulate(plan, case["rate"], seconds=case["seconds"], routing=case["routing"])
-    return {"rate": result.report.sustained_rate}
+    demands = demands_of(plan.pipeline, reference_library())
+    placed = from_plan(plan, demands, options=Options(routing=Routing(case["routing"])))
+    outcome = simulate_scenario(Scenario(plan.cluster, (placed,), case["seconds"], warm_up=case["seconds"] / 2))
+    found = outcome.pipelines[placed.name]
+    return {"rate": found.sustained_rate, "bottleneck": str(found.bottleneck or "")}
 
 
 def against(
@@ -126,7 +134,7 @@ def against(
     won = Verdict.BETTER if gained > 0 else Verdict.WORSE
     verdict = Verdict.AGREES if abs(gained) <= TIE * scale else won
     texts = [f"{name} {shown(value)}" for name, value in (theirs, ours)]
-    change = f"{(ours[1] - theirs[1]) / scale:+.0%}"
+    change = f"{(ours[1] - theirs[1]) / scale:+.0%}" if theirs[1] else "from nothing"
     told = "tie" if verdict is Verdict.AGREES else change
     return Line(
         where, what, texts[0], texts[1], verdict, f"{told}; {why}" if why and verdict is not Verdict.BETTER else told
@@ -152,16 +160,15 @@ def _slot_lines(results: Results) -> list[Line]:
 
 def _routing_lines(results: Results) -> list[Line]:
     found = []
+    what = "tuples/s sustained by the plan of mba and sam"
     for name in MICRO:
         for rate in MICRO_RATES:
-            rates = {
-                router: results.only(axis="routing", pipeline=name, rate=rate, routing=router)["rate"]
-                for router in ROUTERS
-            }
-            found.append(
-                against(f"routing, {name} at {rate:g}", "tuples/s sustained by the plan of mba and sam",
-                        (ROUTERS[0], rates[ROUTERS[0]]), (ROUTERS[1], rates[ROUTERS[1]]), low=False)
-            )  # fmt: skip
+            theirs, ours = (
+                results.only(axis="routing", pipeline=name, rate=rate, routing=router) for router in ROUTERS
+            )
+            sides = (ROUTERS[0], theirs["rate"]), (ROUTERS[1], ours["rate"])
+            why = f"limited by {ours['bottleneck']}" if ours["bottleneck"] else ""
+            found.append(against(f"routing, {name} at {rate:g}", what, *sides, low=False, why=why))
     return found
 
 
@@ -180,9 +187,17 @@ def _throughput_lines(results: Results) -> list[Line]:
                     nodes = f"{measures[placer]['nodes']} nodes against {measures[theirs[0]]['nodes']}"
                     found.append(
                         against(f"R-Storm's {part}, {of}", "tuples/s of a source", theirs, (placer, rates[placer]),
-                                low=False, why=nodes)
+                                low=False, why=f"{nodes}{_placer_reason(placer)}")
                     )  # fmt: skip
     return found
+
+
+def _placer_reason(placer: str) -> str:
+    return "; it balances load over all nodes, and tuples travel farther" if placer == "balanced-eft" else ""
+
+
+def _stream_reason(placer: str, measures: Measures) -> str:
+    return f"its fullest node uses {measures['most_cpu']:.0%} of its CPU" if placer == "compact" else ""
 
 
 def _priority_lines(results: Results) -> list[Line]:
@@ -230,7 +245,7 @@ def _response_lines(results: Results) -> list[Line]:
                 theirs = _best({placer: values[placer] for placer in STREAM_PLACERS[:2]}, low=low)
                 found += [
                     against(f"E-Stream's {topology}, {MOST} pipelines at {rate:,.0f}", words, theirs,
-                            (placer, values[placer]), low=low)
+                            (placer, values[placer]), low=low, why=_stream_reason(placer, table[placer]))
                     for placer in STREAM_PLACERS[2:]
                 ]  # fmt: skip
     return found

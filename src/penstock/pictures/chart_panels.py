@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from penstock.pictures.canvas import FAINT_INK, INK
 from penstock.pictures.chart import Chart, Panel, Series, Style, coloured_names
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 COLOURS = ("#4477AA", "#CC6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#888888", "#332288", "#EE7733", "#44AA99")
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "h")
@@ -74,8 +76,10 @@ def _draw_panel(axes: Axes, panel: Panel, names: Sequence[str], *, tilted: bool)
         axes.set_xlim(-0.5, len(panel.categories) - 0.5)
     if panel.log_x:
         axes.set_xscale("log")
+        _plain_logarithms(axes.xaxis)
     if panel.log_y:
         axes.set_yscale("log")
+        _plain_logarithms(axes.yaxis)
     elif not panel.diagonal:
         low, high = axes.get_ylim()
         axes.set_ylim(min(0.0, low), high + 0.04 * (high - min(0.0, low)))
@@ -91,6 +95,13 @@ def _draw_panel(axes: Axes, panel: Panel, names: Sequence[str], *, tilted: bool)
     axes.grid(axis="both" if not panel.categories else "y", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _plain_logarithms(axis: Axis) -> None:
+    """Numbers as they are, at 1, 2 and 5 of every decade."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _draw_series(
@@ -126,7 +137,15 @@ def _draw_series(
     elif one.style is Style.POINTS:
         axes.scatter(*_columns(known), color=colour, marker=marker, s=24, linewidths=0, alpha=0.85, zorder=3)
     else:
-        axes.scatter(*_columns(known), facecolors="white", edgecolors=INK, marker="D", s=26, linewidths=1.1, zorder=4)
+        axes.scatter(
+            *_columns(known),
+            facecolors="white",
+            edgecolors=colour if one.beside else INK,
+            marker="D",
+            s=26,
+            linewidths=1.1,
+            zorder=4,
+        )
     if one.low and one.high:
         for x, low, high in zip(places, one.low, one.high, strict=True):
             if low is not None and high is not None:
@@ -169,7 +188,8 @@ def _legend(panels: Sequence[Panel], names: Sequence[str]) -> list[tuple[str, Ar
         elif one.style is Style.POINTS:
             found[one.name] = Line2D([], [], color=colour, marker=marker, markersize=5, linewidth=0)
         else:
-            found[one.name] = Line2D([], [], color=INK, marker="D", markerfacecolor="white", markersize=5, linewidth=0)
+            edge = colour if one.beside else INK
+            found[one.name] = Line2D([], [], color=edge, marker="D", markerfacecolor="white", markersize=5, linewidth=0)
     return list(found.items())
 
 
