@@ -22,6 +22,7 @@ from penstock.clock import Stopwatch, now, pause
 from penstock.cluster.topology import Slot
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
+from penstock.segmentation.on_slots import segments_on_slots
 from penstock.spark import load_source
 from penstock.spark.bundles import make_bundles
 from penstock.spark.cluster_session import start_cluster_session
@@ -150,7 +151,10 @@ def look_at_hops(seconds: float, rate: float) -> None:
         folder = Path(name)
         session = start_cluster_session(there.master_url, folder / "java.log", "hops", there.session_settings())
         try:
-            bundles = make_bundles(chain, {n: Logic(same) for n in "abc"}, threads, load, lambda _, n: float(n))
+            wanted = penstock.segments(chain, segmenter="ends").segments
+            segments = segments_on_slots(chain, wanted, threads)
+            logic = {name: Logic(same) for name in "abc"}
+            bundles = make_bundles(chain, logic, threads, load, lambda _, n: float(n), segments=segments)
             setup = PlacedSetup(folder / "run", load, {}, lambda _: int(rate), interval_ms=200)
             run = PlacedRun(session, setup, bundles)
             run.start()

@@ -132,7 +132,7 @@ def r_squared(predicted: Sequence[float], measured: Sequence[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path)
-    parser.add_argument("--budget", type=float, default=30.0, help="seconds of profiling for each operator")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of profiling for each operator")
     parser.add_argument("--seconds", type=float, default=18.0)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)

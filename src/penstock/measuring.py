@@ -228,7 +228,8 @@ class _Profile:
             lambda: spent.seconds() > self._settings.budget_seconds,
         )
         for point in points:
-            known = sorted([*known, point], key=lambda one: one.threads)
+            others = [one for one in known if one.threads != point.threads]
+            known = sorted([*others, point], key=lambda one: one.threads)
             self._others[name] = max(self._others_before(name), share_of_others(began, MachineUsage.now()))
             self._keep(name, tuple(known), engine)
             if self._watch is not None:

@@ -61,6 +61,10 @@ WIDEST_BRACKET = 0.3
 WARMED_UP = 1.1
 """A slot that needs so much less time for a tuple than when it was saturated was not warm then."""
 MOST_WARM_UPS = 3
+SURE_TRIALS = 3
+"""With three the median leaves one disturbed trial without a say."""
+NEAR = 0.8
+"""Of the best rate: thread counts below this are hardly ever planned with."""
 
 
 def thread_counts(peaks: Mapping[int, float], settings: ProfileSettings) -> int | None:
@@ -140,16 +144,34 @@ def _less(trial: Trial, part: float) -> Trial:
 def profile(
     bench: Bench, settings: ProfileSettings, slot_memory_mb: float, known: list[Point], spent: Callable[[], bool]
 ) -> Iterator[Point]:
-    """Points of a model, one after the other; `known` ones are not measured again."""
+    """Points of a model, one after the other; `known` ones are not measured again.
+
+    What is left of the budget goes into measuring the points of this profile again, so that one disturbed trial has no
+    say: a point that comes a second time takes the place of the first.
+    """
     peaks = {point.threads: point.rate for point in known}
+    seen: dict[int, list[Trial]] = {}
     while (threads := thread_counts(peaks, settings)) is not None:
         if peaks and spent():
             return
         best = max(peaks.values(), default=0.0)
-        trials = [peak_of(bench, threads, settings, spent, best) for _ in range(settings.repeats)]
-        point = point_of(trials, slot_memory_mb)
+        seen[threads] = [peak_of(bench, threads, settings, spent, best) for _ in range(settings.repeats)]
+        point = point_of(seen[threads], slot_memory_mb)
         peaks[threads] = point.rate
         yield point
+    while settings.refine and not spent() and (threads := least_sure(seen, max(peaks.values()))) is not None:
+        again = peak_of(bench, threads, settings, spent)
+        if not spent():
+            seen[threads].append(again)
+            yield point_of(seen[threads], slot_memory_mb)
+
+
+def least_sure(seen: Mapping[int, list[Trial]], best: float) -> int | None:
+    """The thread count to measure again: of those near the best rate with the fewest trials the fastest; None: all have
+    three."""
+    rates = {threads: max(trial.rate for trial in trials) for threads, trials in seen.items()}
+    open_ones = [threads for threads in seen if len(seen[threads]) < SURE_TRIALS and rates[threads] >= NEAR * best]
+    return min(open_ones, key=lambda threads: (len(seen[threads]), -rates[threads]), default=None)
 
 
 def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
