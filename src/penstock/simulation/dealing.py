@@ -102,6 +102,7 @@ class Dealer:
             self._order = np.arange(total) if by_thread else np.repeat(np.arange(len(threads)), threads)
         elif route.grouping is Grouping.GLOBAL:
             self._order = np.zeros(1, dtype=np.int64)
+        self._listed: list[int] = self._order.tolist()
         self._locals: Ints | None = None
         if route.grouping is Grouping.LOCAL_OR_SHUFFLE:
             there = {station.slot: position for position, station in enumerate(receivers)}
@@ -130,7 +131,7 @@ class Dealer:
         size = int(self._bases[-1] + self._threads[-1])
         if self._cumulative is not None:
             parts = np.diff(self._cumulative, prepend=0.0)
-            return np.bincount(self._choices[0], weights=parts, minlength=size)
+            return np.bincount(self._choices[0], weights=parts, minlength=size).astype(float)
         counts = np.bincount(self._order, minlength=size).astype(float)
         return counts if self.every else counts / len(self._order)
 
@@ -161,14 +162,13 @@ class Dealer:
         """As `many`, for a single tuple."""
         if self._cumulative is not None or self._locals is not None:
             return int(self.many(1, np.array([sender]))[0])
-        target = int(self._order[self._turn])
-        self._turn = (self._turn + 1) % len(self._order)
-        return target
+        turn = self._turn
+        self._turn = turn + 1 if turn + 1 < len(self._listed) else 0
+        return self._listed[turn]
 
     def all_targets(self) -> list[int]:
         """Of a route to every thread."""
-        found: list[int] = self._order.tolist()
-        return found
+        return self._listed
 
     def _turns(self, amount: int) -> Ints:
         length = len(self._order)

@@ -25,9 +25,9 @@ class Root:
     open: int = 1
     """Descendants on their way, itself included."""
     failed: bool = False
-    delivered: dict[str, int] = field(default_factory=dict)
+    delivered: dict[str, int] | None = None
     """Tuples of it that each end processed since it was emitted."""
-    before: dict[str, int] = field(default_factory=dict)
+    before: dict[str, int] | None = None
     """Different tuples of it that each end processed when it was emitted earlier."""
 
 
@@ -67,6 +67,11 @@ class EventStage:
         self.stage = stage
         self.counts = counts
         self.limit = limit
+        self.passing, self.random, self.end, self.source = stage.passing, stage.random, stage.end, stage.source
+        self.gate, self.outputs, self.threaded = stage.gate, stage.outputs, stage.by_thread
+        self.simple = len(stage.outputs) == 1 and stage.outputs[0].plain
+        """Every tuple causes exactly one."""
+        self.sent = 0
         size = len(stage.stations)
         shared = stage.random and not stage.by_thread
         threads = stage.threads.tolist()
@@ -80,8 +85,8 @@ class EventStage:
         self.by_thread = [line for row in self.lines for line in row]
         self.turns = [0] * size
         self.down = [False] * size
-        self.service = stage.service.tolist()
-        self.full_service = stage.service.tolist()
+        self.service: list[int] = stage.service.tolist()
+        self.full_service: list[int] = stage.service.tolist()
         self.speed = [1.0] * size
         self.room = [0] * size
         """Waiting or on their way to each station."""
@@ -95,6 +100,9 @@ class EventStage:
         """Who waits for room at each station."""
         self.selected = [0] * len(stage.outputs)
         """Tuples each output has counted for its selectivity."""
+        self.times: list[int] = []
+        """When tuples were processed, not told yet, and when they were born."""
+        self.born: list[int] = []
         self.station_of: list[int] = stage.station_of.tolist()
         self._draws = [np.random.default_rng([*seeds, station]) for station in range(size)] if stage.random else []
         self._ready: list[list[float]] = [[] for _ in range(size)]
@@ -104,9 +112,9 @@ class EventStage:
 
     def line_for(self, target: int) -> Line:
         """Where an arriving tuple queues: its thread's line, or the next of its station's."""
-        if self.stage.passing:
-            return self.lines[self.station_of[target] if self.stage.by_thread else target][0]
-        if self.stage.by_thread:
+        if self.passing:
+            return self.lines[self.station_of[target] if self.threaded else target][0]
+        if self.threaded:
             return self.by_thread[target]
         row = self.lines[target]
         turn = self.turns[target]
@@ -121,7 +129,7 @@ class EventStage:
         return round(self.full_service[station] * ready.pop())
 
     def duration(self, station: int, item: Item) -> int:
-        if not self.stage.random:
+        if not self.random:
             return self.service[station]
         speed = self.speed[station]
         return item.work if speed >= 1 else round(item.work / speed)

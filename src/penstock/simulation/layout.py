@@ -42,6 +42,8 @@ class Lane:
     """Nanoseconds from every station of the sender to every station of the receiver."""
     delay: int | None
     """The same everywhere; None: it depends."""
+    plain: bool
+    """It carries exactly one tuple to one target for every tuple processed."""
     constant_gap: float
     """Nanoseconds between the tuples it carries by itself; 0: none."""
 
@@ -73,8 +75,8 @@ class Stage:
     """Tuples it gets per tuple of one source."""
     inputs: int
     outputs: list[Lane]
-    counted_end: bool
-    """Whether a tuple is complete only when it was here: it gets tuples, and sends none on."""
+    end: bool
+    """It sends nothing on: latencies are measured here."""
 
 
 @dataclass(slots=True)
@@ -98,7 +100,7 @@ class Layout:
                 receiver = self.stages[lane.receiver]
                 carried = totals[position] * lane.route.selectivity + lane.route.constant
                 if receiver.by_thread:
-                    shares = np.bincount(receiver.station_of, weights=shares)
+                    shares = np.bincount(receiver.station_of, weights=shares).astype(float)
                 found[lane.receiver] += carried * shares
                 totals[lane.receiver] += carried * float(shares.sum())
         return found
@@ -140,6 +142,7 @@ def layout(pipeline: SimulatedPipeline, stations: Sequence[Station], scenario: S
                     dealer,
                     delays,
                     int(delays.flat[0]) if delays.min() == delays.max() else None,
+                    route.selectivity == 1.0 and not dealer.every,
                     NANOSECONDS / route.constant if route.constant > 0 else 0.0,
                 )
             )
@@ -147,8 +150,7 @@ def layout(pipeline: SimulatedPipeline, stations: Sequence[Station], scenario: S
             factors[route.receiver] += factors[name] * route.selectivity * dealer.copies
     for stage in stages:
         stage.factor = factors[stage.name]
-        sends = any(lane.route.selectivity > 0 for lane in stage.outputs)
-        stage.counted_end = stage.factor > 0 and not sends
+        stage.end = not any(lane.route.selectivity > 0 for lane in stage.outputs)
     return Layout(stages, tuple(place[name] for name in pipeline.sources))
 
 
@@ -173,7 +175,7 @@ def _stage(name: str, stations: Sequence[Station], scenario: Scenario, *, by_thr
         factor=0.0,
         inputs=0,
         outputs=[],
-        counted_end=False,
+        end=False,
     )
 
 

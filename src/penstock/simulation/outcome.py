@@ -119,8 +119,8 @@ class Timeline:
 class PipelineOutcome:
     """Rates in tuples/s of one source (every source emits the load), past the warm-up. Counts are of the whole time.
 
-    A tuple of a source is completed when all ends have got what it causes: with selectivities, the least of
-    `(tuples an end processed) / (tuples it gets per tuple of a source)`.
+    A tuple of a source is completed when every operator has processed what it causes: the least over operators of
+    `(tuples processed) / (tuples it gets per tuple of a source)`. So of two branches the slower one counts.
     """
 
     name: str
@@ -200,4 +200,6 @@ class Outcome:
     @property
     def fairness(self) -> Floats:
         """Of the cluster over time: the mean of its pipelines' degrees at each point of the timelines."""
-        return np.mean([pipeline.timeline.degree for pipeline in self.pipelines.values()], axis=0)
+        degrees = np.array([pipeline.timeline.degree for pipeline in self.pipelines.values()])
+        found: Floats = degrees.mean(axis=0)
+        return found

@@ -37,6 +37,10 @@ SHORTEST = 1e-7
 BUCKETS = 12 * BUCKETS_PER_DECADE
 
 
+def full_note(pipeline: str, most: int) -> str:
+    return f"pipeline '{pipeline}': {most} tuples were inside; its sources waited until there was room"
+
+
 class Sample:
     """All latencies while they are few; then each with the same chance."""
 
@@ -95,10 +99,11 @@ class Tally:
     emitted: Ints = field(init=False)
     lost_parts: Floats = field(init=False)
     """Lost tuples in tuples of a source, by spell."""
-    ends: dict[str, Ints] = field(default_factory=dict)
+    done: dict[str, Ints] = field(default_factory=dict)
+    """What operators processed that sources caused, by spell; of those that get any of it."""
     factors: dict[str, float] = field(default_factory=dict)
     past: dict[str, int] = field(default_factory=dict)
-    """Tuples of sources that ends processed past the warm-up."""
+    """The same past the warm-up."""
     latency_sum: Floats = field(init=False)
     latency_count: Ints = field(init=False)
     buckets: Ints = field(init=False)
@@ -132,8 +137,8 @@ class Tally:
         rows = []
         for stage in found.stages:
             self.sent.setdefault(stage.name, 0)
-            if stage.counted_end:
-                self.ends.setdefault(stage.name, np.zeros(len(self.offered), dtype=np.int64))
+            if stage.factor > 0:
+                self.done.setdefault(stage.name, np.zeros(len(self.offered), dtype=np.int64))
                 self.past.setdefault(stage.name, 0)
             row = []
             for station in stage.stations:
@@ -168,17 +173,20 @@ class Tally:
         self.lost_travelling += amount
         self.note_lost(operator, amount, time)
 
-    def end(self, name: str, times: Ints, born: Ints) -> None:
-        """Tuples an end processed, by rising time. What no source caused was born at a time below 0."""
-        self.arrived += len(times)
-        if len(born) and born.min() < 0:
-            times, born = times[born >= 0], born[born >= 0]
-        if not len(times):
+    def process(self, name: str, times: Ints, born: Ints, *, end: bool) -> None:
+        """Tuples an operator processed, by rising time. What no source caused was born at a time below 0."""
+        if name not in self.done or not len(times):
             return
+        if born.min() < 0:
+            times, born = times[born >= 0], born[born >= 0]
         bounds = np.searchsorted(times, self.edges, side="left")
-        self.ends[name] += np.diff(bounds)
+        self.done[name] += np.diff(bounds)
         warm = int(np.searchsorted(times, self.warm_up, side="left"))
         self.past[name] += len(times) - warm
+        if end and len(times):
+            self._latencies(times, born, bounds, warm)
+
+    def _latencies(self, times: Ints, born: Ints, bounds: Ints, warm: int) -> None:
         seconds = (times - born) / NANOSECONDS
         late = seconds[warm:]
         if len(late):
@@ -201,7 +209,7 @@ class Tally:
         done = self._completed()
         offered = int(self.offered.sum())
         offered_rate = self.pipeline.load.rate_between(self.warm_up / NANOSECONDS, self.length / NANOSECONDS)
-        sustained = min((self.past[name] / self.factors[name] for name in self.ends), default=0.0) / span
+        sustained = min(amount / self.factors[name] for name, amount in self.past.items()) / span
         timeline = self._timeline(done * sources)
         stations = tuple(
             self._station(counts, queued.get(operator, {}).get(slot, 0))
@@ -235,10 +243,8 @@ class Tally:
         )
 
     def _completed(self) -> Floats:
-        """Tuples of one source by spell: of the end that is furthest behind."""
-        if not self.ends:
-            return np.zeros(len(self.offered))
-        running = np.min([np.cumsum(row) / self.factors[name] for name, row in self.ends.items()], axis=0)
+        """Tuples of one source by spell: as the operator counts that is furthest behind."""
+        running = np.min([np.cumsum(row) / self.factors[name] for name, row in self.done.items()], axis=0)
         return np.diff(running, prepend=0.0)
 
     def _timeline(self, completed: Floats) -> Timeline:
