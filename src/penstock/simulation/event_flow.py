@@ -69,6 +69,7 @@ class EventFlow:
         self._tracked = pipeline.in_flight is not None or pipeline.replay_seconds is not None
         self._bytes = any(route.bytes > 0 for route in pipeline.routes)
         self.paused = False
+        self.full = False
         self.inside = 0
         self.epoch = 0
         """Rises with every placement: events of an earlier one are void."""
@@ -139,7 +140,10 @@ class EventFlow:
                     self._scheduled[source] = True
                     self._push(due, rank, ARRIVE, 0, self._on_due, source)
                 return
-            if self.inside >= most or (limit is not None and self.in_flight[source] >= limit):
+            if self.inside >= most:
+                self.full = True
+                return
+            if limit is not None and self.in_flight[source] >= limit:
                 return
             target = self._next_target[source]
             if target is None:

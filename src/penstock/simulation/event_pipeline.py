@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.simulation.event_flow import EventFlow
 from penstock.simulation.event_stage import Item
-from penstock.simulation.sources import BLOCK
 from penstock.simulation.system import NANOSECONDS
+from penstock.simulation.tally import full_note
 
 if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
@@ -129,9 +129,8 @@ class EventPipeline(EventFlow):
         self.flush()
         for stage in self.stages:
             self.flush_stage(stage)
-        for source, emission in enumerate(self.emissions):
-            while not self.ended[source] and len(due := emission.take(self.length, BLOCK)):
-                self.tally.offered += self.tally.by_spell(due)
+        for emission in self.emissions:
+            self.tally.offered += emission.rest(self.tally.edges)
         sources = self.pipeline.sources
         counted = self.tally.stations.items()
         self.tally.hops = sum(counts.processed for (name, _), counts in counted if name not in sources)
@@ -148,6 +147,10 @@ class EventPipeline(EventFlow):
             }
             for stage in self.stages
         }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (full_note(self.pipeline.name, self.scenario.most_waiting),) if self.full else ()
 
     def told(self, at: int, until: int) -> None:
         self.tally.drained.append((at / NANOSECONDS, until / NANOSECONDS))

@@ -72,6 +72,7 @@ class _Events:
             slots=slots,
             nodes=nodes,
             hops=sum(run.tally.hops for run in self._runs),
+            notes=tuple(note for run in self._runs for note in run.notes),
         )
 
     def _between(self, now: int) -> None:

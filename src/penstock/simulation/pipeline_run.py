@@ -13,7 +13,7 @@ from penstock.simulation.layout import layout, nanoseconds
 from penstock.simulation.sources import Emission
 from penstock.simulation.stage_run import NEVER, StageRun, Tuples
 from penstock.simulation.system import Route
-from penstock.simulation.tally import Tally
+from penstock.simulation.tally import Tally, full_note
 
 if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
@@ -59,7 +59,7 @@ class PipelineRun:
         self._open_from = 0
         self._stopped = 0
         self._last = 0
-        self.notes: list[str] = []
+        self._full = False
         self._begin(found, 0)
 
     def _begin(self, found: Layout, at: int) -> None:
@@ -196,9 +196,10 @@ class PipelineRun:
                 self._send(lane, ready, end, ticking=emitting)
 
     def _emit(self, start: int, end: int) -> None:
-        room = self.scenario.most_waiting - self.inside
+        room = max(0, self.scenario.most_waiting - self.inside)
         for emission, entry, position in zip(self._emissions, self._entries, self._layout.sources, strict=True):
-            due = emission.take(end, max(room, 0) // len(self._emissions))
+            due = emission.take(end, room // len(self._emissions))
+            self._full = self._full or len(due) >= room // len(self._emissions)
             if not len(due):
                 continue
             self.tally.offered += self.tally.by_spell(due)
@@ -253,12 +254,15 @@ class PipelineRun:
     def finish(self) -> PipelineOutcome:
         """Counts what is still outside and inside, and sums up."""
         for emission in self._emissions:
-            while len(due := emission.take(self._length, 1 << 20)):
-                self.tally.offered += self.tally.by_spell(due)
+            self.tally.offered += emission.rest(self.tally.edges)
         for run in self._stages:
             run.flush()
         travelling = sum(run.travelling for run in self._stages)
         return self.tally.outcome(self._queued(), travelling, [])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (full_note(self.pipeline.name, self.scenario.most_waiting),) if self._full else ()
 
     def _queued(self) -> dict[str, dict[Slot, int]]:
         return {
