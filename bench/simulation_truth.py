@@ -86,6 +86,8 @@ def main() -> None:
         models = Path(tempfile.mkdtemp()) / "models.json"
         penstock.profile("linear", models, budget_seconds=given.budget)
     rows: list[dict[str, Any]] = []
+    others = max(model.measured_on.others_cpu or 0.0 for model in penstock.models(models))
+    print(f"while the models were measured, other processes used up to {100 * others:.0f} % of the machine")
     print("each figure: simulated, measured (error)")
     for name in PIPELINES:
         for slots in SLOTS:

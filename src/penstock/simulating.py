@@ -159,40 +159,51 @@ def simulate(
             (planned_job(one, None, library, routing), at)
             for one, at in (parse_switch(one) if isinstance(one, str) else one for one in switches)
         ]
-        nodes = shared_cluster([*jobs, *(other for other, _ in others)], cluster)
-        changes = tuple(
-            replace(switch_of(other, at, jobs, nodes, wishes.options), drain=drain, pause_seconds=pause_seconds)
-            for other, at in others
-        )
-        pipelines = tuple(
-            placed_pipeline(
-                job.pipeline, job.threads, job.demands, nodes, job.saved.rate, load=job.load, options=wishes.options
-            )
-            for job in jobs
-        )
-        scenario = Scenario(
-            cluster=nodes,
-            pipelines=pipelines,
-            seconds=wishes.seconds,
-            warm_up=wishes.warm_up,
-            seed=seed,
-            network=wishes.network,
-            batch_interval_ms=batch_interval_ms,
-            contention=contention,
-            outages=wishes.outages,
-            switches=changes,
-        )
-
+        scenario = _scenario(jobs, others, cluster, wishes, drain=drain, pause_seconds=pause_seconds)
         job = jobs[0]
         most = supported_rate_as_declared(job.pipeline, gains(job.pipeline), job.demands, job.threads).rate
 
         def offer(load: Load) -> SimulatedResult:
-            under = tuple(replace(one, load=load) for one in pipelines) if find_max else pipelines
-            offered = [replace(job, load=load) for job in jobs] if find_max else jobs
-            return _result(offered, replace(scenario, pipelines=under), wishes)
+            if not find_max:
+                return _result(jobs, scenario, wishes)
+            under = tuple(replace(one, load=load) for one in scenario.pipelines)
+            return _result([replace(job, load=load)], replace(scenario, pipelines=under), wishes)
 
     result = search(jobs[0].where, most, offer, tell) if find_max else offer(jobs[0].load)
     return _with_measured(result, seen)
+
+
+def _scenario(
+    jobs: Sequence[PlannedJob],
+    others: Sequence[tuple[PlannedJob, float]],
+    cluster: Cluster | str | Path | None,
+    wishes: Wishes,
+    *,
+    drain: bool,
+    pause_seconds: float,
+) -> Scenario:
+    """`others` are plans to switch to, and when."""
+    nodes = shared_cluster([*jobs, *(other for other, _ in others)], cluster)
+    return Scenario(
+        cluster=nodes,
+        pipelines=tuple(
+            placed_pipeline(
+                job.pipeline, job.threads, job.demands, nodes, job.saved.rate, load=job.load, options=wishes.options
+            )
+            for job in jobs
+        ),
+        seconds=wishes.seconds,
+        warm_up=wishes.warm_up,
+        seed=wishes.seed,
+        network=wishes.network,
+        batch_interval_ms=wishes.batch_interval_ms,
+        contention=wishes.contention,
+        outages=wishes.outages,
+        switches=tuple(
+            replace(switch_of(other, at, jobs, nodes, wishes.options), drain=drain, pause_seconds=pause_seconds)
+            for other, at in others
+        ),
+    )
 
 
 def _result(jobs: Sequence[PlannedJob], scenario: Scenario, wishes: Wishes) -> SimulatedResult:
