@@ -10,7 +10,7 @@ from penstock.experiments.contract import Case, Experiment, Line, Measures, Resu
 from penstock.experiments.judging import claimed, shown
 from penstock.experiments.priority_runs import TRIGGER_SECONDS, USE_1, USE_2, use_case_1, use_case_2
 from penstock.experiments.published_file import read_published
-from penstock.pictures.chart import Chart, Panel, Series, Style
+from penstock.pictures.chart import Chart, Panel, Series, Style, spans_decades
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -364,5 +364,4 @@ def _panel(
                 Series(f"{policy}, published", tuple(one.value if one else None for one in told), Style.PUBLISHED,
                        values, beside=policy)
             )  # fmt: skip
-    wide = measure == "TT low" or (use == 2 and measure == "TT high")
-    return Panel(f"{measure} over {axis}", axis, f"{measure}, s", tuple(series), log_y=wide)
+    return Panel(f"{measure} over {axis}", axis, f"{measure}, s", tuple(series), log_y=spans_decades(series))
