@@ -99,7 +99,7 @@ class SimPyModel:
             if not stage.source:
                 self.hops += 1
             if not stage.outputs:
-                self.latencies.append(self.env.now - born)
+                self.latencies.append(int(self.env.now) - born)
                 return
             lane = stage.outputs[0]
             target = lane.dealer.one(station)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, InterruptedWorkError
 from penstock.experiments import p_deployer, sweep
 from penstock.experiments.contract import Case, Experiment, Measures, Result, Results, Verdict
 from penstock.experiments.model_driven import ModelDriven
@@ -19,6 +19,7 @@ from penstock.experiments.published_file import read_published
 from penstock.experiments.registry import EXPERIMENTS
 from penstock.experiments.store import Store, key_of
 from penstock.modelling.task_profile import Bound
+from penstock.spark.case_sweep import Ended
 
 NAMES = EXPERIMENTS.names()
 
@@ -129,6 +130,35 @@ def test_a_finished_sweep_needs_no_spark(tmp_path: Path, monkeypatch: pytest.Mon
     assert found[0].document()["verdicts"]["agrees"] >= 2
 
 
+@pytest.mark.parametrize(
+    ("ended", "error", "message"),
+    [
+        (Ended(interrupted=True), InterruptedWorkError, r"29 of 30 cases are kept in .*; the same command goes on"),
+        (Ended(failed={}), BadInputError, "1 of 30 cases are missing"),
+    ],
+)
+def test_a_sweep_that_does_not_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Ended, error: type[Exception], message: str
+) -> None:
+    pytest.importorskip("pymetis")  # for its 15 cases
+    experiment = stored(tmp_path)
+    Store(tmp_path, "p-deployer").path_of(experiment.cases(quick=True)[0]).unlink()
+    monkeypatch.setattr("penstock.spark.case_sweep.run_tasks", lambda *_given: ended)
+    with pytest.raises(error, match=message):
+        sweep.sweep(["p-deployer"], quick=True, folder=tmp_path, session=object())
+
+
+def test_a_case_that_raises_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = stored(tmp_path)
+    Store(tmp_path, "p-deployer").path_of(experiment.cases(quick=True)[0]).unlink()
+    monkeypatch.setattr(
+        "penstock.spark.case_sweep.run_tasks",
+        lambda _session, _work, tasks, _tell: Ended(failed={tasks[0]: "ValueError: odd"}),
+    )
+    with pytest.raises(sweep.CasesFailedError, match=r"1 of \d+ cases.*'target': 2000.*ValueError: odd"):
+        sweep.sweep(["p-deployer"], quick=True, folder=tmp_path, session=object())
+
+
 def test_without_metis_the_lines_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class NoMetis:
         def names(self) -> list[str]:
@@ -173,7 +203,7 @@ def test_model_driven_judges_any_results() -> None:
     assert all(line.why for line in lines if line.verdict is Verdict.NOT_COMPARABLE)
     # predicted and simulated from the same numbers: R2 is 1 by construction here
     cpu = [line for line in lines if line.what == "R2 of predicted and actual cpu per node"]
-    assert [line.ours for line in cpu] == ["1 R2"] * 3
+    assert [line.ours for line in cpu] == ["1"] * 3
     assert [chart.name for chart in experiment.charts(results, published)] == [
         "slots",
         "stable-rate",

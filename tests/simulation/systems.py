@@ -139,7 +139,7 @@ def scenarios(draw: Callable[..., Any]) -> Scenario:
     more = (draw(pipelines("p1")),) if draw(st.booleans()) else ()
     random = any(one.service is Service.EXPONENTIAL for one in first.stations)
     timeless = {name for name in names if all(s.service_seconds == 0 for s in first.stations if s.operator == name)}
-    switches = ()
+    switches: tuple[Switch, ...] = ()
     if draw(st.booleans()):
         switches = (
             Switch(
@@ -150,7 +150,7 @@ def scenarios(draw: Callable[..., Any]) -> Scenario:
                 pause_seconds=draw(st.sampled_from([0.0, 0.25])),
             ),
         )
-    outages = ()
+    outages: tuple[Outage, ...] = ()
     if draw(st.booleans()):
         start = draw(st.sampled_from([0.5, 1.0]))
         outages = (Outage("n1", start, draw(st.sampled_from([None, start + 0.8]))),)

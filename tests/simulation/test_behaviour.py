@@ -16,6 +16,7 @@ from penstock.dataflow.pipeline import Grouping
 from penstock.errors import BadInputError
 from penstock.simulation.engine import feeds_back, simulate_scenario
 from penstock.simulation.system import (
+    Arrivals,
     Network,
     Outage,
     Route,
@@ -81,6 +82,8 @@ def test_threads_work_side_by_side() -> None:
         (Load(((2.0, 10.0), (2.0, 20.0))), [10, 10, 20, 20, 20]),
         # 10/s for a second, nothing for a second
         (Load.on_off(10.0, 1.0, 1.0), [10, 0, 10, 0, 10]),
+        # 10/s for 2 s and nothing after that
+        (Load(((2.0, 10.0), (1.0, 0.0))), [10, 10, 0, 0, 0]),
     ],
 )
 def test_what_is_offered(load: Load, expected: list[int]) -> None:
@@ -371,7 +374,7 @@ def test_a_switch_with_a_drain_loses_nothing() -> None:
     found = switched(drain=True)
     assert found.lost == 0
     assert found.completed == found.emitted - found.queued == found.offered - found.queued
-    assert found.drained == (pytest.approx((10.0, 20.5), abs=0.1),)
+    assert found.drained[0] == pytest.approx((10.0, 20.5), abs=0.1)
     # 1,050 tuples waited outside; 200/s do them and what comes in another 10.5 s
     assert found.timeline.backlog[-20:].max() < 10
 
@@ -380,7 +383,23 @@ def test_a_switch_without_a_drain_loses_what_is_inside() -> None:
     found = switched(drain=False)
     assert found.lost == pytest.approx(500, abs=2)
     assert found.completed == found.emitted - found.lost - found.queued
-    assert found.drained == (pytest.approx((10.0, 10.5)),)
+    assert found.drained[0] == pytest.approx((10.0, 10.5))
+
+
+def test_a_switch_away_from_a_node_that_failed_for_good() -> None:
+    # the source was there: the 200 tuples due in the 2 s until the switch wait, and go on elsewhere
+    base = queue(100.0, 0.002)
+    broken = replace(base, stations=(station("source", 1), *base.stations[1:]))
+    found = seen(broken, 10.0, outages=(Outage("n1", 4.0),), switches=(Switch(6.0, "queue", base.stations),))
+    assert found.lost == 0
+    assert found.completed >= found.offered - 1
+    assert found.latency.largest == pytest.approx(2.0, abs=0.02)
+
+
+def test_a_full_queue_that_fails_does_not_hold_up_its_senders_for_ever() -> None:
+    found = seen(over_two_nodes(queue_limit=2, load=Load.constant(300.0)), 20.0, outages=(Outage("n1", 4.0, 5.0),))
+    assert found.timeline.completed[-10:].min() > 0
+    assert found.lost > 0
 
 
 # -------------------------------------------------------------------------------------- many, and too much
@@ -406,7 +425,21 @@ def test_too_much_is_told_in_bounded_memory(service: Service) -> None:
     assert found.waiting == found.offered - found.emitted > 5_000_000
     assert found.bottleneck is not None
     assert (found.bottleneck.operator, found.bottleneck.slot) == ("work", Slot("n0", 1))
+    assert simulate_scenario(scenario).notes == (
+        "pipeline 'queue': 50000 tuples were inside; its sources waited until there was room",
+    )
     assert str(found.bottleneck) == "'work' on n0/1 (service, 100% busy)"
+
+
+@pytest.mark.parametrize("arrivals", list(Arrivals))
+@pytest.mark.parametrize("in_flight", [None, 10_000])
+def test_far_too_much_takes_no_longer(arrivals: Arrivals, in_flight: int | None) -> None:
+    # a million million tuples are offered, and nobody makes them one by one
+    pipeline = queue(1e11, 0.001, arrivals=arrivals, in_flight=in_flight)
+    found = seen(pipeline, 10.0, most_waiting=20_000)
+    assert found.offered == pytest.approx(1e12, rel=1e-5)
+    assert found.sustained_rate == pytest.approx(1000.0, rel=0.01)
+    assert found.waiting == found.offered - found.emitted
 
 
 def test_latencies_are_sampled_where_there_are_very_many(monkeypatch: pytest.MonkeyPatch) -> None:

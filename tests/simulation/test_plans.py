@@ -29,6 +29,7 @@ from penstock.simulation.system import Network, Scenario
 
 if TYPE_CHECKING:
     from penstock.planning.plan import Plan
+    from penstock.prediction.rate import Demands
     from penstock.simulation.outcome import Outcome
 
 
@@ -118,7 +119,7 @@ def test_any_placement_is_stable_below_the_predicted_rate_and_not_above(
     for name, row in zip(names, rows, strict=True):
         threads |= {Slot("n0", len(threads) + position): {name: count} for position, count in enumerate(row[0])}
     one_node = Cluster((Node("n0", "r0", len(threads), {"cpu": 100.0 * len(threads), "memory_mb": 1e4}),))
-    known = {"source": SOURCE_DEMAND, **demands}
+    known: Demands = {"source": SOURCE_DEMAND, **demands}
     predicted = supported_rate_as_declared(pipeline, gains(pipeline), known, threads)
     assume(1 < predicted.rate < math.inf)
     for part, stable in ((0.97, True), (1.12, False)):
@@ -154,7 +155,7 @@ def small() -> tuple[Pipeline, dict[Slot, dict[str, int]], Cluster]:
 
 def test_stations_of_a_placement() -> None:
     pipeline, threads, machines = small()
-    demands = {
+    demands: Demands = {
         "source": SOURCE_DEMAND,
         "a": model("a", (1, 10, 0.5, 0.1), (3, 24, 0.9, 0.3)),
         "b": None,
@@ -165,7 +166,7 @@ def test_stations_of_a_placement() -> None:
     assert (sink.service_seconds, sink.idle_cpu, sink.memory_mb) == (0.0, 0.1, (200.0, 200.0))
     # I(3) = 24 on a core twice as fast: 48/s, so 3 / 48 s for a thread, 0.9 / 48 of a core
     assert (a_three.service_seconds, a_three.cpu_seconds) == pytest.approx((3 / 48, 0.9 / 48))
-    assert a_three.memory_mb == (0.0, pytest.approx(300.0))
+    assert a_three.memory_mb == pytest.approx((0.0, 300.0))
     assert (a_one.service_seconds, a_one.cpu_seconds) == pytest.approx((1 / 20, 0.5 / 20))
     # b gets 20 + 10 tuples/s, all on its first thread; two threads of half a core each: 1 / 30 s of CPU, by 2
     assert b.threads == 1
@@ -196,7 +197,7 @@ def test_routes_of_a_pipeline() -> None:
 )
 def test_a_placement_of_other_operators_is_refused(threads: dict[Slot, dict[str, int]], message: str) -> None:
     pipeline, _, machines = small()
-    demands = {"source": SOURCE_DEMAND, "a": model("a", (1, 10, 0.5, 0.1)), "b": None, "sink": SINK_DEMAND}
+    demands: Demands = {"source": SOURCE_DEMAND, "a": model("a", (1, 10, 0.5, 0.1)), "b": None, "sink": SINK_DEMAND}
     with pytest.raises(BadInputError, match=message):
         placed_pipeline(pipeline, threads, demands, machines, 10.0)
 

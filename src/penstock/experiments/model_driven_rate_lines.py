@@ -80,7 +80,8 @@ def _pair_rates(results: Results, published: Published) -> list[Line]:
                     "predicted": "points between measured thread counts of the models are interpolated",
                     "actual": f"{SIMULATED}; the models support {found['predicted_shuffle']:.0f} so",
                 }[kind]
-                lines.append(compared(where, what, value, found[kind], good=Good.HIGH, why=why))
+                good = Good.HIGH if kind == "actual" else Good.NEITHER
+                lines.append(compared(where, what, value, found[kind], good=good, why=why))
     return lines
 
 

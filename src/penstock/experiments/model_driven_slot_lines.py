@@ -92,7 +92,17 @@ def _micro_totals(results: Results, published: Published) -> list[Line]:
             holds=min(ratios) > 1,
             ours=f"{min(ratios):.2g} to {max(ratios):.2g} times as many",
         ),
-        compared("Fig 7", "LSA's slots over MBA's, mean", published["fig7.lsa-over-mba"], mean, within=0.15),
+        compared(
+            "Fig 7",
+            "LSA's slots over MBA's, mean",
+            published["fig7.lsa-over-mba"],
+            mean,
+            within=0.15,
+            why=", ".join(
+                f"{name} {sum(ratios[len(MICRO_RATES) * at :][: len(MICRO_RATES)]) / len(MICRO_RATES):.2g}"
+                for at, name in enumerate(MICRO)
+            ),
+        ),
         compared(
             "Fig 7",
             "MBA's threads over LSA's, mean",
@@ -191,7 +201,15 @@ def _applications(results: Results, published: Published) -> list[Line]:
         for rate in APPLICATION_RATES
         for pair in COMPARED
     ]
+    twice = [
+        placed[name, rate, "lsa+rsm"] / placed[name, rate, "mba+sam"]
+        for name in ("app-traffic", "app-grid")
+        for rate in APPLICATION_RATES
+    ]
     lines = [
+        _spread(
+            "Fig 8", "LSA+RSM's slots over MBA+SAM's, traffic and grid, least", published["fig8.over-twice"], min(twice)
+        ),
         _spread("Fig 8", "slots MBA+SAM saves, least", published["fig8.fewer"], min(fewer)),
         _spread("Fig 8", "slots MBA+SAM saves, most", published["fig8.fewer"], max(fewer)),
         claimed(

@@ -5,15 +5,12 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cached_property
 from importlib import resources
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from penstock.errors import BadInputError, nearest
 from penstock.files import Name, Spec, check, parse_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Figure = Annotated[float, Field(allow_inf_nan=False)]
@@ -112,10 +109,6 @@ def read_published(name: str | None) -> Published:
         return NOTHING
     text = (resources.files("penstock.experiments") / "published" / f"{name}.json").read_text("utf-8")
     return parse_published(text, f"published/{name}.json")
-
-
-def read_published_file(path: Path) -> Published:
-    return parse_published(path.read_text("utf-8"), str(path))
 
 
 def parse_published(text: str, where: str) -> Published:

@@ -91,9 +91,9 @@ class Processors:
         self._tuples[where] = 0.0
         self._cpu[where] = 0.0
 
-    def has(self, where: slice, tuples: Ints) -> None:
+    def has(self, where: slice, tuples: Ints | Sequence[int]) -> None:
         """How many tuples stations had in this window, waiting at its start or arriving."""
-        self._tuples[where] += tuples
+        self._tuples[where] += np.asarray(tuples, dtype=float)
 
     def next_window(self, length: int) -> None:
         """The speeds that follow from what was wanted in a window of so many nanoseconds."""

@@ -131,7 +131,7 @@ class Dealer:
         size = int(self._bases[-1] + self._threads[-1])
         if self._cumulative is not None:
             parts = np.diff(self._cumulative, prepend=0.0)
-            return np.bincount(self._choices[0], weights=parts, minlength=size)
+            return np.bincount(self._choices[0], weights=parts, minlength=size).astype(float)
         counts = np.bincount(self._order, minlength=size).astype(float)
         return counts if self.every else counts / len(self._order)
 

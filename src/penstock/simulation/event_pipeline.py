@@ -1,449 +1,32 @@
-"""One pipeline while it is simulated event by event: emitting, queueing, working, sending, acknowledging."""
+"""What happens to one pipeline between windows, event by event, and what it tells in the end."""
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from heapq import heappush
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from penstock.dataflow.pipeline import Grouping
-from penstock.simulation.dealing import Dealer
-from penstock.simulation.event_stage import EventStage, Item, Root
-from penstock.simulation.layout import nanoseconds
-from penstock.simulation.sources import BLOCK, Emission
-from penstock.simulation.system import NANOSECONDS, Route
-from penstock.simulation.tally import Tally
+from penstock.simulation.event_flow import EventFlow
+from penstock.simulation.event_stage import Item
+from penstock.simulation.system import NANOSECONDS
+from penstock.simulation.tally import full_note
 
 if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
-    from penstock.simulation.contention import Processors
-    from penstock.simulation.event_stage import Line
-    from penstock.simulation.layout import Lane, Layout
-    from penstock.simulation.links import Links
+    from penstock.simulation.event_stage import EventStage
     from penstock.simulation.outcome import PipelineOutcome
-    from penstock.simulation.system import Scenario, SimulatedPipeline
-
-ARRIVE, DONE, TICK, INCOMING = range(4)
-"""What happens first where times are equal, within one operator; operators go in topological order."""
-
-FLUSH = 20_000
 
 
-class EventPipeline:
-    """`heap` is everybody's; entries are (time, order, first tie, second tie, method, arguments)."""
-
-    def __init__(
-        self,
-        scenario: Scenario,
-        pipeline: SimulatedPipeline,
-        found: Layout,
-        number: int,
-        heap: list[Any],
-        links: Links,
-        processors: Processors | None,
-    ) -> None:
-        self.scenario = scenario
-        self.pipeline = pipeline
-        self.number = number
-        self.heap = heap
-        self.links = links
-        self.processors = processors
-        self.length = nanoseconds(scenario.seconds)
-        self.warm_up = nanoseconds(scenario.warm_up)
-        draws = np.random.default_rng([scenario.seed, number, 2])
-        self.tally = Tally(scenario, pipeline, draws, self.length, self.warm_up)
-        self._counter = count()
-        self._emissions = [
-            Emission(
-                pipeline.load, pipeline.arrivals, np.random.default_rng([scenario.seed, number, 0, index]), self.length
-            )
-            for index in range(len(pipeline.sources))
-        ]
-        self._due: list[deque[int]] = [deque() for _ in pipeline.sources]
-        self._ended = [False] * len(pipeline.sources)
-        self._in_flight = [0] * len(pipeline.sources)
-        self._scheduled = [False] * len(pipeline.sources)
-        self._emitted: list[int] = []
-        self._tracked = pipeline.in_flight is not None or pipeline.replay_seconds is not None
-        self._bytes = any(route.bytes > 0 for route in pipeline.routes)
-        self.paused = False
-        self.inside = 0
-        self.epoch = 0
-        """Rises with every placement: events of an earlier one are void."""
-        self.begin(found, 0)
-
-    # ------------------------------------------------------------------------------------------ placements
-
-    def begin(self, found: Layout, at: int) -> None:
-        self.epoch += 1
-        self.layout = found
-        self._rows = self.tally.use(found, at)
-        limit = self.pipeline.queue_limit
-        self.stages = [
-            EventStage(stage, row, (self.scenario.seed, self.number, 3, position), limit)
-            for position, (stage, row) in enumerate(zip(found.stages, self._rows, strict=True))
-        ]
-        self._entries = [
-            Dealer(
-                Route("", found.stages[position].name, Grouping.SHUFFLE),
-                (),
-                found.stages[position].stations,
-                by_thread=False,
-                draws=np.random.default_rng(0),
-            )
-            for position in found.sources
-        ]
-        self._next_target: list[int | None] = [None] * len(found.sources)
-        self._orders = [(self.number * 4096 + rank) * 4 for rank in range(len(self.stages))]
-        self._source_of = {position: index for index, position in enumerate(found.sources)}
-        cluster = self.scenario.cluster
-        self._nodes = [[cluster.position(station.slot.node) for station in s.stations] for s in found.stages]
-        self._delays = [[lane.delays.tolist() for lane in stage.outputs] for stage in found.stages]
-        self.speeds = [self.processors.enter(stage.stations) for stage in found.stages] if self.processors else []
-        for position, stage in enumerate(found.stages):
-            for output, lane in enumerate(stage.outputs):
-                if lane.constant_gap:
-                    self._schedule_tick(position, output, lane, int(at // lane.constant_gap) + 1)
-
-    def end_placement(self, at: int) -> None:
-        for stage in self.stages:
-            self._flush_stage(stage)
-        if self.processors is not None:
-            for where in self.speeds:
-                self.processors.leave(where)
-        self.tally.retire(self._rows, at)
-
-    def _push(self, time: int, rank: int, kind: int, tie: int, method: Any, *arguments: Any) -> None:
-        entry = (time, self._orders[rank] + kind, tie, next(self._counter), method, (self.epoch, *arguments))
-        heappush(self.heap, entry)
-
-    # -------------------------------------------------------------------------------------------- emitting
-
-    def emit_all(self, now: int) -> None:
-        for source in range(len(self._due)):
-            self.emit(source, now)
-
-    def emit(self, source: int, now: int) -> None:
-        """Everything of a source that is due and may be emitted; the next one is looked at when it is due."""
-        limit, most = self.pipeline.in_flight, self.scenario.most_waiting
-        rank = self.layout.sources[source]
-        stage = self.stages[rank]
-        while not self.paused:
-            due = self._next_due(source)
-            if due is None:
-                return
-            if due > now:
-                if not self._scheduled[source]:
-                    self._scheduled[source] = True
-                    self._push(due, rank, ARRIVE, 0, self._on_due, source)
-                return
-            if self.inside >= most or (limit is not None and self._in_flight[source] >= limit):
-                return
-            target = self._next_target[source]
-            if target is None:
-                target = self._next_target[source] = self._entries[source].one(0)
-            if not stage.has_room(target):
-                return
-            self._due[source].popleft()
-            self._next_target[source] = None
-            root = Root(source, due, now) if self._tracked else None
-            self._in_flight[source] += 1
-            self._enter(rank, target, Item(due, root), now)
-
-    def _enter(self, rank: int, target: int, item: Item, now: int) -> None:
-        self._emitted.append(now)
-        if len(self._emitted) >= FLUSH:
-            self._flush()
-        self.inside += 1
-        self.stages[rank].room[target] += 1
-        self.arrive(now, self.epoch, rank, target, item)
-
-    def _on_due(self, now: int, epoch: int, source: int) -> None:
-        self._scheduled[source] = False
-        self.emit(source, now)
-
-    def _next_due(self, source: int) -> int | None:
-        row = self._due[source]
-        if not row and not self._ended[source]:
-            due = self._emissions[source].take(self.length, BLOCK)
-            self._ended[source] = not len(due)
-            self.tally.offered += self.tally.by_spell(due)
-            row.extend(due.tolist())
-        return row[0] if row else None
-
-    # -------------------------------------------------------------------------------------------- working
-
-    def arrive(self, now: int, epoch: int, rank: int, target: int, item: Item) -> None:
-        if epoch != self.epoch:
-            return
-        stage = self.stages[rank]
-        station = stage.station_of[target] if stage.threaded else target
-        stage.counts[station].received += 1
-        if stage.down[station] and not stage.source:
-            stage.room[station] -= 1
-            stage.counts[station].lost += 1
-            self._lose(stage.stage.name, item, now)
-            return
-        stage.had[station] += 1
-        stage.queued[station] += 1
-        gate = stage.gate
-        if gate:
-            later = -(-now // gate) * gate
-            stage.gated[station][id(item)] = item
-            self._push(later, rank, ARRIVE, 1 << 30, self._queue, rank, target, item)
-        else:
-            self._queue(now, epoch, rank, target, item)
-
-    def _queue(self, now: int, epoch: int, rank: int, target: int, item: Item) -> None:
-        if epoch != self.epoch:
-            return
-        stage = self.stages[rank]
-        if stage.gate:
-            station = stage.station_of[target] if stage.threaded else target
-            if stage.gated[station].pop(id(item), None) is None:
-                return  # its node failed meanwhile
-        line = stage.line_for(target)
-        if stage.random:
-            item.work = stage.draw(line.station)
-        line.waiting.append(item)
-        if line.free:
-            self._start(stage, rank, line, now)
-
-    def _start(self, stage: EventStage, rank: int, line: Line, now: int) -> None:
-        """Free threads of a line take what waits."""
-        station = line.station
-        counts = stage.counts[station]
-        while line.free and line.waiting:
-            item = line.waiting.popleft()
-            line.free -= 1
-            stage.queued[station] -= 1
-            stage.room[station] -= 1
-            takes = stage.duration(station, item)
-            if now >= self.warm_up:
-                counts.worked += 1
-                counts.busy += takes
-                counts.slowed += takes - (item.work if stage.random else stage.full_service[station])
-            if stage.passing:
-                self._done(now, self.epoch, rank, line, line.epoch, item)
-            else:
-                line.working.append(item)
-                order = self._orders[rank] + DONE
-                arguments = (self.epoch, rank, line, line.epoch, item)
-                heappush(self.heap, (now + takes, order, line.thread, next(self._counter), self._done, arguments))
-            if stage.limit is not None:
-                self._room_made(stage, rank, station, now)
-
-    def _done(self, now: int, epoch: int, rank: int, line: Line, line_epoch: int, item: Item) -> None:
-        if epoch != self.epoch or line_epoch != line.epoch:
-            return
-        stage = self.stages[rank]
-        if not stage.passing:
-            line.working.remove(item)
-        stage.counts[line.station].processed += 1
-        if not stage.end or self._deliver(stage, item):
-            stage.times.append(now)
-            stage.born.append(item.born)
-            if len(stage.times) >= FLUSH:
-                self._flush_stage(stage)
-        if stage.simple:
-            sent = self._send_one(stage, rank, line, item, now)
-        else:
-            item.held = self._results(stage, line.station, item)
-            sent = self._send(stage, rank, line, item, now)
-        if sent:
-            line.free += 1
-            if not stage.passing:
-                self._start(stage, rank, line, now)
-        self._leave(item, now)
-
-    def _send_one(self, stage: EventStage, rank: int, line: Line, item: Item, now: int) -> bool:
-        """The same as `_results` and `_send`, for the common case of one result."""
-        lane = stage.outputs[0]
-        target = lane.dealer.one(line.station)
-        stage.sent += 1
-        self.inside += 1
-        root = item.root
-        if root is not None:
-            root.open += 1
-        receiver = self.stages[lane.receiver]
-        if receiver.limit is not None:
-            item.held = [(0, target)]
-            return self._send(stage, rank, line, item, now)
-        station = receiver.station_of[target] if receiver.threaded else target
-        self._dispatch(rank, 0, lane, line.station, station, target, Item(item.born, root), now)
-        return True
-
-    def _results(self, stage: EventStage, station: int, item: Item) -> list[tuple[int, int]]:
-        """Where the results of a tuple go, as (output, target), last first."""
-        found = []
-        for output, lane in enumerate(stage.outputs):
-            amount = 1
-            if lane.route.selectivity != 1.0:
-                before = stage.selected[output]
-                stage.selected[output] = before + 1
-                q = lane.route.selectivity
-                amount = math.floor((before + 1) * q + 1e-9) - math.floor(before * q + 1e-9)
-            for _ in range(amount):
-                if lane.dealer.every:
-                    found += [(output, target) for target in lane.dealer.all_targets()]
-                else:
-                    found.append((output, lane.dealer.one(station)))
-        stage.sent += len(found)
-        self.inside += len(found)
-        if item.root is not None:
-            item.root.open += len(found)
-        found.reverse()
-        return found
-
-    def _send(self, stage: EventStage, rank: int, line: Line, item: Item, now: int) -> bool:
-        """Sends results on while there is room; False: the thread waits with the rest."""
-        held = item.held
-        while held:
-            output, target = held[-1]
-            lane = stage.outputs[output]
-            receiver = self.stages[lane.receiver]
-            station = receiver.station_of[target] if receiver.threaded else target
-            if not receiver.has_room(station):
-                line.blocked.append(item)
-                receiver.senders[station].append((rank, line, item))
-                return False
-            held.pop()
-            self._dispatch(rank, output, lane, line.station, station, target, Item(item.born, item.root), now)
-        return True
-
-    def _dispatch(
-        self, rank: int, output: int, lane: Lane, sender: int, station: int, target: int, item: Item, now: int
-    ) -> None:
-        self.stages[lane.receiver].room[station] += 1
-        time = now + self._delays[rank][output][sender][station]
-        if self._bytes and lane.route.bytes > 0:
-            here, there = self._nodes[rank][sender], self._nodes[lane.receiver][station]
-            if here != there:
-                who = (self.pipeline.name, lane.route.sender)
-                time += self.links.carry(0, here, now, lane.route.bytes, who) - now
-                self._push(time, lane.receiver, INCOMING, 0, self._incoming, lane, there, target, item)
-                return
-        order = self._orders[lane.receiver]
-        arguments = (self.epoch, lane.receiver, target, item)
-        heappush(self.heap, (time, order, lane.entry, next(self._counter), self.arrive, arguments))
-
-    def _incoming(self, now: int, epoch: int, lane: Lane, node: int, target: int, item: Item) -> None:
-        done = self.links.carry(1, node, now, lane.route.bytes, (self.pipeline.name, lane.route.sender))
-        if epoch == self.epoch:
-            self._push(done, lane.receiver, ARRIVE, lane.entry, self.arrive, lane.receiver, target, item)
-
-    def _room_made(self, stage: EventStage, rank: int, station: int, now: int) -> None:
-        """A tuple left the queue of a station: who waited for that goes on, first come first."""
-        senders = stage.senders[station]
-        while senders and stage.has_room(station):
-            sender_rank, line, item = senders.popleft()
-            if item.held is None:
-                continue
-            line.blocked.remove(item)
-            sender = self.stages[sender_rank]
-            if self._send(sender, sender_rank, line, item, now) and not sender.down[line.station]:
-                line.free += 1
-                self._start(sender, sender_rank, line, now)
-        if stage.source:
-            self.emit(self._source_of[rank], now)
-
-    # --------------------------------------------------------------------------------------------- ending
-
-    def _deliver(self, stage: EventStage, item: Item) -> bool:
-        """An end has processed a tuple; False: it had it before."""
-        self.tally.arrived += 1
-        root = item.root
-        if root is not None:
-            name = stage.stage.name
-            if root.delivered is None:
-                root.delivered = {}
-            times_seen = root.delivered[name] = root.delivered.get(name, 0) + 1
-            if root.before is not None and times_seen <= root.before.get(name, 0):
-                self.tally.duplicated += 1
-                return False
-        return True
-
-    def _leave(self, item: Item, now: int) -> None:
-        """A tuple is processed, or lost."""
-        self.inside -= 1
-        root = item.root
-        if root is not None:
-            root.open -= 1
-            if not root.open:
-                self._acknowledge(root, now)
-        elif self.inside == self.scenario.most_waiting - 1:
-            self.emit_all(now)
-
-    def _acknowledge(self, root: Root, now: int) -> None:
-        """Nothing of a source's tuple is left on its way. Where some of it was lost it is emitted again."""
-        again = self.pipeline.replay_seconds
-        if root.failed and again is not None:
-            rank = self.layout.sources[root.source]
-            when = max(now, root.emitted + nanoseconds(again))
-            entry = (when, self._orders[rank], 0, next(self._counter), self._replay, (self.epoch, root))
-            heappush(self.heap, entry)
-            return
-        self._in_flight[root.source] -= 1
-        self.emit(root.source, now)
-
-    def _replay(self, now: int, epoch: int, root: Root) -> None:
-        """Emitted again. What its ends got before they will get twice."""
-        known, since = root.before or {}, root.delivered or {}
-        before = {name: max(known.get(name, 0), since.get(name, 0)) for name in {*known, *since}}
-        fresh = Root(root.source, root.due, now, before=before)
-        self.tally.replayed += 1
-        source = root.source
-        target = self._entries[source].one(0)
-        self._enter(self.layout.sources[source], target, Item(root.due, fresh), now)
-
-    def _lose(self, operator: str, item: Item, now: int) -> None:
-        """A tuple that some operator has or should have got is gone."""
-        if self.pipeline.replay_seconds is None:
-            self.tally.note_lost(operator, 1, now)
-        if item.root is not None:
-            item.root.failed = True
-        self._leave(item, now)
-
-    # --------------------------------------------------------------------------------------------- ticking
-
-    def _schedule_tick(self, position: int, output: int, lane: Lane, number: int) -> None:
-        time = round(number * lane.constant_gap)
-        if time < self.length:
-            self._push(time, position, TICK, output, self._tick, position, output, number)
-
-    def _tick(self, now: int, epoch: int, position: int, output: int, number: int) -> None:
-        """A tuple a stream carries by itself."""
-        if epoch != self.epoch:
-            return
-        stage = self.stages[position]
-        lane = stage.outputs[output]
-        self._schedule_tick(position, output, lane, number + 1)
-        if self.paused:
-            return
-        sender = number % len(stage.stage.stations)
-        targets = lane.dealer.all_targets() if lane.dealer.every else [lane.dealer.one(sender)]
-        receiver = self.stages[lane.receiver]
-        for target in targets:
-            self.inside += 1
-            stage.sent += 1
-            station = receiver.station_of[target] if receiver.threaded else target
-            self._dispatch(position, output, lane, sender, station, target, Item(-1 - now, None), now)
-
-    # ------------------------------------------------------------------------------------------- happenings
+class EventPipeline(EventFlow):
+    """Failing, recovering, switching, summing up."""
 
     def fail(self, node: str, now: int) -> None:
         """Stations on a node lose what they work on, and what waits except at sources."""
-        for stage in self.stages:
+        for rank, stage in enumerate(self.stages):
             for station, placed in enumerate(stage.stage.stations):
                 if placed.slot.node == node and not stage.down[station]:
                     stage.down[station] = True
-                    self._fail_station(stage, station, now)
+                    self._fail_station(stage, rank, station, now)
 
-    def _fail_station(self, stage: EventStage, station: int, now: int) -> None:
+    def _fail_station(self, stage: EventStage, rank: int, station: int, now: int) -> None:
         name = stage.stage.name
         waited: list[Item] = []
         gone: list[Item] = []
@@ -462,14 +45,16 @@ class EventPipeline:
         stage.room[station] -= len(waited)
         for item in (*gone, *waited):
             stage.counts[station].lost += 1
-            self._lose(name, item, now)
+            self.lose(name, item, now)
         for line in stage.lines[station]:
             for item in line.blocked:
                 for _ in item.held or ():
                     self.tally.lost_travelling += 1
-                    self._lose(name, Item(item.born, item.root), now)
+                    self.lose(name, Item(item.born, item.root), now)
                 item.held = None
             line.blocked.clear()
+        if stage.limit is not None:
+            self.room_made(stage, rank, station, now)
 
     def recover(self, node: str, now: int) -> None:
         for rank, stage in enumerate(self.stages):
@@ -480,7 +65,45 @@ class EventPipeline:
                 for line in stage.lines[station]:
                     threads = int(stage.stage.threads[station])
                     line.free = threads // len(stage.lines[station])
-                    self._start(stage, rank, line, now)
+                    self.start(stage, rank, line, now)
+
+    @property
+    def stuck(self) -> int:
+        """Tuples that wait at sources which are down: they are no reason to wait with a switch."""
+        return sum(
+            amount
+            for stage in self.stages
+            if stage.source and any(stage.down)
+            for amount, down in zip(stage.queued, stage.down, strict=True)
+            if down
+        )
+
+    def take_stuck(self) -> list[list[Item]]:
+        """Those tuples, source by source in the order they were due; they leave."""
+        rows: list[list[Item]] = []
+        for rank in self.layout.sources:
+            stage = self.stages[rank]
+            row: list[Item] = []
+            for station, down in enumerate(stage.down):
+                if not down:
+                    continue
+                row += stage.gated[station].values()
+                for line in stage.lines[station]:
+                    row += line.waiting
+                stage.counts[station].received -= stage.queued[station]
+            self.inside -= len(row)
+            rows.append(sorted(row, key=lambda item: item.born))
+        return rows
+
+    def put_back(self, rows: list[list[Item]], now: int) -> None:
+        """They are with the sources of a new placement."""
+        for source, row in enumerate(rows):
+            for item in row:
+                target = self.entries[source].one(0)
+                rank = self.layout.sources[source]
+                self.inside += 1
+                self.stages[rank].room[target] += 1
+                self.arrive(now, self.epoch, rank, target, item)
 
     def drop_everything(self, now: int) -> None:
         """A switch without a drain: what is inside is lost, whatever waits for what."""
@@ -490,32 +113,24 @@ class EventPipeline:
                 counts.lost += amount
                 self.tally.note_lost(stage.stage.name, amount, now)
                 self.inside -= amount
+                stage.queued[station] = 0
+                stage.gated[station].clear()
+                for line in stage.lines[station]:
+                    line.waiting.clear()
+                    line.working.clear()
         self.tally.lost_travelling += self.inside
         self.inside = 0
-        self._in_flight = [0] * len(self._in_flight)
+        self.in_flight = [0] * len(self.in_flight)
         self.epoch += 1
 
     # --------------------------------------------------------------------------------------------- summing
 
-    def _flush(self) -> None:
-        self.tally.emitted += self.tally.by_spell(np.array(self._emitted, dtype=np.int64))
-        self._emitted.clear()
-
-    def _flush_stage(self, stage: EventStage) -> None:
-        times, born = np.array(stage.times, dtype=np.int64), np.array(stage.born, dtype=np.int64)
-        self.tally.process(stage.stage.name, times, born, end=stage.end)
-        self.tally.sent[stage.stage.name] += stage.sent
-        stage.sent = 0
-        stage.times.clear()
-        stage.born.clear()
-
     def finish(self) -> PipelineOutcome:
-        self._flush()
+        self.flush()
         for stage in self.stages:
-            self._flush_stage(stage)
-        for source, emission in enumerate(self._emissions):
-            while not self._ended[source] and len(due := emission.take(self.length, BLOCK)):
-                self.tally.offered += self.tally.by_spell(due)
+            self.flush_stage(stage)
+        for emission in self.emissions:
+            self.tally.offered += emission.rest(self.tally.edges)
         sources = self.pipeline.sources
         counted = self.tally.stations.items()
         self.tally.hops = sum(counts.processed for (name, _), counts in counted if name not in sources)
@@ -532,6 +147,10 @@ class EventPipeline:
             }
             for stage in self.stages
         }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (full_note(self.pipeline.name, self.scenario.most_waiting),) if self.full else ()
 
     def told(self, at: int, until: int) -> None:
         self.tally.drained.append((at / NANOSECONDS, until / NANOSECONDS))

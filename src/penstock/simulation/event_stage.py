@@ -85,8 +85,8 @@ class EventStage:
         self.by_thread = [line for row in self.lines for line in row]
         self.turns = [0] * size
         self.down = [False] * size
-        self.service = stage.service.tolist()
-        self.full_service = stage.service.tolist()
+        self.service: list[int] = stage.service.tolist()
+        self.full_service: list[int] = stage.service.tolist()
         self.speed = [1.0] * size
         self.room = [0] * size
         """Waiting or on their way to each station."""

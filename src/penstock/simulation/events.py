@@ -47,6 +47,7 @@ class _Events:
             for run in self._runs
         ]
         self._draining: list[tuple[Switch, int] | None] = [None for _ in self._runs]
+        self._resumes: list[int | None] = [None for _ in self._runs]
 
     def run(self) -> Outcome:
         scenario, heap = self._scenario, self._heap
@@ -71,6 +72,7 @@ class _Events:
             slots=slots,
             nodes=nodes,
             hops=sum(run.tally.hops for run in self._runs),
+            notes=tuple(note for run in self._runs for note in run.notes),
         )
 
     def _between(self, now: int) -> None:
@@ -112,20 +114,30 @@ class _Events:
                 stage.had = list(stage.queued)
 
     def _look_for_drained(self, now: int) -> None:
+        """A pipeline is drained when nothing is inside but what waits at sources that are down. Where that changes
+        during the pause (such a source returns), it starts anew."""
         for number, run in enumerate(self._runs):
             draining = self._draining[number]
-            if draining is None or run.inside:
+            if draining is None:
                 continue
-            switch, stopped = draining
-            ready = now + nanoseconds(switch.pause_seconds)
-            self._draining[number] = None
-            if ready == now:
-                self._resume(now, number, switch, stopped)
-            else:
-                heappush(self._heap, (ready, BEFORE_ALL, 1, number, self._resume, (number, switch, stopped)))
+            if run.inside and run.inside > run.stuck:
+                self._resumes[number] = None
+            elif self._resumes[number] is None:
+                ready = now + nanoseconds(draining[0].pause_seconds)
+                self._resumes[number] = ready
+                if ready == now:
+                    self._resume(now, number, ready)
+                else:
+                    heappush(self._heap, (ready, BEFORE_ALL, 1, number, self._resume, (number, ready)))
 
-    def _resume(self, now: int, number: int, switch: Switch, stopped: int) -> None:
+    def _resume(self, now: int, number: int, ready: int) -> None:
+        draining = self._draining[number]
+        if draining is None or self._resumes[number] != ready:
+            return
+        switch, stopped = draining
+        self._draining[number] = self._resumes[number] = None
         run = self._runs[number]
+        stuck = run.take_stuck()
         run.end_placement(now)
         run.begin(layout(run.pipeline, switch.stations, self._scenario, number), now)
         for outage in self._scenario.outages:
@@ -133,5 +145,6 @@ class _Events:
             if down:
                 run.fail(outage.node, now)
         run.told(stopped, now)
+        run.put_back(stuck, now)
         run.paused = False
         run.emit_all(now)

@@ -100,7 +100,7 @@ class Layout:
                 receiver = self.stages[lane.receiver]
                 carried = totals[position] * lane.route.selectivity + lane.route.constant
                 if receiver.by_thread:
-                    shares = np.bincount(receiver.station_of, weights=shares)
+                    shares = np.bincount(receiver.station_of, weights=shares).astype(float)
                 found[lane.receiver] += carried * shares
                 totals[lane.receiver] += carried * float(shares.sum())
         return found

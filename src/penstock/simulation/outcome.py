@@ -200,4 +200,6 @@ class Outcome:
     @property
     def fairness(self) -> Floats:
         """Of the cluster over time: the mean of its pipelines' degrees at each point of the timelines."""
-        return np.mean([pipeline.timeline.degree for pipeline in self.pipelines.values()], axis=0)
+        degrees = np.array([pipeline.timeline.degree for pipeline in self.pipelines.values()])
+        found: Floats = degrees.mean(axis=0)
+        return found

@@ -13,7 +13,7 @@ from penstock.simulation.layout import layout, nanoseconds
 from penstock.simulation.sources import Emission
 from penstock.simulation.stage_run import NEVER, StageRun, Tuples
 from penstock.simulation.system import Route
-from penstock.simulation.tally import Tally
+from penstock.simulation.tally import Tally, full_note
 
 if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
@@ -59,7 +59,7 @@ class PipelineRun:
         self._open_from = 0
         self._stopped = 0
         self._last = 0
-        self.notes: list[str] = []
+        self._full = False
         self._begin(found, 0)
 
     def _begin(self, found: Layout, at: int) -> None:
@@ -89,7 +89,7 @@ class PipelineRun:
         self._speeds = [self.processors.enter(stage.stations) for stage in found.stages] if self.processors else []
         for outage in self.scenario.outages:
             until = NEVER if outage.end is None else nanoseconds(outage.end)
-            if nanoseconds(outage.start) < at < until:
+            if nanoseconds(outage.start) <= at < until:
                 self._fail(outage.node, at, until)
 
     def _end(self, at: int) -> None:
@@ -111,12 +111,13 @@ class PipelineRun:
         if start == self.tally.warm_up:
             self.tally.begin_measuring(self._queued())
         self._move(start, end, emitting=self._draining is None)
-        while self._draining is not None and not self.inside:
+        while self._draining is not None and self.inside == self._stuck():
             if not self._resume(end):
                 return
             self._move(self._open_from, end, emitting=True)
 
     def _happen(self, start: int) -> None:
+        busy = self._draining is not None and self.inside != self._stuck()
         for outage in self.scenario.outages:
             until = NEVER if outage.end is None else nanoseconds(outage.end)
             if nanoseconds(outage.start) == start:
@@ -125,6 +126,8 @@ class PipelineRun:
                 for run in self._stages:
                     back = [n for n, station in enumerate(run.stage.stations) if station.slot.node == outage.node]
                     run.recover(np.array(back, dtype=np.int64), start)
+        if busy:
+            self._last = max(self._last, start)
         while self._switches and nanoseconds(self._switches[0].at) <= start and self._draining is None:
             self._draining = self._switches.pop(0)
             self._last = start
@@ -155,12 +158,20 @@ class PipelineRun:
         ready = max(self._last, self._stopped) + nanoseconds(switch.pause_seconds)
         if ready >= end:
             return False
+        stuck = [self._stages[position].take_stuck() for position in self._layout.sources]
         self._end(ready)
         self._draining = None
         self._open_from = ready
         self._begin(layout(self.pipeline, switch.stations, self.scenario, self._number), ready)
+        for born, entry, position in zip(stuck, self._entries, self._layout.sources, strict=True):
+            held = Tuples(np.full(len(born), ready), born, entry.many(len(born)))
+            self._stages[position].coming[0].append(held)
         self.tally.drained.append((self._stopped / 1e9, ready / 1e9))
         return True
+
+    def _stuck(self) -> int:
+        """Tuples that wait at sources which are down: they are no reason to wait with a switch."""
+        return sum(self._stages[position].stuck for position in self._layout.sources)
 
     def _move(self, start: int, end: int, *, emitting: bool) -> None:
         warm = start >= self.tally.warm_up
@@ -172,6 +183,7 @@ class PipelineRun:
             ready = run.advance(end, speed, warm=warm)
             if run.down.any() and run.lost.sum() > lost:
                 self.tally.note_lost(run.stage.name, int(run.lost.sum() - lost), start)
+                self._last = max(self._last, run.last_lost)
             if self.processors is not None:
                 self.processors.has(self._speeds[position], run.available)
             if len(ready):
@@ -184,9 +196,10 @@ class PipelineRun:
                 self._send(lane, ready, end, ticking=emitting)
 
     def _emit(self, start: int, end: int) -> None:
-        room = self.scenario.most_waiting - self.inside
+        room = max(0, self.scenario.most_waiting - self.inside)
         for emission, entry, position in zip(self._emissions, self._entries, self._layout.sources, strict=True):
-            due = emission.take(end, max(room, 0) // len(self._emissions))
+            due = emission.take(end, room // len(self._emissions))
+            self._full = self._full or len(due) >= room // len(self._emissions)
             if not len(due):
                 continue
             self.tally.offered += self.tally.by_spell(due)
@@ -241,12 +254,15 @@ class PipelineRun:
     def finish(self) -> PipelineOutcome:
         """Counts what is still outside and inside, and sums up."""
         for emission in self._emissions:
-            while len(due := emission.take(self._length, 1 << 20)):
-                self.tally.offered += self.tally.by_spell(due)
+            self.tally.offered += emission.rest(self.tally.edges)
         for run in self._stages:
             run.flush()
         travelling = sum(run.travelling for run in self._stages)
         return self.tally.outcome(self._queued(), travelling, [])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (full_note(self.pipeline.name, self.scenario.most_waiting),) if self._full else ()
 
     def _queued(self) -> dict[str, dict[Slot, int]]:
         return {

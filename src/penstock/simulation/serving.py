@@ -109,4 +109,5 @@ def shared_completions(arrivals: Ints, work: Ints, free: list[int], before: int)
 def copies(first: int, amount: int, selectivity: float) -> Ints:
     """How many tuples each of the next `amount` causes after `first` others: `floor(n q) - floor((n - 1) q)`."""
     counts = np.floor(np.arange(first, first + amount + 1) * selectivity + 1e-9).astype(np.int64)
-    return np.diff(counts)
+    found: Ints = np.diff(counts)
+    return found

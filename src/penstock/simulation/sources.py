@@ -59,4 +59,19 @@ class Emission:
             wanted = wanted[wanted <= self._most + 1e-9]
         if not len(wanted):
             return np.empty(0, dtype=np.int64)
+        wanted = np.minimum(wanted, self._most) if self._most > 0 else wanted
         return np.rint(self._load.reached(wanted) * NANOSECONDS).astype(np.int64)
+
+    def rest(self, edges: Ints) -> Ints:
+        """How many tuples that nobody took are due in each spell between edges, without making them one by one.
+
+        Of a Poisson process the rest is a Poisson number for every spell, with the mean the load has in it.
+        """
+        found = np.diff(np.searchsorted(self._ready, edges, side="left"))
+        if self._ended:
+            return found
+        counts = np.array([self._load.expected(edge / NANOSECONDS) for edge in edges.tolist()])
+        if self._draws is not None:
+            return found + self._draws.poisson(np.diff(np.maximum(counts, self._position)))
+        whole = np.floor(counts + 1e-9).astype(np.int64)
+        return found + np.diff(np.maximum(whole, self._made))

@@ -85,6 +85,7 @@ class StageRun:
         size = len(stage.stations)
         self.received, self.processed, self.lost = (np.zeros(size, dtype=np.int64) for _ in range(3))
         self.worked, self.busy, self.slowed = (np.zeros(size, dtype=np.int64) for _ in range(3))
+        self.last_lost = 0
         self.available: Ints = np.zeros(size, dtype=np.int64)
         self._one_each = bool((stage.threads == 1).all())
         self._shared = stage.random and not stage.by_thread and not self._one_each
@@ -131,6 +132,7 @@ class StageRun:
         if self.down.any() and not self.stage.source:
             gone = self.down[stations]
             self.lost += np.bincount(stations[gone], minlength=len(self.lost))
+            self.last_lost = int(new.time[gone].max(initial=self.last_lost))
             new = new.pick(~gone)
         if self.stage.gate:
             new = new.at(-(-new.time // self.stage.gate) * self.stage.gate)
@@ -322,6 +324,22 @@ class StageRun:
     def _waiting_stations(self) -> Ints:
         whole = self._shared or self.stage.passing
         return self.queue.place if whole else self.stage.station_of[self.queue.place]
+
+    @property
+    def stuck(self) -> int:
+        """Tuples that wait for stations which are down."""
+        return int(np.count_nonzero(self.down[self._waiting_stations()])) if self.down.any() else 0
+
+    def take_stuck(self) -> Ints:
+        """When those tuples were born, in order; they leave."""
+        stations = self._waiting_stations()
+        held = self.down[stations]
+        self.received -= np.bincount(stations[held], minlength=len(self.received))
+        born = np.sort(self.queue.born[held])
+        self.queue = self.queue.pick(~held)
+        if self.stage.random:
+            self.work = self.work[~held]
+        return born
 
     def queued(self) -> Ints:
         """Waiting or worked on, by station."""

@@ -37,6 +37,10 @@ SHORTEST = 1e-7
 BUCKETS = 12 * BUCKETS_PER_DECADE
 
 
+def full_note(pipeline: str, most: int) -> str:
+    return f"pipeline '{pipeline}': {most} tuples were inside; its sources waited until there was room"
+
+
 class Sample:
     """All latencies while they are few; then each with the same chance."""
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 TUPLES_A_WINDOW = 100_000
 """Where the processor need not be shared out: windows of about so many tuples, that stay in the cache."""
 
+MOST_WINDOWS = 5000
+"""Where the processor need not be shared out: windows of more tuples where there would be more than so many."""
+
 
 def processors_of(scenario: Scenario, layouts: Sequence[Layout]) -> contention.Processors | None:
     """Of all slots that are ever used; None where none can be short of CPU."""
@@ -51,4 +54,4 @@ def cut_times(scenario: Scenario, length: int) -> list[int]:
 
 def _step(scenario: Scenario) -> int:
     busiest = max(pipeline.load.peak_rate * len(pipeline.sources) for pipeline in scenario.pipelines)
-    return max(1, nanoseconds(TUPLES_A_WINDOW / busiest))
+    return max(1, nanoseconds(TUPLES_A_WINDOW / busiest), nanoseconds(scenario.seconds) // MOST_WINDOWS)

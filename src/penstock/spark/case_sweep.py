@@ -76,9 +76,9 @@ def run_tasks(
             while runner.is_alive() and not interrupt.asked:
                 pause(POLL_SECONDS)
                 tell(_ended(markers))
-            if interrupt.asked:
+            while runner.is_alive():  # a job that was not there yet when others were cancelled comes later
                 session.sparkContext.cancelAllJobs()
-            runner.join()
+                runner.join(POLL_SECONDS)
         if broken and not interrupt.asked:
             raise broken[0]
         errors = {int(path.name): path.read_text("utf-8") for path in markers.iterdir() if path.name.isdigit()}
