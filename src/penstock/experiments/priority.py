@@ -53,7 +53,8 @@ class Priority(Experiment):
         "the batches of its two producers one after the other, each dispatched when it is complete.",
         "The batches with events follow each other, in the middle of the experiment. In use case 2 the low rate comes "
         "first, then the high rate; tuples are 5000 for each of the 16 and 8 producers.",
-        "TT of use case 2 is the mean time from when a tuple was due until it was processed. Section 4.2.4 defines it as "
+        "TT of use case 2 is the mean time from when a tuple was due until it was processed. Section 4.2.4 defines "
+        "it as "
         "the time of the whole experiment over its tuples, but 80,000 tuples at 21.8 s each would be 20 days.",
         "Where the text and its tables disagree (TE under DPS '38 % lower' in Fig 10 and '35 % higher' in Fig 19; both "
         "tables say 27 % lower), the tables count.",
