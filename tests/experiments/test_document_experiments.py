@@ -41,6 +41,7 @@ from penstock.experiments.priority_runs import (
 from penstock.experiments.published_file import read_published
 from penstock.experiments.r_storm import RStorm, run_placer_case
 from penstock.experiments.r_storm_topologies import cpu_bound, network_bound, storm_cluster, topologies_of, yahoo
+from penstock.pictures.chart import Series, spans_decades
 
 EXPERIMENTS: tuple[Experiment, ...] = (RStorm(), Priority(), EStream(), Ours())
 
@@ -226,6 +227,13 @@ def test_batches_are_done_with_their_last_tuple() -> None:
     middle = SPELL_SECONDS / 2
     assert batch_latencies(outcome, 4, 5.0, 2, 1) == pytest.approx([2 - middle, -1 - middle])
     assert batch_latencies(outcome, 4, 5.0, 2, 2) == pytest.approx([1.5 - middle, -1.5 - middle])
+
+
+def test_an_axis_is_logarithmic_where_values_differ_by_more_than_ten() -> None:
+    assert spans_decades([Series("a", (1.0, None)), Series("b", (10.5,))])
+    assert not spans_decades([Series("a", (1.0, 10.0))])
+    assert not spans_decades([Series("a", (0.0, 100.0))])
+    assert not spans_decades([Series("a", (None,))])
 
 
 def test_declared_points_are_what_the_rate_takes() -> None:

@@ -9,7 +9,7 @@ from penstock.dataflow.load import Load
 from penstock.experiments.contract import Case, Experiment, Line, Measures, Results
 from penstock.experiments.declared import Declared, Topology, chain, placed_together, racked_cluster, simulated
 from penstock.experiments.judging import claimed, compared, not_comparable, shown
-from penstock.pictures.chart import Chart, Panel, Series, Style
+from penstock.pictures.chart import Chart, Panel, Series, Style, spans_decades
 from penstock.simulation.system import Arrivals, Scenario, Service
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _chart(results: Results, published: Published) -> Chart:
                     series.append(
                         Series("eft, published", (value.number,), Style.PUBLISHED, (float(MOST),), beside=E_STREAM)
                     )
-                top = [value for one in series for value in one.y if value is not None]
-                spread = measure == "response_ms" and max(top) > 10 * min(top)
-                panels.append(Panel(f"{topology}, {rate:,.0f}/s", "pipelines", label, tuple(series), log_y=spread))
+                panels.append(
+                    Panel(f"{topology}, {rate:,.0f}/s", "pipelines", label, tuple(series), log_y=spans_decades(series))
+                )
     return Chart("e-stream", "E-Stream's evaluation, simulated", tuple(panels), columns=4)

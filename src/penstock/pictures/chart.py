@@ -86,3 +86,9 @@ class Chart:
 def coloured_names(panels: Sequence[Panel]) -> list[str]:
     """Series with a colour of their own, in the order of appearance: the same name has the same in all panels."""
     return list(dict.fromkeys(one.name for panel in panels for one in panel.series if one.beside is None))
+
+
+def spans_decades(series: Sequence[Series]) -> bool:
+    """Whether the largest value is more than ten times the smallest, and a logarithmic axis shows both."""
+    values = [value for one in series for value in one.y if value is not None]
+    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
