@@ -179,7 +179,7 @@ def whole_cluster(repeat: int) -> None:
         for request, _ in whole.requests
         if request.pipeline in placed.placements
     )
-    scenario = Scenario(whole.cluster, pipelines, 60.0, slot_cores=None)
+    scenario = Scenario(whole.cluster, pipelines, 60.0, warm_up=20.0, slot_cores=None)
     outcome: Outcome
     outcome, cpu, clock = timed(lambda: simulate_arrays(scenario), repeat)
     stations = sum(len(pipeline.stations) for pipeline in pipelines)

@@ -80,6 +80,15 @@ def test_slots_share_a_batch_and_the_cores() -> None:
     assert setup(most_rows=20, slots=2, cores=1).batch_seconds(20) == pytest.approx(1.2)
 
 
+def test_a_round_that_is_not_full_takes_as_long_as_its_threads_do() -> None:
+    # 4 threads do 20 tuples/s and 2 do 16: a full round takes 4/20 s, one of two tuples 2/16; no engine in the trials
+    model = Model("m", (Point(threads=2, rate=16, cpu=0, memory=0), Point(threads=4, rate=20, cpu=0, memory=0)))
+    given = FusedSetup({"a": Gain(1.0, 0.0)}, {"a": model}, {"a": 4}, 1, 1, 8, 0.0, 0.0)
+    assert given.batch_seconds(8) == pytest.approx(2 * 4 / 20)
+    assert given.batch_seconds(6) == pytest.approx(4 / 20 + 2 / 16)
+    assert given.batch_seconds(2) == pytest.approx(2 / 16)
+
+
 @given(
     st.lists(st.floats(0, 30), min_size=1, max_size=200).map(sorted),
     st.integers(1, 30),

@@ -100,10 +100,8 @@ def _added(report: Report) -> tuple[float, float]:
 
 def _longest(setup: FusedSetup) -> str | None:
     """The operator that takes most of a batch."""
-    shares = {
-        name: gain / threads * seconds
-        for name, (gain, threads, seconds) in zip(setup.modelled, setup.rounds, strict=True)
-    }
+    each = max(1, setup.most_rows // setup.slots)
+    shares = {name: setup.busy_seconds(name, each) for name in setup.modelled}
     return max(shares, key=shares.__getitem__, default=None)
 
 

@@ -152,13 +152,8 @@ class FusedSetup:
     """What the engine needed in the trials of the models, where that is known not to be the same."""
 
     @cached_property
-    def rounds(self) -> list[tuple[float, int, float]]:
-        then = self.overhead_seconds if self.trial_overhead_seconds is None else self.trial_overhead_seconds
-        return rounds_of(self.gains, self.demands, self.threads, then)
-
-    @cached_property
     def modelled(self) -> list[str]:
-        """The operators of `rounds`."""
+        """The operators that take time."""
         return [name for name in self.gains if isinstance(self.demands[name], Model)]
 
     @cached_property
@@ -189,12 +184,30 @@ class FusedSetup:
         full = machine_rate(self.gains, self.demands, self._one_slot, self.cores, batches, self.batch_cpu_seconds)
         return min(alone, full)
 
+    def busy_seconds(self, operator: str, tuples: int) -> float:
+        """Of one slot's threads of an operator for the slot's part of a batch.
+
+        Full rounds of t tuples take `S(t) = t / I(t)` each, without the part of the engine in the trials. A last
+        round of m tuples keeps m threads at work and takes S(m): a batch of a few tuples is soon done, which matters
+        where a pipeline keeps up and its batches are small. Predictions are for full batches and leave that out.
+        """
+        model = self.demands[operator]
+        if not isinstance(model, Model):
+            return 0.0
+        work = model.measured_on.batch_seconds or ASSUMED_BATCH_SECONDS
+        then = self.overhead_seconds if self.trial_overhead_seconds is None else self.trial_overhead_seconds
+        count = self.threads[operator]
+        whole, rest = divmod(math.ceil(self.gains[operator].factor * tuples - 1e-9), count)
+        seconds = whole * count / model.rate(count) + (rest / model.rate(rest) if rest else 0.0)
+        return seconds * work / (work + then)
+
     def batch_seconds(self, tuples: int) -> float:
         """Of a batch of `tuples` over all slots: its largest share, or its CPU over all cores where that takes longer.
 
-        `max(batch_time(ceil(n / slots)), (n c + e) / cores)`
+        `max(o + sum over operators of busy_seconds(ceil(n / slots)), (n c + e) / cores)`
         """
-        alone = batch_time(self.rounds, -(-tuples // self.slots), self.overhead_seconds)
+        each = -(-tuples // self.slots)
+        alone = self.overhead_seconds + sum(self.busy_seconds(name, each) for name in self.modelled)
         return max(alone, (tuples * self.cpu_per_tuple + self.batch_cpu_seconds) / self.cores)
 
     def use(self, rate: float) -> SlotUse:

@@ -92,10 +92,7 @@ def _observed(
     if count > MOST_SAMPLED:
         due = due[np.linspace(0, count - 1, MOST_SAMPLED).astype(int)]
     each = -(-count // setup.slots)
-    busy = {
-        name: math.ceil(gain * each / threads - 1e-9) * seconds * setup.slots
-        for name, (gain, threads, seconds) in zip(setup.modelled, setup.rounds, strict=True)
-    }
+    busy = {name: setup.slots * setup.busy_seconds(name, each) for name in setup.modelled}
     operators = {
         name: OperatorObservation(
             round(count * gain.factor), round(count * scenario.sends[name]), 0, 0, busy.get(name, 0.0)

@@ -67,11 +67,13 @@ class Emission:
 
         Of a Poisson process the rest is a Poisson number for every spell, with the mean the load has in it.
         """
-        found = np.diff(np.searchsorted(self._ready, edges, side="left"))
+        found: Ints = np.diff(np.searchsorted(self._ready, edges, side="left"))
         if self._ended:
             return found
         counts = np.array([self._load.expected(edge / NANOSECONDS) for edge in edges.tolist()])
         if self._draws is not None:
-            return found + self._draws.poisson(np.diff(np.maximum(counts, self._position)))
-        whole = np.floor(counts + 1e-9).astype(np.int64)
-        return found + np.diff(np.maximum(whole, self._made))
+            found = found + self._draws.poisson(np.diff(np.maximum(counts, self._position)))
+        else:
+            whole = np.floor(counts + 1e-9).astype(np.int64)
+            found = found + np.diff(np.maximum(whole, self._made))
+        return found
