@@ -209,47 +209,53 @@ def _use(results: Results, published: Published) -> list[Line]:
 
 
 def _latency(results: Results, published: Published) -> list[Line]:
-    """By the mean over what a tuple causes, as the document averages."""
-    means: dict[tuple[str, str], float] = {
-        (name, pair): _found(results, name, pair)["latency_mean_ms"]
-        for name in MICRO
-        for pair in PAIRS
-        if _found(results, name, pair).get("actual")
-    }
-    known = [pair for pair in PAIRS if all((name, pair) in means for name in MICRO)]
-    ordered = [pair for pair in known if means["diamond", pair] < means["star", pair] < means["linear", pair]]
-    held, broken = _chain(means)
-    tails = {
-        allocator: _tail([_found(results, name, pair) for name in MICRO for pair in pairs])
-        for allocator, pairs in (("lsa", PAIRS[:2]), ("mba", PAIRS[2:]))
-    }
+    """The document averages over what a tuple causes and orders by medians of that: both the mean and the median of all
+    tuples are told, for they do not agree where branches differ."""
+    found = {(name, pair): _found(results, name, pair) for name in MICRO for pair in PAIRS}
+    done = {key: one for key, one in found.items() if one.get("actual")}
+    means: dict[tuple[str, str], float] = {key: one["latency_mean_ms"] for key, one in done.items()}
+    medians: dict[tuple[str, str], float] = {key: one["latency_ms"]["p50"] for key, one in done.items()}
+    known = [pair for pair in PAIRS if all((name, pair) in done for name in MICRO)]
+    ordered = [
+        [pair for pair in known if by["diamond", pair] < by["star", pair] < by["linear", pair]]
+        for by in (means, medians)
+    ]
+    (held, broken), (held_median, broken_median) = _chain(means), _chain(medians)
+    above = [f"{name} {pair}" for (name, pair), one in done.items() if one["actual"] > one["predicted_shuffle"] + 1]
     assumed = "service times do not vary, and at its own highest rate every pair is loaded differently"
     return [
         claimed(
             "Fig 13",
-            "order of the pipelines by mean latency",
+            "order of the pipelines by latency",
             published["fig13.order"],
-            holds=len(ordered) == len(known),
-            ours=f"holds for {len(ordered)} of {len(known)} pairs",
+            holds=all(len(one) == len(known) for one in ordered),
+            ours=f"holds for {len(ordered[0])} of {len(known)} pairs by the mean, {len(ordered[1])} by the median",
             why=assumed,
         ),
         claimed(
             "Fig 13",
-            "order of the pairs by mean latency",
+            "order of the pairs by latency",
             published["fig13.pairs"],
-            holds=not broken,
-            ours=f"{held} of {held + len(broken)} comparisons hold",
-            why=f"{'; '.join(broken[:3])}; {assumed}",
+            holds=not broken and not broken_median,
+            ours=f"{held} of {held + len(broken)} comparisons hold by the mean, {held_median} by the median",
+            why=f"by the mean, {'; '.join(broken[:3])}; {assumed}",
         ),
-        claimed(
+        not_comparable(
             "Fig 13",
-            "p99 over mean latency",
+            "p99 over mean, p99 over median",
             published["fig13.tail"],
-            holds=tails["mba"] > tails["lsa"],
-            ours=f"MBA {shown(tails['mba'])}, LSA {shown(tails['lsa'])}",
-            why=assumed,
+            "; ".join(_tails(done, allocator) for allocator in ("mba", "lsa")),
+            "who has the longer tail changes with the statistic and with how long is simulated: service times do not "
+            f"vary, and at a rate that counts as stable a slot's queue may still grow slowly ({', '.join(above)})",
         ),
     ]
+
+
+def _tails(done: dict[tuple[str, str], Measures], allocator: str) -> str:
+    ours = [one for (_, pair), one in done.items() if pair.startswith(allocator)]
+    mean = sum(one["latency_ms"]["p99"] / one["latency_mean_ms"] for one in ours) / len(ours)
+    median = sum(one["latency_ms"]["p99"] / one["latency_ms"]["p50"] for one in ours) / len(ours)
+    return f"{allocator.upper()} {shown(mean)}, {shown(median)}"
 
 
 def _chain(means: dict[tuple[str, str], float]) -> tuple[int, list[str]]:
@@ -265,11 +271,6 @@ def _chain(means: dict[tuple[str, str], float]) -> tuple[int, list[str]]:
                 else:
                     broken.append(f"{name}: {a} above {b}")
     return held, broken
-
-
-def _tail(found: Sequence[Measures]) -> float:
-    parts: list[float] = [one["latency_ms"]["p99"] / one["latency_mean_ms"] for one in found if one.get("actual")]
-    return sum(parts) / len(parts)
 
 
 def rate_charts(results: Results, published: Published) -> list[Chart]:
