@@ -276,16 +276,17 @@ class Tally:
         self.at_warm_up = {(name, slot): amount for name, row in queued.items() for slot, amount in row.items()}
 
     def _falling_behind(self, stations: tuple[StationOutcome, ...], span: float) -> float:
-        """The most over stations of `(queued at the end - at first) * service / threads`, by the seconds between."""
-        return (
-            max(
-                (seen.queued - self.at_warm_up.get((seen.operator, seen.slot), 0))
-                * self.stations[seen.operator, seen.slot].station.service_seconds
-                / seen.threads
-                for seen in stations
-            )
-            / span
-        )
+        """The most over stations of `(waiting at the end - at first) * service / threads`, by the seconds between.
+
+        What waits is what is there beyond one tuple for every thread.
+        """
+        worst = 0.0
+        for seen in stations:
+            station = self.stations[seen.operator, seen.slot].station
+            first = self.at_warm_up.get((seen.operator, seen.slot), 0)
+            more = max(0, seen.queued - seen.threads) - max(0, first - seen.threads)
+            worst = max(worst, more * station.service_seconds / seen.threads / span)
+        return worst
 
     def _station(self, counts: Counts, queued: int) -> StationOutcome:
         station = counts.station
