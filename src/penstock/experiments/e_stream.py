@@ -86,7 +86,7 @@ class EStream(Experiment):
 def stream_cases(placers: Sequence[str], *, quick: bool, counts: Sequence[int] = ()) -> list[Case]:
     counts = counts or ((1, 20, MOST) if quick else (1, 10, 20, 30, 40, MOST))
     return [
-        {"topology": topology, "rate": rate, "pipelines": count, "placer": placer, "seconds": 5.0 if quick else 40.0}
+        {"topology": topology, "rate": rate, "pipelines": count, "placer": placer, "seconds": 5.0 if quick else 20.0}
         for topology in OPERATORS
         for rate in RATES
         for count in counts

@@ -77,7 +77,7 @@ def placer_cases(placers: Sequence[str], *, quick: bool) -> list[Case]:
             "part": part,
             "topology": name,
             "placer": placer,
-            "seconds": (4.0 if quick else 20.0) * (5 if part == "cpu" else 1),
+            "seconds": (4.0 if quick else 10.0) * (5 if part == "cpu" else 1),
         }
         for part in PARTS
         for name in names_of(part)
