@@ -9,6 +9,10 @@ than its cores, all work at the speed f with
 so a station that needs little gets it, and the others share the rest in proportion to their peaks. Where the slots of a
 node then still take more than the node's cores, all of them slow down by such a factor again. What a window wanted
 slows the next one.
+
+Where tuples feed back (closed loops, bounded queues) few tuples arrive because the threads are slow, so arrivals do not
+say what is wanted. There busy threads do: b_i of them want `b_i cpu_i / service_i` cores, and all slow down alike, to
+`f = cores / (sum over i of b_i cpu_i / service_i)`. Slower threads are busy longer, so this holds itself in balance.
 """
 
 from __future__ import annotations
@@ -72,6 +76,8 @@ class Processors:
         self._cpu: Floats = np.empty(0)
         self._idle: Floats = np.empty(0)
         self._tuples: Floats = np.empty(0)
+        self._of_a_thread: Floats = np.empty(0)
+        """Cores a busy thread takes at full speed."""
         self.speed: Floats = np.empty(0)
 
     def enter(self, stations: Sequence[Station]) -> slice:
@@ -82,6 +88,8 @@ class Processors:
         self._cpu = np.concatenate((self._cpu, [station.cpu_seconds for station in stations]))
         self._peak = np.concatenate((self._peak, [peak_cores(station) for station in stations]))
         self._idle = np.concatenate((self._idle, [station.idle_cpu for station in stations]))
+        each = [peak_cores(station) / station.threads for station in stations]
+        self._of_a_thread = np.concatenate((self._of_a_thread, each))
         self._tuples = np.concatenate((self._tuples, np.zeros(len(stations))))
         self.speed = np.concatenate((self.speed, np.ones(len(stations))))
         return slice(first, first + len(stations))
@@ -90,6 +98,7 @@ class Processors:
         self._idle[where] = 0.0
         self._tuples[where] = 0.0
         self._cpu[where] = 0.0
+        self._of_a_thread[where] = 0.0
 
     def has(self, where: slice, tuples: Ints | Sequence[int]) -> None:
         """How many tuples stations had in this window, waiting at its start or arriving."""
@@ -98,14 +107,32 @@ class Processors:
     def next_window(self, length: int) -> None:
         """The speeds that follow from what was wanted in a window of so many nanoseconds."""
         need = self._cpu * self._tuples * (NANOSECONDS / length)
-        idle = np.bincount(self._slot, weights=self._idle, minlength=len(self._slot_cores))
-        by_slot = filled(self._slot, need, self._peak, np.maximum(self._slot_cores - idle, 0.0))
-        speed = by_slot[self._slot]
-        node_idle = np.bincount(self._node_of, weights=idle, minlength=len(self._node_cores))
+        slot_cores, node_cores = self._left()
+        speed = filled(self._slot, need, self._peak, slot_cores)[self._slot]
         node = self._node_of[self._slot]
-        by_node = filled(node, need, speed * self._peak, np.maximum(self._node_cores - node_idle, 0.0))
-        self.speed = speed * by_node[node]
+        self.speed = speed * filled(node, need, speed * self._peak, node_cores)[node]
         self._tuples[:] = 0.0
+
+    def next_window_of(self, busy: Floats) -> None:
+        """The speeds that follow from how many threads of every station were busy on average."""
+        wanted = np.where(np.isfinite(self._of_a_thread), self._of_a_thread, 0.0) * busy
+        slot_cores, node_cores = self._left()
+        speed = _alike(self._slot, wanted, slot_cores)[self._slot]
+        node = self._node_of[self._slot]
+        self.speed = speed * _alike(node, wanted * speed, node_cores)[node]
+        self._tuples[:] = 0.0
+
+    def _left(self) -> tuple[Floats, Floats]:
+        """Cores of slots and of nodes beside what is taken idle."""
+        idle = np.bincount(self._slot, weights=self._idle, minlength=len(self._slot_cores))
+        node_idle = np.bincount(self._node_of, weights=idle, minlength=len(self._node_cores))
+        return np.maximum(self._slot_cores - idle, 0.0), np.maximum(self._node_cores - node_idle, 0.0)
+
+
+def _alike(groups: Ints, wanted: Floats, cores: Floats) -> Floats:
+    """The speed of every group: its cores over what is wanted there, at most 1."""
+    sums = np.bincount(groups, weights=wanted, minlength=len(cores))
+    return np.clip(np.divide(cores, sums, out=np.ones(len(cores)), where=sums > cores), _SLOWEST, 1.0)
 
 
 def slowed(service: Ints, speed: Floats) -> Ints:

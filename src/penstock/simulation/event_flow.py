@@ -52,6 +52,8 @@ class EventFlow:
         self.processors = processors
         self.length = nanoseconds(scenario.seconds)
         self.warm_up = nanoseconds(scenario.warm_up)
+        self.window = 0
+        """When the window began."""
         draws = np.random.default_rng([scenario.seed, number, 2])
         self.tally = Tally(scenario, pipeline, draws, self.length, self.warm_up)
         self._counter = count()
@@ -234,6 +236,7 @@ class EventFlow:
             if stage.passing:
                 self._done(now, self.epoch, rank, line, line.epoch, item)
             else:
+                item.started = now
                 line.working.append(item)
                 order = self._orders[rank] + DONE
                 arguments = (self.epoch, rank, line, line.epoch, item)
@@ -247,6 +250,7 @@ class EventFlow:
         stage = self.stages[rank]
         if not stage.passing:
             line.working.remove(item)
+            stage.busy[line.station] += now - max(item.started, self.window)
         stage.counts[line.station].processed += 1
         if not stage.end or self._deliver(stage, item):
             stage.times.append(now)

@@ -39,6 +39,8 @@ class Item:
     root: Root | None
     work: int = 0
     """Nanoseconds it takes at full speed, where that is drawn."""
+    started: int = 0
+    """When a thread took it."""
     held: list[tuple[int, int]] | None = None
     """While its thread waits for room: where its results still have to go, as (output, target)."""
 
@@ -94,6 +96,8 @@ class EventStage:
         """Waiting at each station."""
         self.had = [0] * size
         """Waiting at the start of the window, or arrived since."""
+        self.busy = [0] * size
+        """Nanoseconds of threads at each station, of what was done in the window."""
         self.gated: list[dict[int, Item]] = [{} for _ in range(size)]
         """Part of those that wait: for the next batch, at each station."""
         self.senders: list[deque[tuple[int, Line, Item]]] = [deque() for _ in range(size)]
@@ -106,6 +110,16 @@ class EventStage:
         self.station_of: list[int] = stage.station_of.tolist()
         self._draws = [np.random.default_rng([*seeds, station]) for station in range(size)] if stage.random else []
         self._ready: list[list[float]] = [[] for _ in range(size)]
+
+    def busy_threads(self, start: int, end: int) -> list[float]:
+        """Of every station, on average over a window that is then over."""
+        for station, row in enumerate(self.lines):
+            for line in row:
+                for item in line.working:
+                    self.busy[station] += end - max(item.started, start)
+        found = [busy / (end - start) for busy in self.busy]
+        self.busy = [0] * len(self.busy)
+        return found
 
     def has_room(self, station: int) -> bool:
         return self.limit is None or self.room[station] < self.limit

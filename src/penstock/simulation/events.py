@@ -5,6 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock.simulation import contention
 from penstock.simulation.event_pipeline import EventPipeline
 from penstock.simulation.layout import layout, nanoseconds
@@ -37,6 +39,8 @@ class _Events:
             layout(pipeline, pipeline.stations, scenario, number) for number, pipeline in enumerate(scenario.pipelines)
         ]
         self._processors: Processors | None = processors_of(scenario, layouts)
+        self._loops = any(one.in_flight is not None or one.queue_limit is not None for one in scenario.pipelines)
+        """Whether slow threads keep tuples from arriving."""
         links = Links(scenario, nanoseconds(scenario.warm_up), self._length)
         self._runs = [
             EventPipeline(scenario, pipeline, found, number, self._heap, links, self._processors)
@@ -78,8 +82,10 @@ class _Events:
     def _between(self, now: int) -> None:
         """A window begins: speeds, outages, switches."""
         if self._processors is not None and now > self._window:
-            self._share_out(self._processors, now - self._window)
+            self._share_out(self._processors, self._window, now)
         self._window = now
+        for run in self._runs:
+            run.window = now
         for outage in self._scenario.outages:
             if nanoseconds(outage.start) == now:
                 for run in self._runs:
@@ -101,11 +107,18 @@ class _Events:
         if self._progress is not None:
             self._progress(now / self._length)
 
-    def _share_out(self, processors: Processors, length: int) -> None:
-        for run in self._runs:
-            for stage, where in zip(run.stages, run.speeds, strict=True):
-                processors.has(where, stage.had)
-        processors.next_window(length)
+    def _share_out(self, processors: Processors, start: int, end: int) -> None:
+        if self._loops:
+            busy = np.zeros(len(processors.speed))
+            for run in self._runs:
+                for stage, where in zip(run.stages, run.speeds, strict=True):
+                    busy[where] = stage.busy_threads(start, end)
+            processors.next_window_of(busy)
+        else:
+            for run in self._runs:
+                for stage, where in zip(run.stages, run.speeds, strict=True):
+                    processors.has(where, stage.had)
+            processors.next_window(end - start)
         for run in self._runs:
             for stage, where in zip(run.stages, run.speeds, strict=True):
                 speed = processors.speed[where]
