@@ -152,10 +152,10 @@ def test_quickening() -> None:
 
 def test_a_spent_budget_takes_the_rate_it_would_have_tried_next() -> None:
     found = peak_of(KnownBench({1: 100.0}), 1, ProfileSettings(), always)
-    # saturated 104 with one core, nothing tried: 5 % less of both
-    assert found.rate == pytest.approx(0.95 * 104)
-    assert found.cpu == pytest.approx(0.95)
-    assert found.operator_cpu == pytest.approx(0.95 * 0.8)
+    # saturated 104 with one core, nothing tried: 2 % less of both
+    assert found.rate == pytest.approx(0.98 * 104)
+    assert found.cpu == pytest.approx(0.98)
+    assert found.operator_cpu == pytest.approx(0.98 * 0.8)
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,16 @@ def test_known_points_are_not_measured_again() -> None:
 
 
 class DisturbedBench(KnownBench):
-    """The first two trials are slow by half, and say so in no way."""
+    """While its first point is measured the slot does half as much, and says so in no way."""
+
+    searches = 0
 
     def _capacity(self, threads: int) -> float:
-        return super()._capacity(threads) * (0.5 if len(self.tried) < 2 else 1.0)
+        return super()._capacity(threads) * (0.5 if self.searches < 2 else 1.0)
+
+    def saturate(self, threads: int, seconds: float) -> Trial:
+        self.searches += 1
+        return super().saturate(threads, seconds)
 
 
 def test_a_disturbed_point_is_outvoted_while_there_is_budget() -> None:

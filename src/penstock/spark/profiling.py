@@ -33,7 +33,7 @@ class ProfileSettings:
     trial_seconds: float = 4.0
     batch_seconds: float = 1.0
     fewest_batches: int = 5
-    precision: float = 0.05
+    precision: float = 0.02
     worthwhile: float = 0.05
     growth: int = 2
     refine: bool = True
@@ -120,7 +120,9 @@ def peak_of(
                 high = max(high, faster * saturated.rate)
                 candidate = (1 - settings.precision) * high
                 continue
-        candidate = (low + high) / 2
+        # not far below what was done when saturated, then farther and farther, until something is stable
+        gap = 2 * max(0.0, saturated.rate - high)
+        candidate = (low + high) / 2 if best else max((low + high) / 2, high - gap)
     return best or _less(saturated, 1 - candidate / saturated.rate)
 
 
