@@ -92,3 +92,19 @@ def test_without_a_slot_left_the_run_says_so(run: PlacedRun, alive: set[str]) ->
     alive.clear()
     with pytest.raises(RunFailedError, match="no other slot is left; nothing is lost"):
         run._rescue(names(run))
+
+
+def test_a_folder_that_cannot_be_written_is_waited_for_and_said(
+    run: PlacedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run._mind_trouble("RUN: No space left on device")
+    run._mind_trouble("RUN: No space left on device")
+    run._mind_trouble(None)
+    assert [note.partition(";")[0].partition(",")[0] for note in run.notes] == [
+        "RUN: No space left on device",
+        "the folder can be written again",
+    ]
+    run._mind_trouble("RUN: No space left on device")
+    monkeypatch.setattr("penstock.clock.Stopwatch.seconds", lambda _: PATIENCE_SECONDS + 1)
+    with pytest.raises(RunFailedError, match="nothing is lost: make room, and resume the run"):
+        run._mind_trouble("RUN: No space left on device")

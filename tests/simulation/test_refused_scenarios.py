@@ -1,0 +1,78 @@
+"""Scenarios that are refused, with what to do; and which engine takes those that are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from systems import alone, queue, station
+
+from penstock.errors import BadInputError
+from penstock.simulation.engine import feeds_back, simulate_scenario
+from penstock.simulation.system import Network, Outage, Route, Switch
+
+GOOD = queue(10.0, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seconds": 0.0}, "seconds: expected a finite number above 0"),
+        ({"warm_up": 10.0}, "warm-up: expected at least 0 and less than the 10 s simulated"),
+        ({"pipelines": ()}, "expected at least one pipeline"),
+        ({"pipelines": (GOOD, GOOD)}, "pipeline 'queue' is given twice"),
+        (
+            {"network": Network(bandwidth_mbps=0.0)},
+            "bandwidth_mbps: expected a finite number above 0, found 0",
+        ),
+        ({"network": Network(same_rack_ms=-1.0)}, "network: same_rack_ms: expected at least 0, found -1"),
+        ({"batch_interval_ms": 0.0}, "batch interval: expected a finite number above 0"),
+        ({"outages": (Outage("n9", 1.0),)}, "outage: unknown node 'n9'"),
+        ({"outages": (Outage("n0", 5.0, 4.0),)}, "outage of 'n0': expected a start of at least 0 and an end after it"),
+        ({"switches": (Switch(1.0, "quue", GOOD.stations),)}, "unknown pipeline 'quue'; did you mean 'queue'?"),
+        ({"switches": (Switch(1.0, "queue", GOOD.stations[:2]),)}, "operator 'sink' has no station"),
+        ({"points": 0}, "points: expected at least 1, found 0"),
+    ],
+)
+def test_bad_scenarios_are_refused(change: dict[str, Any], message: str) -> None:
+    scenario = replace(alone(GOOD, 10.0), **change)
+    with pytest.raises(BadInputError, match=message.replace("?", r"\?")):
+        simulate_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stations": ()}, "expected at least one station"),
+        ({"sources": ()}, "expected at least one source"),
+        ({"sources": ("work",)}, "a source has no input"),
+        ({"in_flight": 0}, "in_flight: expected at least 1, found 0"),
+        ({"queue_limit": 0}, "queue_limit: expected at least 1, found 0"),
+        ({"replay_seconds": -1.0}, "replay_seconds: expected a finite number above 0"),
+        ({"routes": (Route("source", "wrok"),)}, "'wrok' has no station; did you mean 'work'?"),
+        ({"routes": GOOD.routes[:1]}, "operator 'sink' receives no stream and is not a source"),
+        ({"routes": (*GOOD.routes, Route("sink", "work"))}, "a simulation needs no cycles, found"),
+        ({"routes": (GOOD.routes[0], Route("work", "sink", selectivity=-1.0))}, "selectivity: expected at least 0"),
+        ({"stations": (*GOOD.stations, GOOD.stations[1])}, "is given twice"),
+        ({"stations": (*GOOD.stations[:2], station("sink", 7))}, "unknown node 'n7'"),
+        ({"stations": (*GOOD.stations[:2], station("sink", 0, 9))}, "the node has slots 0 to 3"),
+        ({"stations": (*GOOD.stations[:2], station("sink", threads=0))}, "expected at least 1 thread, found 0"),
+        ({"stations": (*GOOD.stations[:2], station("sink", seconds=-1.0))}, "service_seconds: expected at least 0"),
+    ],
+)
+def test_bad_pipelines_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInputError, match=message.replace("?", r"\?")):
+        simulate_scenario(alone(replace(GOOD, **change), 10.0))
+
+
+def test_only_feedback_needs_events() -> None:
+    assert not feeds_back(alone(GOOD, 1.0))
+    for change in (
+        {"in_flight": 5},
+        {"queue_limit": 5},
+        {"routes": (Route("source", "work", bytes=8.0), GOOD.routes[1])},
+    ):
+        assert feeds_back(alone(replace(GOOD, **change), 1.0))
+    assert simulate_scenario(alone(GOOD, 1.0)).engine == "arrays"
+    assert simulate_scenario(alone(replace(GOOD, in_flight=5), 1.0)).engine == "events"
