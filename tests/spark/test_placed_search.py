@@ -1,0 +1,46 @@
+"""The highest rate of a placed run: which loads are offered and which run is shown, without a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import placed
+from penstock.cli.placed_view import print_placed
+from penstock.errors import BadInputError
+from penstock.placed_job import PlacedJob
+from penstock.report.placed_result import PlacedResult
+from penstock.report.report import Audit, Report
+
+ABLE = 55.0
+
+
+def conducted(job: PlacedJob, place: Path, *_: Any) -> PlacedResult:
+    """A cluster that does 55 tuples/s."""
+    offered = job.load.mean_rate
+    done = min(offered, ABLE)
+    rising = 0.0 if offered <= ABLE else 0.5
+    report = Report(offered, done, rising, 10.0, {}, 0, {}, {}, Audit(100, 0, 0, 0, 0), 10)
+    return PlacedResult("linear", str(place), "shuffle", 80.0, None, {}, report, (), (), 0.0, 0.0)
+
+
+def test_the_run_shown_is_the_best_of_the_search(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(placed, "_conducted", conducted)
+    found = penstock.run_placed(penstock.plan("linear", 100), find_max=True, folder=tmp_path)
+    assert found.highest_rate is not None
+    assert 0.94 * ABLE <= found.highest_rate <= ABLE
+    assert found.report.offered_rate == found.highest_rate
+    assert found.tried[0].saturated
+    assert found.document()["tried"][0]["sustained_rate"] == ABLE
+    print_placed(found, json=False)
+    assert "highest stable rate" in capsys.readouterr().out
+
+
+def test_a_rate_and_a_search_do_not_go_together() -> None:
+    with pytest.raises(BadInputError, match="--find-max looks for the rate itself"):
+        penstock.run_placed(penstock.plan("linear", 100), 50, find_max=True)
