@@ -1,11 +1,13 @@
 """Predicted against measured: the micro pipelines, planned by several policy pairs for several rates, run on Spark.
 
-    python bench/truth.py [--models FILE] [--budget SECONDS] [--seconds S] [--quick] [--json FILE]
+    python bench/truth.py [--models FILE] [--budget SECONDS] [--seconds S] [--quick] [--attempts N] [--json FILE]
 
 Without --models the reference operators are profiled first. Every plan that fits two cores is run fused on embedded
 Spark twice: offered more than it can do (the rate that is sustained stands beside the predicted one), and at a part of
 the predicted rate (CPU and memory of its slots stand beside the predicted ones, in both runs). Plans that come to the
-same threads and slots are run once. Nothing else should run on the machine meanwhile.
+same threads and slots are run once. Nothing else should run on the machine meanwhile: a run during which others (the
+host of a virtual machine, too) used more than 5 % of it is done again, up to --attempts times in all, and the calmest
+counts.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import argparse
 import json
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +29,7 @@ from penstock.errors import PenstockError
 from penstock.running import prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 MICRO = ("linear", "diamond", "star")
 
@@ -51,6 +54,7 @@ PARTS_OF_PEAK = (0.3, 0.6, 1.0)
 MOST_SLOTS = 2
 OVERLOAD = 1.5
 PART_LOAD = 0.6
+CALM = 0.05
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class Run:
     measured_cpu: float
     predicted_memory_mb: float
     measured_memory_mb: float
+    others_cpu: float
+    attempts: int = 1
 
     @property
     def error(self) -> float:
@@ -119,7 +125,15 @@ def run(pipeline: str, pair: str, plan: penstock.Plan, models: Path, seconds: fl
         float(np.mean(cpus)),
         slot[1],
         float(np.mean(memories)),
+        report.others_cpu or 0.0,
     )
+
+
+def calmest(attempt: Callable[[], Run], most_attempts: int) -> Run:
+    attempts: list[Run] = []
+    while len(attempts) < most_attempts and all(one.others_cpu > CALM for one in attempts):
+        attempts.append(attempt())
+    return replace(min(attempts, key=lambda one: one.others_cpu), attempts=len(attempts))
 
 
 def r_squared(predicted: Sequence[float], measured: Sequence[float]) -> float:
@@ -132,8 +146,9 @@ def r_squared(predicted: Sequence[float], measured: Sequence[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path)
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of profiling for each operator")
+    parser.add_argument("--budget", type=float, default=90.0, help="seconds of profiling for each operator")
     parser.add_argument("--seconds", type=float, default=18.0)
+    parser.add_argument("--attempts", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
@@ -144,19 +159,22 @@ def main() -> None:
     runs: list[Run] = []
     for pipeline, pair, plan in plans(models, given.quick):
         for saturated in (True, False):
-            one = run(pipeline, pair, plan, models, given.seconds, saturated=saturated)
+            attempt = partial(run, pipeline, pair, plan, models, given.seconds, saturated=saturated)
+            one = calmest(attempt, given.attempts)
             runs.append(one)
             print(
                 f"{pipeline:8} {pair:16} {one.slots} slots {'full' if saturated else 'part':4} rate predicted "
                 f"{one.predicted_rate:7.1f} measured {one.measured_rate:7.1f} ({100 * one.error:+5.1f} %)  cpu "
                 f"{one.predicted_cpu:.2f} {one.measured_cpu:.2f}  memory {one.predicted_memory_mb:4.0f} "
-                f"{one.measured_memory_mb:4.0f} MB",
+                f"{one.measured_memory_mb:4.0f} MB  others {100 * one.others_cpu:2.0f} % ({one.attempts})",
                 flush=True,
             )
     full = [one for one in runs if one.saturated]
     within = sum(abs(one.error) <= 0.1 for one in full)
     print(f"\nrate    within 10 % in {within} of {len(full)} cases (wanted 9 of 10), R2 ", end="")
     print(f"{r_squared([one.predicted_rate for one in full], [one.measured_rate for one in full]):.3f} (wanted 0.95)")
+    calm = [one for one in full if one.others_cpu <= CALM]
+    print(f"        of the {len(calm)} with a calm run {sum(abs(one.error) <= 0.1 for one in calm)}")
     cpu = r_squared([one.predicted_cpu for one in runs], [one.measured_cpu for one in runs])
     memory = r_squared([one.predicted_memory_mb for one in runs], [one.measured_memory_mb for one in runs])
     print(f"cpu     R2 {cpu:.3f} (wanted 0.85)\nmemory  R2 {memory:.3f} (wanted 0.7)")

@@ -68,7 +68,7 @@ def test_models_measured_on_a_busy_machine() -> None:
     quiet, busy = LAPTOP.model_copy(update={"others_cpu": 0.05}), LAPTOP.model_copy(update={"others_cpu": 0.6})
     assert disturbed([measured("a", LAPTOP), measured("b", quiet)]) == []
     (warning,) = disturbed([measured("a", quiet), measured("b", busy), measured("c", LAPTOP)])
-    assert warning.startswith("other processes used up to 60 % of the machine while b was measured")
+    assert warning.startswith("others used up to 60 % of the machine while b was measured")
 
 
 def test_what_is_not_known_is_left_out_of_a_description() -> None:
@@ -143,6 +143,11 @@ def test_nothing_is_started_where_nothing_is_left_to_measure(
         measuring.profile(pipeline, path)
     with pytest.raises(BadInputError, match="Java"):
         measuring.profile(pipeline, path, fresh=True)
+    # nor one for granted that others disturbed
+    restless = tuple(point.model_copy(update={"others_cpu": 0.3}) for point in model.points)
+    written(tmp_path, replace(model, points=restless))
+    with pytest.raises(BadInputError, match="Java"):
+        measuring.profile(pipeline, path)
 
 
 def test_an_unknown_operator(tmp_path: Path, pipeline: Path) -> None:

@@ -18,7 +18,7 @@ from penstock.planning.file import write_plan
 from penstock.report.progress import Progress
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation, history, summarise
 from penstock.report.result import RunResult, TriedRate
-from penstock.running import prepare, run
+from penstock.running import disturbance, prepare, run
 
 NOTHING_LOST = Audit(0, 0, 0, 0, 0)
 
@@ -104,6 +104,12 @@ def test_no_error_where_the_most_was_not_measured() -> None:
     assert plain.rate_error is None
     assert RunResult("p", 2, {}, 110.0, kept_up, Load.constant(100), searched=True).rate_error == pytest.approx(0.1)
     assert RunResult("p", 2, {}, None, kept_up, Load.constant(100), searched=True).rate_error is None
+
+
+def test_a_run_beside_others_says_so() -> None:
+    assert disturbance(0.1) == []
+    (note,) = disturbance(0.234)
+    assert "used 23 % of it meanwhile" in note
 
 
 def test_the_document_of_a_search() -> None:

@@ -14,7 +14,7 @@ from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.errors import BadInputError, nearest
 from penstock.files import check_writable, write_text
 from penstock.modelling.file import models_document, read_models_and_profiles
-from penstock.modelling.fit import described, fits, says_where
+from penstock.modelling.fit import QUIET, described, fits, says_where
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model
 from penstock.running import logic_of
@@ -72,7 +72,8 @@ def profile(
     """Measure the operators of a pipeline in trials on embedded Spark and write their models to `output`.
 
     Every point is written as soon as it is measured; points already there are kept and not measured again, so a profile
-    that was interrupted goes on where it stopped. A file measured on something else is refused, unless `fresh` says to
+    that was interrupted goes on where it stopped; but those that were measured while others used much of the machine
+    are. A file measured on something else is refused, unless `fresh` says to
     forget what it holds. `watch` hears of every point, `progress` several times a second where things are.
     """
     settings = profile_settings(
@@ -173,7 +174,6 @@ class _Profile:
         self._progress = progress
         self._doing, self._done, self._of = "starting Spark", 0, 0
         self._spent: Stopwatch | None = None
-        self._others: dict[str, float] = {}
 
     def pending(self, named: Mapping[str, Logic]) -> dict[str, Logic]:
         """The operators with something left to measure."""
@@ -212,40 +212,38 @@ class _Profile:
             raise BadInputError(str(error)) from error
 
     def _measure_one(self, name: str, query: TrialQuery, engine: EngineCost) -> None:
-        from penstock.spark.process_tree import MachineUsage, share_of_others  # noqa: PLC0415 - needs psutil
         from penstock.spark.profiling import profile as profile_points  # noqa: PLC0415 - Spark loads only when it is used
 
-        began = MachineUsage.now()
         spent = self._spent = Stopwatch()
-        known = self._known(name)
+        kept = {point.threads: point for point in self._kept(name)}
         batch_seconds = self._batch_seconds(name)
         self._doing = f"{name} ({self._done + 1} of {self._of})"
         points = profile_points(
             query.bench(name, batch_seconds, self._settings.fewest_batches),
             self._settings,
             DEFAULT_SLOT_MEMORY_MB,
-            known,
+            self._known(name),
             lambda: spent.seconds() > self._settings.budget_seconds,
         )
         for point in points:
-            others = [one for one in known if one.threads != point.threads]
-            known = sorted([*others, point], key=lambda one: one.threads)
-            self._others[name] = max(self._others_before(name), share_of_others(began, MachineUsage.now()))
-            self._keep(name, tuple(known), engine)
+            kept[point.threads] = point
+            self._keep(name, tuple(kept[threads] for threads in sorted(kept)), engine)
             if self._watch is not None:
                 self._watch(name, point)
         self._spent = None
 
     def _known(self, name: str) -> list[Point]:
-        """Points to go on from. Those of a quick profile do not count for a thorough one."""
+        """Points to go on from: those that were measured while others used little of the machine."""
+        return [point for point in self._kept(name) if (point.others_cpu or 0.0) <= QUIET]
+
+    def _kept(self, name: str) -> list[Point]:
+        """Points that stay until they are measured again. Those of a quick profile are worth nothing to a thorough
+        one."""
         if name not in self.models or self._batch_seconds(name) > (
             self.models[name].measured_on.batch_seconds or self._settings.batch_seconds
         ):
             return []
         return list(self.models[name].points)
-
-    def _others_before(self, name: str) -> float:
-        return self.models[name].measured_on.others_cpu or 0.0 if self._known(name) else 0.0
 
     def _batch_seconds(self, name: str) -> float:
         before = self.models[name].measured_on.batch_seconds if name in self.models else None
@@ -261,7 +259,7 @@ class _Profile:
                 "batch_overhead_ms": 1000 * engine.batch_seconds,
                 "batch_cpu_ms": 1000 * engine.batch_cpu_seconds,
                 "worker_batch_cpu_ms": 1000 * engine.worker_cpu_seconds,
-                "others_cpu": self._others.get(name),
+                "others_cpu": max((point.others_cpu or 0.0 for point in points), default=None),
                 "base_memory_mb": engine.base_memory_mb,
             }
         )

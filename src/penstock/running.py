@@ -21,6 +21,7 @@ from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError, nearest
 from penstock.files import read_document
+from penstock.modelling.fit import QUIET
 from penstock.modelling.model import Model
 from penstock.planning.file import SavedPlan, read_plan
 from penstock.planning.plan import Plan
@@ -326,11 +327,26 @@ def _fused_run(job: Job, dead_letters: str | Path | None, *, until_end: bool) ->
 def execute(session: Any, run: FusedRun, seconds: float, warm_up: float, hooks: Hooks) -> Report:
     """The one place where a job meets an engine."""
     from penstock.spark.fused import run_fused  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.process_tree import MachineUsage, share_of_others  # noqa: PLC0415
     from penstock.spark.segmented import has_aggregates, run_segmented  # noqa: PLC0415
 
+    began = MachineUsage.now()
     if has_aggregates(run.pipeline):
-        return run_segmented(session, run, seconds, warm_up, hooks)
-    return run_fused(session, run, seconds, warm_up, hooks=hooks)
+        report = run_segmented(session, run, seconds, warm_up, hooks)
+    else:
+        report = run_fused(session, run, seconds, warm_up, hooks=hooks)
+    others = share_of_others(began, MachineUsage.now())
+    return replace(report, others_cpu=others, notes=(*report.notes, *disturbance(others)))
+
+
+def disturbance(others_cpu: float) -> list[str]:
+    """A note where others used much of the machine during a run."""
+    if others_cpu <= QUIET:
+        return []
+    return [
+        f"other processes, or the host of this machine, used {100 * others_cpu:.0f} % of it meanwhile: what was "
+        "measured is lower than it would be on a quiet one"
+    ]
 
 
 def check_search(low: float | None, high: float | None, rate: object, *, search: bool) -> None:

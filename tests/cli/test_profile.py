@@ -55,7 +55,7 @@ def test_a_table_at_the_end_and_nothing_meanwhile(penstock: Penstock, play: Play
     assert (outcome.code, outcome.err) == (0, "")
     assert "45.0 %" in outcome.out
     assert f"wrote {file}: pi" in outcome.out
-    assert "warning: other processes used up to 40 %" in outcome.out
+    assert "warning: others used up to 40 %" in outcome.out
     assert (asked[0]["quick"], asked[0]["operators"], asked[0]["repeats"]) == (True, ["P"], 3)
     assert asked[0]["budget_seconds"] is None
     assert not asked[0]["fresh"]

@@ -13,7 +13,8 @@ import pytest
 import penstock
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic, OnError
-from penstock.spark.fused import FusedRun, RunFailedError, run_fused
+from penstock.running import execute
+from penstock.spark.fused import FusedRun, Hooks, RunFailedError, run_fused
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 
@@ -52,7 +53,7 @@ CHAIN = penstock.pipeline("chain").source("s").then("a", model="pi").sink("out")
 def test_every_tuple_is_delivered_filtered_or_a_dead_letter(session: Any) -> None:
     logic = {"a": Logic(odd_only), "b": Logic(not_a_hundred), "join": Logic(same)}
     run = FusedRun(DIAMOND, logic, {"a": 2, "b": 1, "join": 3}, Load.constant(400), slots=2, most_rows=500)
-    report = run_fused(session, run, seconds=4, warm_up=1)
+    report = execute(session, run, seconds=4, warm_up=1, hooks=Hooks())
     audit = report.audit
     assert audit.emitted > 800
     assert (audit.lost, audit.duplicated) == (0, 0)
@@ -61,6 +62,8 @@ def test_every_tuple_is_delivered_filtered_or_a_dead_letter(session: Any) -> Non
     assert abs(audit.dead - audit.emitted / 100) <= 1
     assert report.operators["join"].received == report.operators["out"].received
     assert [slot.number for slot in report.slots] == [0, 1]
+    assert report.others_cpu is not None
+    assert 0 <= report.others_cpu < 1
 
 
 def test_an_overload_shows_as_backlog_in_bounded_batches(session: Any) -> None:

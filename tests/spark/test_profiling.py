@@ -11,6 +11,7 @@ from penstock.spark.profiling import (
     QUICK,
     THOROUGH,
     ProfileSettings,
+    least_sure,
     peak_of,
     point_of,
     profile,
@@ -244,6 +245,67 @@ def test_repeats_give_the_spread_and_the_median() -> None:
     assert three.operator_cpu == 0.4
     assert three.engine_cpu == pytest.approx(0.1)
     assert point_of(trials(90), slot_memory_mb=1000).rate_spread is None
+
+
+class SharedBench(KnownBench):
+    """A slot that others take half of the machine from in some of its trials, which it does half as much in."""
+
+    def __init__(self, capacity: dict[int, float], disturbed: set[int]) -> None:
+        super().__init__(capacity)
+        self._disturbed = disturbed
+        self.trials = 0
+
+    def _capacity(self, threads: int) -> float:
+        return super()._capacity(threads) * (0.5 if self.trials in self._disturbed else 1)
+
+    def _marked(self, trial: Trial) -> Trial:
+        others = 0.5 if self.trials in self._disturbed else 0.01
+        self.trials += 1
+        return replace(trial, others=others)
+
+    def saturate(self, threads: int, seconds: float) -> Trial:
+        return self._marked(super().saturate(threads, seconds))
+
+    def try_rate(self, threads: int, rate: float, seconds: float) -> Trial:
+        return self._marked(super().try_rate(threads, rate, seconds))
+
+
+@pytest.mark.parametrize("disturbed", [{0}, {1}, {0, 2, 4}, {2, 4, 6}])
+def test_a_disturbed_trial_is_done_again(disturbed: set[int]) -> None:
+    found = peak_of(SharedBench({1: 100.0}, disturbed), 1, ProfileSettings(precision=0.05), never)
+    assert found.stable
+    assert found.others == 0.01
+    assert 94 <= found.rate <= 100
+
+
+def test_a_trial_disturbed_twice_counts_and_says_so() -> None:
+    found = peak_of(SharedBench({1: 100.0}, {0, 1}), 1, ProfileSettings(precision=0.05), never)
+    assert found.others == 0.5
+    once = peak_of(SharedBench({1: 100.0}, {0}), 1, ProfileSettings(precision=0.05), always)
+    assert once.others == 0.5
+
+
+def test_only_the_calmest_trials_count() -> None:
+    def trial(rate: float, others: float) -> Trial:
+        return Trial(2, rate, stable=True, cpu=0.5, memory_mb=500, operator_cpu=0.4, others=others)
+
+    # 50 and 60 were seen while others used 0.3 and 0.2 of the machine; (90 + 100) / 2
+    point = point_of([trial(50, 0.3), trial(90, 0.02), trial(60, 0.2), trial(100, 0.06)], slot_memory_mb=1000)
+    assert (point.rate, point.rate_spread, point.others_cpu) == (95, 5, 0.06)
+    # a database beside the operator is there every time: all three count
+    assert point_of([trial(50, 0.3), trial(60, 0.31), trial(70, 0.32)], slot_memory_mb=1000).rate == 60
+
+
+def test_what_is_left_of_the_budget_goes_into_points_with_few_calm_trials() -> None:
+    def trial(rate: float, others: float) -> Trial:
+        return Trial(2, rate, stable=True, cpu=0.5, memory_mb=500, others=others)
+
+    calm = [trial(100, 0.01)] * 3
+    assert least_sure({1: calm, 2: [trial(90, 0.01), trial(70, 0.3)]}, best=100) == 2
+    # far from the best rate; three that count; six that were disturbed each in its own way
+    restless = [trial(95, 0.06 * times) for times in range(6)]
+    assert least_sure({1: [trial(50, 0.01)], 2: calm, 4: restless}, best=100) is None
+    assert least_sure({1: calm, 4: restless[:5]}, best=100) == 4
 
 
 def test_a_slot_is_one_core() -> None:

@@ -67,6 +67,7 @@ def _models(names: list[str]) -> str:
 
 
 QUIET = 0.1
+"""Others may use so much of a machine before what is measured on it comes with a warning."""
 
 
 def disturbed(models: Iterable[Model]) -> list[str]:
@@ -76,6 +77,6 @@ def disturbed(models: Iterable[Model]) -> list[str]:
     if not names:
         return []
     return [
-        f"other processes used up to {100 * max(busiest.values()):.0f} % of the machine while {', '.join(names)} "
-        f"{'was' if len(names) == 1 else 'were'} measured: rates are too low; measure again when it is quiet (--fresh)"
+        f"others used up to {100 * max(busiest.values()):.0f} % of the machine while {', '.join(names)} "
+        f"{'was' if len(names) == 1 else 'were'} measured: rates are too low; penstock profile measures them again"
     ]

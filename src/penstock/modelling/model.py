@@ -35,6 +35,8 @@ class Point(Spec):
     """The part of the CPU the operator's own process used, in cores: `operator_cpu / rate` seconds for a tuple."""
     engine_cpu: Amount | None = None
     """The part the engine used meanwhile, in cores. The two may come to more than 1 where other cores were free."""
+    others_cpu: Amount | None = None
+    """The part of the machine that other processes, and its host, used meanwhile: much of it, and rates are too low."""
     provenance: dict[str, str] = Field(default_factory=dict)
     """How each figure is known, by the name of the figure."""
 
@@ -57,7 +59,7 @@ class MeasuredOn(Spec):
     worker_batch_cpu_ms: Amount | None = None
     """The CPU a worker needed for a batch with next to nothing in it: it is in the `operator_cpu` of every point."""
     others_cpu: Amount | None = None
-    """The part of the machine that other processes used meanwhile: much of it, and rates are too low."""
+    """The most that other processes used of the machine while a point was measured."""
     base_memory_mb: Amount | None = None
     """What a worker held without any operator: a slot holds this, and what the models of its operators say."""
 

@@ -105,6 +105,8 @@ class Report:
     batches: int = 0
     engine_cpu: float = 0.0
     """CPU (1.0 = one core) of the engine itself, beside what the slots' own code used."""
+    others_cpu: float | None = None
+    """The part of the machine that other processes, and its host, used meanwhile; None: not looked at."""
     notes: tuple[str, ...] = ()
     history: tuple[Moment, ...] = ()
     """Every batch, those of the warm-up too."""
@@ -144,6 +146,7 @@ class Report:
             ],
             "batches": self.batches,
             "engine_cpu": self.engine_cpu,
+            "others_cpu": self.others_cpu,
             "emitted": self.audit.emitted,
             "lost": self.audit.lost,
             "duplicated": self.audit.duplicated,
@@ -194,7 +197,7 @@ def summarise(
     warm = batches[position:]
     if not warm:
         short = ("too short: no batch after the warm-up",)
-        return Report(offered_rate, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, short, moments)
+        return Report(offered_rate, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, notes=short, history=moments)
     begin = batches[position - 1].finished
     seconds = warm[-1].finished - begin
     latencies = np.concatenate([batch.latencies for batch in warm])

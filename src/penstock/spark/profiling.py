@@ -2,12 +2,14 @@
 
 Threads double while the peak rate rises, then the gaps beside the best count are halved. The peak rate of a thread
 count is bracketed by a saturated trial (what a slot does when there is always more to do) and found by bisection on
-whether a rate is stable. Everything stops when the budget is spent; what was found so far is a model already.
+whether a rate is stable. A trial that others disturbed is done once more, and what is left of the budget goes into
+measuring the best points again. Everything stops when the budget is spent; what was found so far is a model already.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import mean, median
 from typing import TYPE_CHECKING
 
@@ -62,7 +64,11 @@ WARMED_UP = 1.1
 """A slot that needs so much less time for a tuple than when it was saturated was not warm then."""
 MOST_WARM_UPS = 3
 SURE_TRIALS = 3
-"""With three the median leaves one disturbed trial without a say."""
+"""With three the median leaves one that went wrong without a say."""
+MOST_TRIALS = 6
+"""Of one point: a machine that others use now and then, all the time, is measured as it is."""
+DISTURBED = 0.05
+"""What others may use more of the machine during one trial than during another, for both to count alike."""
 NEAR = 0.8
 """Of the best rate: thread counts below this are hardly ever planned with."""
 
@@ -101,15 +107,17 @@ def peak_of(
     that has fallen since, the bracket is raised by as much and the search goes on. A slot that is slow for two trials
     long is taken for a slow slot. Where the budget ends before any rate was seen stable, the next one to try is taken.
     """
-    saturated = bench.saturate(threads, settings.trial_seconds)
+    saturated = undisturbed(lambda: bench.saturate(threads, settings.trial_seconds), spent)
     if saturated.rate <= best_so_far and not settings.search_all:
         return _less(saturated, settings.precision)
     low, high = (1 - WIDEST_BRACKET) * saturated.rate, saturated.rate
     best: Trial | None = None
     candidate = (1 - settings.precision) * high
     warm_ups = 0
+    others = saturated.others
     while high - low > settings.precision * high * (1 + 1e-9) and not spent():
-        trial = bench.try_rate(threads, candidate, settings.trial_seconds)
+        trial = undisturbed(partial(bench.try_rate, threads, candidate, settings.trial_seconds), spent)
+        others = max(others, trial.others)
         if not trial.stable:
             high = candidate
         else:
@@ -123,7 +131,13 @@ def peak_of(
         # not far below what was done when saturated, then farther and farther, until something is stable
         gap = 2 * max(0.0, saturated.rate - high)
         candidate = (low + high) / 2 if best else max((low + high) / 2, high - gap)
-    return best or _less(saturated, 1 - candidate / saturated.rate)
+    return replace(best or _less(saturated, 1 - candidate / saturated.rate), others=others)
+
+
+def undisturbed(attempt: Callable[[], Trial], spent: Callable[[], bool]) -> Trial:
+    """A trial; where others used much of the machine meanwhile, the calmer of two."""
+    trial = attempt()
+    return trial if trial.others <= DISTURBED or spent() else min(trial, attempt(), key=lambda one: one.others)
 
 
 def quickening(before: Trial, after: Trial) -> float:
@@ -148,8 +162,8 @@ def profile(
 ) -> Iterator[Point]:
     """Points of a model, one after the other; `known` ones are not measured again.
 
-    What is left of the budget goes into measuring the points of this profile again, so that one disturbed trial has no
-    say: a point that comes a second time takes the place of the first.
+    What is left of the budget goes into measuring the points of this profile again: a point that comes a second time
+    takes the place of the first.
     """
     peaks = {point.threads: point.rate for point in known}
     seen: dict[int, list[Trial]] = {}
@@ -169,16 +183,28 @@ def profile(
 
 
 def least_sure(seen: Mapping[int, list[Trial]], best: float) -> int | None:
-    """The thread count to measure again: of those near the best rate with the fewest trials the fastest; None: all have
-    three."""
+    """The thread count to measure again: of those near the best rate with the fewest trials that count the fastest;
+    None: all have three."""
     rates = {threads: max(trial.rate for trial in trials) for threads, trials in seen.items()}
-    open_ones = [threads for threads in seen if len(seen[threads]) < SURE_TRIALS and rates[threads] >= NEAR * best]
-    return min(open_ones, key=lambda threads: (len(seen[threads]), -rates[threads]), default=None)
+    sure = {threads: len(calmest(trials)) for threads, trials in seen.items()}
+    open_ones = [
+        threads
+        for threads, trials in seen.items()
+        if sure[threads] < SURE_TRIALS and len(trials) < MOST_TRIALS and rates[threads] >= NEAR * best
+    ]
+    return min(open_ones, key=lambda threads: (sure[threads], -rates[threads]), default=None)
+
+
+def calmest(trials: list[Trial]) -> list[Trial]:
+    """Those during which others used hardly more of the machine than during the calmest. What an operator makes another
+    process do, a database beside it, is there every time, and leaves none out."""
+    least = min(trial.others for trial in trials)
+    return [trial for trial in trials if trial.others <= least + DISTURBED]
 
 
 def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
-    """The median over three repeats or more, so that one disturbed trial has no say, else the mean; the spread is half
-    their range.
+    """Of the calmest trials the median, if there are three or more, so that one that went wrong has no say, else the
+    mean; the spread is half their range.
 
     A slot is one core: where engine and operator together used more, because other cores were free, `cpu` is 1; the two
     parts are kept as they were.
@@ -190,6 +216,7 @@ def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
     def spread(values: list[float]) -> float | None:
         return (max(values) - min(values)) / 2 if len(values) > 1 else None
 
+    trials = calmest(trials)
     rates = [trial.rate for trial in trials]
     cpus = [min(1.0, trial.cpu) for trial in trials]
     memories = [trial.memory_mb / slot_memory_mb for trial in trials]
@@ -203,4 +230,5 @@ def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
         memory_spread=spread(memories),
         operator_cpu=middle([trial.operator_cpu for trial in trials]),
         engine_cpu=middle([max(0.0, trial.cpu - trial.operator_cpu) for trial in trials]),
+        others_cpu=max(trial.others for trial in trials),
     )

@@ -29,7 +29,15 @@ from penstock.errors import BadInputError
 from penstock.report.report import Audit, summarise
 from penstock.spark.fused_function import OUTPUT_SCHEMA
 from penstock.spark.ledger import Ledger
-from penstock.spark.process_tree import TreeUsage, cpu_between, cpu_by_process, java_process, tree_usage
+from penstock.spark.process_tree import (
+    MachineUsage,
+    TreeUsage,
+    cpu_between,
+    cpu_by_process,
+    java_process,
+    share_of_others,
+    tree_usage,
+)
 from penstock.spark.query import RunFailedError, reason
 from penstock.spark.trial_course import Course, busy_seconds
 from penstock.spark.trial_function import TrialFunction, packed
@@ -69,6 +77,8 @@ class Trial:
     """Of the operator's worker alone."""
     busy: float = 1.0
     """The share of the time in which the operator's code was at work; the rest is the engine, or waiting for tuples."""
+    others: float = 0.0
+    """The part of the machine that other processes, and its host, used meanwhile."""
 
 
 class Bench(Protocol):
@@ -123,6 +133,7 @@ class TrialQuery:
         self._over = threading.Event()
         self._worker: psutil.Process | None = None
         self._base_mb = 0.0
+        self._others = 0.0
         self._query: StreamingQuery | None = None
 
     def __enter__(self) -> TrialQuery:
@@ -174,11 +185,13 @@ class TrialQuery:
         self._usage: list[_Usage] = []
         self._peak_mb = 0.0
         self._over.clear()
+        began = MachineUsage.now()
         self._set(trial)
         while not self._over.wait(POLL_SECONDS):
             self._check()
             self._note_memory()
             self._tick()
+        self._others = share_of_others(began, MachineUsage.now())
         shutil.rmtree(self._folder / f"trial-{trial.number}", ignore_errors=True)
         return course
 
@@ -200,6 +213,7 @@ class TrialQuery:
             memory_mb=max(0.0, self._peak_mb - self._base_mb),
             operator_cpu=worker / report.seconds,
             busy=sum(map(busy_seconds, course.counted[1:])) / report.seconds,
+            others=self._others,
         )
 
     def _used(self, course: Course) -> tuple[float, float]:
