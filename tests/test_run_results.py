@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,29 @@ def test_no_error_where_the_most_was_not_measured() -> None:
     assert plain.rate_error is None
     assert RunResult("p", 2, {}, 110.0, kept_up, Load.constant(100), searched=True).rate_error == pytest.approx(0.1)
     assert RunResult("p", 2, {}, None, kept_up, Load.constant(100), searched=True).rate_error is None
+
+
+def test_what_was_to_be_expected_of_slower_cores() -> None:
+    # 4 pieces in 2 ms and 2 in 1 ms of every batch: 2,000 a second, where the models saw 2,500
+    batches = [
+        replace(batch(1000 + n, latency=0.2 * n), slots=[SlotObservation(0, 0.2, 0.5, 100.0, 4, 0.002)])
+        for n in range(1, 9)
+    ]
+    batches[5] = replace(batches[5], slots=[SlotObservation(0, 0.2, 0.5, 100.0, 2, 0.001)])
+    report = summarise(batches, 120.0, 2.0, NOTHING_LOST)
+    assert report.pace == pytest.approx(2000)
+    found = RunResult(
+        "p", 1, {"a": 1}, 110.0, report, Load.constant(120), models_pace=2500.0, rate_at_pace=lambda p: p / 20
+    )
+    assert found.pace == pytest.approx(0.8)
+    assert found.predicted_rate_at_pace == pytest.approx(100)
+    assert found.document()["predicted_rate_at_pace"] == pytest.approx(100)
+    # 100 tuples a second were taken in
+    assert found.rate_error == pytest.approx(0.1)
+    assert found.rate_error_at_pace == pytest.approx(0)
+    assert result().report.pace is None
+    assert result(models_pace=2500.0, rate_at_pace=float).predicted_rate_at_pace is None
+    assert replace(found, models_pace=None).predicted_rate_at_pace is None
 
 
 def test_a_run_beside_others_says_so() -> None:

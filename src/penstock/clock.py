@@ -20,6 +20,11 @@ def cpu_seconds() -> float:
     return time.process_time()
 
 
+def thread_cpu_seconds() -> float:
+    """CPU this thread has used."""
+    return time.thread_time()
+
+
 def today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 

@@ -23,6 +23,7 @@ from penstock.errors import BadInputError, nearest
 from penstock.files import read_document
 from penstock.modelling.fit import QUIET
 from penstock.modelling.model import Model
+from penstock.modelling.pace import pace_of
 from penstock.planning.file import SavedPlan, read_plan
 from penstock.planning.plan import Plan
 from penstock.prediction.fused import FusedSetup, fused_batch, fused_threads
@@ -113,6 +114,8 @@ class Job:
     notes: tuple[str, ...]
     plan_rates: Mapping[str, float | None] | None
     predicted_use: Callable[[float], tuple[float, float]] | None
+    models_pace: float | None
+    rate_at_pace: Callable[[float], float] | None
 
     def result(self, report: Report, load: Load, **more: Any) -> RunResult:
         noted = replace(report, notes=(*self.notes, *report.notes))
@@ -125,6 +128,8 @@ class Job:
             load,
             plan_rates=self.plan_rates,
             predicted_use=self.predicted_use,
+            models_pace=self.models_pace,
+            rate_at_pace=self.rate_at_pace,
             **more,
         )
 
@@ -175,6 +180,8 @@ def prepare(
         notes=tuple(notes),
         plan_rates=planned.rates if planned else None,
         predicted_use=use if modelled else None,
+        models_pace=pace_of(demand for demand in demands.values() if isinstance(demand, Model)),
+        rate_at_pace=(lambda pace: setup.at_pace(pace).rate()) if modelled else None,
     )
 
 

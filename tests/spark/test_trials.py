@@ -56,6 +56,9 @@ def test_trials_of_several_operators_in_one_query(session: Any) -> None:
         assert 0 < one.rate <= 50
         assert one.operator_cpu <= one.cpu
         assert one.busy <= 1
+        assert one.pace is not None
+        assert one.pace > 0
+        assert 0 <= one.others < 1
         four = bench.saturate(4, 1.5)
         assert four.threads == 4
         assert four.rate <= 200

@@ -199,6 +199,11 @@ def _predictions(result: RunResult) -> list[str]:
         lines = ["nothing: no operator has a model"]
     else:
         lines = [f"at most {output.figure(result.predicted_rate)} tuples/s fused{error}"]
+    if result.predicted_rate_at_pace is not None:
+        lines.append(
+            f"{output.figure(result.predicted_rate_at_pace)} tuples/s on cores as fast as they were meanwhile, "
+            f"{result.pace:.2f} times as fast as when the models were measured{error_text(result.rate_error_at_pace)}"
+        )
     if result.plan_rates is not None:
         rates = ", ".join(
             f"{output.figure(rate)} with {routing.replace('_', '-')} routing"

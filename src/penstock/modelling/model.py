@@ -37,6 +37,8 @@ class Point(Spec):
     """The part the engine used meanwhile, in cores. The two may come to more than 1 where other cores were free."""
     others_cpu: Amount | None = None
     """The part of the machine that other processes, and its host, used meanwhile: much of it, and rates are too low."""
+    pace: Positive | None = None
+    """How fast the cores were meanwhile: pieces of a fixed work that a second of CPU did."""
     provenance: dict[str, str] = Field(default_factory=dict)
     """How each figure is known, by the name of the figure."""
 

@@ -10,12 +10,13 @@ o included, so `S_i = t_i / I_i(t_i) * B / (B + o)`. The rate is n over that tim
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.cluster.topology import Slot
 from penstock.modelling.model import Model
+from penstock.modelling.pace import ASSUMED_BATCH_SECONDS, at_pace, pace_of
 from penstock.prediction.machine import cpu_seconds_per_tuple, machine_rate, own_cpu
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.dataflow.rates import Gain
     from penstock.prediction.rate import Demands
-
-
-ASSUMED_BATCH_SECONDS = 1.0
-"""What batches of trials held where a model does not say."""
 
 
 def rounds_of(
@@ -209,6 +206,24 @@ class FusedSetup:
         each = -(-tuples // self.slots)
         alone = self.overhead_seconds + sum(self.busy_seconds(name, each) for name in self.modelled)
         return max(alone, (tuples * self.cpu_per_tuple + self.batch_cpu_seconds) / self.cores)
+
+    def at_pace(self, pace: float) -> FusedSetup:
+        """On cores of another pace than those the models were measured on; batches hold as much as before."""
+        before = pace_of(model for model in self.demands.values() if isinstance(model, Model))
+        if before is None:
+            return self
+        demands = {
+            name: at_pace(model, pace) if isinstance(model, Model) else model for name, model in self.demands.items()
+        }
+        slower = before / pace
+        then = self.overhead_seconds if self.trial_overhead_seconds is None else self.trial_overhead_seconds
+        return replace(
+            self,
+            demands=demands,
+            overhead_seconds=slower * self.overhead_seconds,
+            batch_cpu_seconds=slower * self.batch_cpu_seconds,
+            trial_overhead_seconds=slower * then,
+        )
 
     def use(self, rate: float) -> SlotUse:
         return fused_usage(self.gains, self.demands, self.threads, self.slots, rate)

@@ -26,6 +26,8 @@ LEAST_TAKEN_IN = 0.8
 """Of what was offered: a run that took in less fell behind."""
 FEWEST_TO_FIT = 3
 """Batches a slope needs to mean something."""
+FEWEST_PIECES = 5
+"""Pieces of work a pace needs to mean something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,15 @@ class OperatorObservation:
 
 @dataclass(frozen=True, slots=True)
 class SlotObservation:
-    """What one slot used for one batch: seconds of CPU and of wall clock, and its memory at the end of it."""
+    """What one slot used for one batch: seconds of CPU and of wall clock, and its memory at the end of it. Beside it,
+    how many pieces of fixed work were done to see how fast the core is, and the CPU they took."""
 
     slot: int
     cpu_seconds: float
     wall_seconds: float
     memory_mb: float
+    pieces: int = 0
+    piece_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ class Report:
     """CPU (1.0 = one core) of the engine itself, beside what the slots' own code used."""
     others_cpu: float | None = None
     """The part of the machine that other processes, and its host, used meanwhile; None: not looked at."""
+    pace: float | None = None
+    """How fast the slots' cores were: pieces of a fixed work that a second of CPU did; None: too few to say."""
     notes: tuple[str, ...] = ()
     history: tuple[Moment, ...] = ()
     """Every batch, those of the warm-up too."""
@@ -147,6 +154,7 @@ class Report:
             "batches": self.batches,
             "engine_cpu": self.engine_cpu,
             "others_cpu": self.others_cpu,
+            "pace": self.pace,
             "emitted": self.audit.emitted,
             "lost": self.audit.lost,
             "duplicated": self.audit.duplicated,
@@ -219,6 +227,7 @@ def summarise(
         audit=audit,
         batches=len(warm),
         engine_cpu=engine_cpu,
+        pace=_pace(warm),
         history=moments,
     )
 
@@ -234,6 +243,12 @@ def _operators(batches: Sequence[BatchObservation]) -> dict[str, OperatorObserva
         )
         for name in names
     }
+
+
+def _pace(batches: Sequence[BatchObservation]) -> float | None:
+    pieces = sum(slot.pieces for batch in batches for slot in batch.slots)
+    seconds = sum(slot.piece_seconds for batch in batches for slot in batch.slots)
+    return pieces / seconds if pieces >= FEWEST_PIECES and seconds > 0 else None
 
 
 def _slots(batches: Sequence[BatchObservation], seconds: float) -> dict[Slot, tuple[float, float]]:

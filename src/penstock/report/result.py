@@ -53,15 +53,40 @@ class RunResult:
     """CPU (1.0 = one core) and memory in MB of a slot at a rate."""
     plan_rates: Mapping[str, float | None] | None = None
     """Where a plan was run: what it predicts for its own placement, by routing."""
+    models_pace: float | None = None
+    """How fast the cores were when the models were measured."""
+    rate_at_pace: Callable[[float], float] | None = None
+    """The predicted rate on cores of a pace."""
 
     @property
     def rate_error(self) -> float | None:
         """(predicted - measured) / measured, where the most the pipeline can do was measured: it was looked for, or the
         pipeline was asked for more than it can do."""
-        if self.predicted_rate is None or (self.report.stable and not self.searched):
+        return self._error(self.predicted_rate)
+
+    @property
+    def pace(self) -> float | None:
+        """Of the cores during the run, where that of the models is 1."""
+        if self.report.pace is None or self.models_pace is None:
+            return None
+        return self.report.pace / self.models_pace
+
+    @property
+    def predicted_rate_at_pace(self) -> float | None:
+        """What was to be expected of cores as fast as they were during the run."""
+        if self.pace is None or self.report.pace is None or self.rate_at_pace is None:
+            return None
+        return self.rate_at_pace(self.report.pace)
+
+    @property
+    def rate_error_at_pace(self) -> float | None:
+        return self._error(self.predicted_rate_at_pace)
+
+    def _error(self, predicted: float | None) -> float | None:
+        if predicted is None or (self.report.stable and not self.searched):
             return None
         measured = self.highest_rate or self.report.sustained_rate
-        return (self.predicted_rate - measured) / measured if measured else None
+        return (predicted - measured) / measured if measured else None
 
     @property
     def predicted_slot(self) -> tuple[float, float] | None:
@@ -76,6 +101,9 @@ class RunResult:
             "threads_per_slot": dict(self.threads),
             "predicted_rate": self.predicted_rate,
             "rate_error": self.rate_error,
+            "pace_of_models": self.models_pace,
+            "predicted_rate_at_pace": self.predicted_rate_at_pace,
+            "rate_error_at_pace": self.rate_error_at_pace,
             "predicted_slot": None if slot is None else {"cpu": slot[0], "memory_mb": slot[1]},
             "interrupted": self.interrupted,
         }

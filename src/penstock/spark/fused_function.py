@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.clock import Stopwatch, cpu_seconds, now
 from penstock.spark.interrupts import ignore_interrupts
+from penstock.spark.pace import PaceProbe
 from penstock.spark.segment import Segment, Step
 from penstock.spark.sinks import Ends, TaskName
 from penstock.spark.tuples import Tuple
@@ -62,7 +63,8 @@ class FusedFunction:
                 batch["id"].to_pylist(), batch["due"].to_pylist(), batch["value"].to_pylist(), strict=True
             )
         ]
-        result = _segment(self.run, self.steps).process(entering)
+        with PaceProbe() as probe:
+            result = _segment(self.run, self.steps).process(entering)
         task = task_name(self.run)
         shown = self.ends.take(result, task)
         rows = _rows(result)
@@ -70,9 +72,11 @@ class FusedFunction:
         used = {
             "slot": task.partition,
             "began": began,
-            "cpu_seconds": cpu_seconds() - cpu,
+            "cpu_seconds": cpu_seconds() - cpu - probe.seconds,
             "wall_seconds": watch.seconds(),
             "memory_mb": psutil.Process().memory_info().rss / 2**20,
+            "pieces": probe.pieces,
+            "piece_seconds": probe.seconds,
         }
         rows.append(("slot", "", len(entering), 0.0, 0, 0.0, json.dumps(used)))
         columns = list(zip(*rows, strict=True))

@@ -14,6 +14,7 @@ from statistics import mean, median
 from typing import TYPE_CHECKING
 
 from penstock.modelling.model import Point
+from penstock.modelling.pace import slowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -114,10 +115,10 @@ def peak_of(
     best: Trial | None = None
     candidate = (1 - settings.precision) * high
     warm_ups = 0
-    others = saturated.others
+    seen = [saturated]
     while high - low > settings.precision * high * (1 + 1e-9) and not spent():
         trial = undisturbed(partial(bench.try_rate, threads, candidate, settings.trial_seconds), spent)
-        others = max(others, trial.others)
+        seen.append(trial)
         if not trial.stable:
             high = candidate
         else:
@@ -131,7 +132,13 @@ def peak_of(
         # not far below what was done when saturated, then farther and farther, until something is stable
         gap = 2 * max(0.0, saturated.rate - high)
         candidate = (low + high) / 2 if best else max((low + high) / 2, high - gap)
-    return replace(best or _less(saturated, 1 - candidate / saturated.rate), others=others)
+    found = best or _less(saturated, 1 - candidate / saturated.rate)
+    return replace(found, others=max(trial.others for trial in seen), pace=mean_pace(seen))
+
+
+def mean_pace(trials: list[Trial]) -> float | None:
+    told = [trial.pace for trial in trials if trial.pace is not None]
+    return mean(told) if told else None
 
 
 def undisturbed(attempt: Callable[[], Trial], spent: Callable[[], bool]) -> Trial:
@@ -202,9 +209,17 @@ def calmest(trials: list[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.others <= least + DISTURBED]
 
 
+def rate_at(trial: Trial, pace: float | None) -> float:
+    """What a trial would have done at a pace; when its operator was not at work, the engine was."""
+    if pace is None or trial.pace is None:
+        return trial.rate
+    return trial.rate / slowed(trial.operator_cpu + 1 - trial.busy, trial.pace / pace)
+
+
 def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
     """Of the calmest trials the median, if there are three or more, so that one that went wrong has no say, else the
-    mean; the spread is half their range.
+    mean; the spread is half their range. Rates are told for the mean pace of the trials first: what a trial did while
+    the cores were faster would have been less at that.
 
     A slot is one core: where engine and operator together used more, because other cores were free, `cpu` is 1; the two
     parts are kept as they were.
@@ -217,7 +232,8 @@ def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
         return (max(values) - min(values)) / 2 if len(values) > 1 else None
 
     trials = calmest(trials)
-    rates = [trial.rate for trial in trials]
+    pace = mean_pace(trials)
+    rates = [rate_at(trial, pace) for trial in trials]
     cpus = [min(1.0, trial.cpu) for trial in trials]
     memories = [trial.memory_mb / slot_memory_mb for trial in trials]
     return Point(
@@ -231,4 +247,5 @@ def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
         operator_cpu=middle([trial.operator_cpu for trial in trials]),
         engine_cpu=middle([max(0.0, trial.cpu - trial.operator_cpu) for trial in trials]),
         others_cpu=max(trial.others for trial in trials),
+        pace=pace,
     )

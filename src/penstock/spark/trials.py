@@ -79,6 +79,8 @@ class Trial:
     """The share of the time in which the operator's code was at work; the rest is the engine, or waiting for tuples."""
     others: float = 0.0
     """The part of the machine that other processes, and its host, used meanwhile."""
+    pace: float | None = None
+    """How fast the operator's core was: pieces of a fixed work that a second of CPU did; None: too few to say."""
 
 
 class Bench(Protocol):
@@ -214,6 +216,7 @@ class TrialQuery:
             operator_cpu=worker / report.seconds,
             busy=sum(map(busy_seconds, course.counted[1:])) / report.seconds,
             others=self._others,
+            pace=report.pace,
         )
 
     def _used(self, course: Course) -> tuple[float, float]:

@@ -1,0 +1,79 @@
+"""Models at another pace of the cores.
+
+The pace is how many pieces of a fixed work a second of CPU does (`penstock.spark.pace`). Where cores are f times
+slower, what is CPU takes f times as long and what is waiting does not. Something that keeps u of a core busy takes
+`1 + u (f - 1)` times as long.
+
+A trial's batches were B seconds of an operator's work and o of the engine's, which is all CPU. Its operator used
+u of a core, so `u (B + o) / B` while it was at work. Batches would hold B seconds of work at any pace, so
+`I' = I / (1 + u (B + o) / B (f - 1)) * (B + o) / (B + o f)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import mean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.modelling.model import Model, Point
+
+ASSUMED_BATCH_SECONDS = 1.0
+"""What batches of trials held where a model does not say."""
+
+
+def slowed(cpu: float, slower: float) -> float:
+    """How many times as long something takes on cores `slower` times slower that keeps `cpu` of a core busy."""
+    return 1 + min(1.0, cpu) * (slower - 1)
+
+
+def pace_of(models: Iterable[Model]) -> float | None:
+    """The mean over all points that say theirs."""
+    told = [point.pace for model in models for point in model.points if point.pace is not None]
+    return mean(told) if told else None
+
+
+def at_pace(model: Model, pace: float) -> Model:
+    """The model as it would have been measured at `pace`. Points that do not say their own stay as they are; the
+    engine's needs are taken to have been measured at the mean of theirs."""
+    before = pace_of([model])
+    if before is None:
+        return model
+    slower = before / pace
+    on = model.measured_on
+    engine = {
+        name: None if value is None else slower * value
+        for name, value in (
+            ("batch_overhead_ms", on.batch_overhead_ms),
+            ("batch_cpu_ms", on.batch_cpu_ms),
+            ("worker_batch_cpu_ms", on.worker_batch_cpu_ms),
+        )
+    }
+    return replace(
+        model,
+        points=tuple(
+            _point_at(point, pace, on.batch_seconds or ASSUMED_BATCH_SECONDS, (on.batch_overhead_ms or 0.0) / 1000)
+            for point in model.points
+        ),
+        measured_on=on.model_copy(update=engine),
+    )
+
+
+def _point_at(point: Point, pace: float, work: float, overhead: float) -> Point:
+    if point.pace is None:
+        return point
+    slower = point.pace / pace
+    cpu = point.cpu if point.operator_cpu is None else point.operator_cpu
+    longer = slowed(cpu * (work + overhead) / work, slower) * (work + overhead * slower) / (work + overhead)
+    more = slower / longer
+    return point.model_copy(
+        update={
+            "rate": point.rate / longer,
+            "cpu": min(1.0, more * point.cpu),
+            "operator_cpu": None if point.operator_cpu is None else more * point.operator_cpu,
+            "engine_cpu": None if point.engine_cpu is None else more * point.engine_cpu,
+            "pace": pace,
+        }
+    )

@@ -1,0 +1,118 @@
+"""Models, predictions and reports on cores of another pace: the same work needs more CPU, waiting takes no longer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock.clock import pause
+from penstock.dataflow.rates import gains
+from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.modelling.pace import at_pace, pace_of, slowed
+from penstock.prediction.fused import FusedSetup
+from penstock.spark.pace import PaceProbe
+from penstock.spark.profiling import point_of
+from penstock.spark.trials import Trial
+
+ON = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=250, batch_cpu_ms=100, worker_batch_cpu_ms=40)
+BUSY = Point(threads=1, rate=100, cpu=0.95, memory=0.1, operator_cpu=0.8, engine_cpu=0.15, pace=3000)
+WAITING = BUSY.model_copy(update={"cpu": 0.0, "operator_cpu": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("cpu", "slower", "expected"),
+    [
+        (1.0, 1.5, 1.5),
+        (0.0, 1.5, 1.0),
+        (0.5, 1.5, 1.25),
+        # more than a core at once is no longer than a core all the time
+        (1.3, 2.0, 2.0),
+        # faster cores
+        (1.0, 0.5, 0.5),
+    ],
+)
+def test_how_much_longer(cpu: float, slower: float, expected: float) -> None:
+    assert slowed(cpu, slower) == expected
+
+
+def test_an_operator_that_computes() -> None:
+    # at work for 1 s of 1.25 s and using 0.8 of a core, it computes all the time: 125 tuples a batch, 8 ms each. At
+    # half the pace 16 ms: 62.5 tuples in 1 s, and 0.5 s for the engine: 41.7 tuples/s. It uses a core for 1 s of 1.5 s.
+    model = at_pace(Model("m", (BUSY,), ON), 1500)
+    (point,) = model.points
+    assert point.rate == pytest.approx(62.5 / 1.5)
+    assert point.operator_cpu == pytest.approx(1 / 1.5)
+    assert point.cpu == pytest.approx(0.95 * 2 / 2.4)
+    assert point.pace == 1500
+    on = model.measured_on
+    assert (on.batch_overhead_ms, on.batch_cpu_ms, on.worker_batch_cpu_ms) == (500, 200, 80)
+
+
+def test_an_operator_that_waits() -> None:
+    # 125 tuples in 1 s as before; the engine needs 0.5 s instead of 0.25 s
+    (point,) = at_pace(Model("m", (WAITING,), ON), 1500).points
+    assert point.rate == pytest.approx(125 / 1.5)
+    assert at_pace(Model("m", (WAITING,), MeasuredOn()), 1500).points[0].rate == 100
+
+
+def test_a_model_that_does_not_say_its_pace_stays() -> None:
+    model = Model("m", (BUSY.model_copy(update={"pace": None}),), ON)
+    assert at_pace(model, 1500) is model
+    assert pace_of([model]) is None
+    assert pace_of([model, Model("n", (BUSY, BUSY.model_copy(update={"threads": 2, "pace": 1000})))]) == 2000
+
+
+@given(pace=st.floats(500, 9000), cpu=st.floats(0, 1))
+def test_there_and_back(pace: float, cpu: float) -> None:
+    model = Model("m", (BUSY.model_copy(update={"operator_cpu": cpu}),), ON)
+    (point,) = at_pace(at_pace(model, pace), 3000).points
+    assert point.rate == pytest.approx(100)
+    assert point.operator_cpu == pytest.approx(cpu)
+
+
+@given(pace=st.floats(500, 9000), other=st.floats(500, 9000), cpu=st.floats(0, 1))
+def test_slower_cores_never_do_more(pace: float, other: float, cpu: float) -> None:
+    model = Model("m", (BUSY.model_copy(update={"operator_cpu": cpu}),), ON)
+    slow, fast = (at_pace(model, each).points[0].rate for each in sorted((pace, other)))
+    assert slow <= fast * (1 + 1e-9)
+
+
+def setup(point: Point, cores: int = 1) -> FusedSetup:
+    pipeline = penstock.pipeline("p").source("s").then("m").sink("o").build()
+    demands = {"s": None, "m": Model("m", (point,), ON), "o": None}
+    return FusedSetup(gains(pipeline), demands, {"s": 1, "m": 1, "o": 1}, 1, cores, 100, 0.25, 0.1)
+
+
+def test_a_run_on_slower_cores() -> None:
+    # 100 tuples of 8 ms and 0.25 s: 95.2 tuples/s; everything is CPU, so half of it at half the pace
+    before, after = setup(BUSY, 2), setup(BUSY, 2).at_pace(1500)
+    assert before.rate() == pytest.approx(100 / 1.05)
+    assert after.rate() == pytest.approx(100 / 2.1)
+    assert after.overhead_seconds == 0.5
+    # waiting: 0.8 s as before, and 0.5 s for the engine
+    assert setup(WAITING, 2).at_pace(1500).rate() == pytest.approx(100 / 1.3)
+    unknown = setup(BUSY.model_copy(update={"pace": None}))
+    assert unknown.at_pace(1500) is unknown
+
+
+def test_repeated_trials_are_told_for_their_mean_pace() -> None:
+    def trial(rate: float, pace: float | None) -> Trial:
+        return Trial(1, rate, stable=True, cpu=1.0, memory_mb=0, operator_cpu=1.0, pace=pace)
+
+    # 120 at 3600 and 80 at 2400: both are 100 at 3000
+    point = point_of([trial(120, 3600), trial(80, 2400)], slot_memory_mb=1000)
+    assert (point.rate, point.rate_spread, point.pace) == (pytest.approx(100), pytest.approx(0), 3000)
+    assert point_of([trial(120, None)], slot_memory_mb=1000).pace is None
+
+
+def test_pieces_are_counted_until_the_context_ends() -> None:
+    with PaceProbe() as probe:
+        while probe.pieces < 2:
+            pause(0.02)
+    seen = probe.pieces
+    assert seen >= 2
+    assert probe.seconds > 0
+    pause(0.25)
+    assert probe.pieces == seen
