@@ -10,10 +10,10 @@ import penstock
 from penstock.clock import pause
 from penstock.dataflow.rates import gains
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.modelling.pace import at_pace, pace_of, slowed
+from penstock.modelling.pace import at_one_pace, at_pace, pace_of, slowed
 from penstock.prediction.fused import FusedSetup
 from penstock.spark.pace import PaceProbe
-from penstock.spark.profiling import point_of
+from penstock.spark.profiling import comparable, point_of
 from penstock.spark.trials import Trial
 
 ON = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=250, batch_cpu_ms=100, worker_batch_cpu_ms=40)
@@ -64,6 +64,22 @@ def test_a_model_that_does_not_say_its_pace_stays() -> None:
     assert pace_of([model, Model("n", (BUSY, BUSY.model_copy(update={"threads": 2, "pace": 1000})))]) == 2000
 
 
+def test_what_was_measured_at_different_paces_is_told_for_one() -> None:
+    # one thread at 3000 and two at 1500: told for 2250, the second one is the faster
+    two = BUSY.model_copy(update={"threads": 2, "rate": 90, "pace": 1500, "operator_cpu": 1.0})
+    model = Model("m", (BUSY.model_copy(update={"operator_cpu": 1.0}), two))
+    (told,) = at_one_pace([model])
+    assert [point.rate for point in told.points] == [pytest.approx(75), pytest.approx(135)]
+    assert {point.pace for point in told.points} == {2250}
+    # one more point, and again: the same as all at once
+    three = two.model_copy(update={"threads": 3, "pace": 4500})
+    (later,) = at_one_pace([Model("m", (*told.points, three))])
+    (at_once,) = at_one_pace([Model("m", (*model.points, three))])
+    assert [point.rate for point in later.points] == pytest.approx([point.rate for point in at_once.points])
+    assert comparable({1: model.points[0], 2: two}) == {1: pytest.approx(75), 2: pytest.approx(135)}
+    assert comparable({}) == {}
+
+
 @given(pace=st.floats(500, 9000), cpu=st.floats(0, 1))
 def test_there_and_back(pace: float, cpu: float) -> None:
     model = Model("m", (BUSY.model_copy(update={"operator_cpu": cpu}),), ON)
@@ -103,7 +119,9 @@ def test_repeated_trials_are_told_for_their_mean_pace() -> None:
 
     # 120 at 3600 and 80 at 2400: both are 100 at 3000
     point = point_of([trial(120, 3600), trial(80, 2400)], slot_memory_mb=1000)
-    assert (point.rate, point.rate_spread, point.pace) == (pytest.approx(100), pytest.approx(0), 3000)
+    assert point.rate == pytest.approx(100)
+    assert point.rate_spread == pytest.approx(0)
+    assert point.pace == 3000
     assert point_of([trial(120, None)], slot_memory_mb=1000).pace is None
 
 

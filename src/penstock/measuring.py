@@ -17,6 +17,7 @@ from penstock.modelling.file import models_document, read_models_and_profiles
 from penstock.modelling.fit import QUIET, described, fits, says_where
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model
+from penstock.modelling.pace import at_one_pace
 from penstock.running import logic_of
 from penstock.workloads.operators import services
 
@@ -215,7 +216,6 @@ class _Profile:
         from penstock.spark.profiling import profile as profile_points  # noqa: PLC0415 - Spark loads only when it is used
 
         spent = self._spent = Stopwatch()
-        kept = {point.threads: point for point in self._kept(name)}
         batch_seconds = self._batch_seconds(name)
         self._doing = f"{name} ({self._done + 1} of {self._of})"
         points = profile_points(
@@ -226,7 +226,7 @@ class _Profile:
             lambda: spent.seconds() > self._settings.budget_seconds,
         )
         for point in points:
-            kept[point.threads] = point
+            kept = {**{one.threads: one for one in self._kept(name)}, point.threads: point}
             self._keep(name, tuple(kept[threads] for threads in sorted(kept)), engine)
             if self._watch is not None:
                 self._watch(name, point)
@@ -264,6 +264,7 @@ class _Profile:
             }
         )
         self.models[name] = Model(name, points, measured_on)
+        self.models = {model.name: model for model in at_one_pace(self.models.values())}
         write_text(
             self._path, json.dumps(models_document(self.models.values(), profiles=self._profiles), indent=1) + "\n"
         )

@@ -35,6 +35,13 @@ def pace_of(models: Iterable[Model]) -> float | None:
     return mean(told) if told else None
 
 
+def at_one_pace(models: Iterable[Model]) -> list[Model]:
+    """All told for the mean pace of their points, so that they can be compared."""
+    found = list(models)
+    pace = pace_of(found)
+    return found if pace is None else [at_pace(model, pace) for model in found]
+
+
 def at_pace(model: Model, pace: float) -> Model:
     """The model as it would have been measured at `pace`. Points that do not say their own stay as they are; the
     engine's needs are taken to have been measured at the mean of theirs."""

@@ -13,8 +13,8 @@ from functools import partial
 from statistics import mean, median
 from typing import TYPE_CHECKING
 
-from penstock.modelling.model import Point
-from penstock.modelling.pace import slowed
+from penstock.modelling.model import Model, Point
+from penstock.modelling.pace import at_one_pace, slowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -172,21 +172,29 @@ def profile(
     What is left of the budget goes into measuring the points of this profile again: a point that comes a second time
     takes the place of the first.
     """
-    peaks = {point.threads: point.rate for point in known}
+    found = {point.threads: point for point in known}
     seen: dict[int, list[Trial]] = {}
-    while (threads := thread_counts(peaks, settings)) is not None:
-        if peaks and spent():
+    while (threads := thread_counts(comparable(found), settings)) is not None:
+        if found and spent():
             return
-        best = max(peaks.values(), default=0.0)
+        best = max(comparable(found).values(), default=0.0)
         seen[threads] = [peak_of(bench, threads, settings, spent, best) for _ in range(settings.repeats)]
-        point = point_of(seen[threads], slot_memory_mb)
-        peaks[threads] = point.rate
-        yield point
-    while settings.refine and not spent() and (threads := least_sure(seen, max(peaks.values()))) is not None:
+        found[threads] = point_of(seen[threads], slot_memory_mb)
+        yield found[threads]
+    best = max(point.rate for point in found.values())
+    while settings.refine and not spent() and (threads := least_sure(seen, best)) is not None:
         again = peak_of(bench, threads, settings, spent)
         if not spent():
             seen[threads].append(again)
             yield point_of(seen[threads], slot_memory_mb)
+
+
+def comparable(points: Mapping[int, Point]) -> dict[int, float]:
+    """Rates by threads, told for one pace."""
+    if not points:
+        return {}
+    (model,) = at_one_pace([Model("any", tuple(points[threads] for threads in sorted(points)))])
+    return {point.threads: point.rate for point in model.points}
 
 
 def least_sure(seen: Mapping[int, list[Trial]], best: float) -> int | None:
