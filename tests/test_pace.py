@@ -12,7 +12,7 @@ from penstock.dataflow.rates import gains
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.pace import at_one_pace, at_pace, pace_of, slowed
 from penstock.prediction.fused import FusedSetup
-from penstock.spark.pace import PaceProbe
+from penstock.spark.pace import EVERY_SECONDS, PaceProbe
 from penstock.spark.profiling import comparable, point_of
 from penstock.spark.trials import Trial
 
@@ -62,6 +62,9 @@ def test_a_model_that_does_not_say_its_pace_stays() -> None:
     assert at_pace(model, 1500) is model
     assert pace_of([model]) is None
     assert pace_of([model, Model("n", (BUSY, BUSY.model_copy(update={"threads": 2, "pace": 1000})))]) == 2000
+    # 0.8 of 3000 and 0.2 of 1000
+    waits = BUSY.model_copy(update={"threads": 2, "pace": 1000, "operator_cpu": 0.2})
+    assert pace_of([Model("n", (BUSY, waits))]) == pytest.approx(2600)
 
 
 def test_what_was_measured_at_different_paces_is_told_for_one() -> None:
@@ -72,7 +75,7 @@ def test_what_was_measured_at_different_paces_is_told_for_one() -> None:
     assert [point.rate for point in told.points] == [pytest.approx(75), pytest.approx(135)]
     assert {point.pace for point in told.points} == {2250}
     # one more point, and again: the same as all at once
-    three = two.model_copy(update={"threads": 3, "pace": 4500})
+    three = two.model_copy(update={"threads": 4, "pace": 4500})
     (later,) = at_one_pace([Model("m", (*told.points, three))])
     (at_once,) = at_one_pace([Model("m", (*model.points, three))])
     assert [point.rate for point in later.points] == pytest.approx([point.rate for point in at_once.points])
@@ -125,12 +128,14 @@ def test_repeated_trials_are_told_for_their_mean_pace() -> None:
     assert point_of([trial(120, None)], slot_memory_mb=1000).pace is None
 
 
-def test_pieces_are_counted_until_the_context_ends() -> None:
-    with PaceProbe() as probe:
-        while probe.pieces < 2:
-            pause(0.02)
-    seen = probe.pieces
-    assert seen >= 2
-    assert probe.seconds > 0
-    pause(0.25)
-    assert probe.pieces == seen
+def test_pieces_are_done_now_and_then() -> None:
+    probe = PaceProbe()
+    probe.look()
+    assert probe.take() == (0, 0.0)
+    pause(EVERY_SECONDS)
+    probe.look()
+    probe.look()
+    pieces, seconds = probe.take()
+    assert pieces == 1
+    assert seconds > 0
+    assert probe.take() == (0, 0.0)

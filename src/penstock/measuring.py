@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 ENGINE_SECONDS = 1.0
 """A look at what the engine needs for a batch."""
+HANDLING_SECONDS = 2.0
+"""A look at what a worker needs for any tuple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +204,14 @@ class _Profile:
                 TrialQuery(session, pending, environment, self._tell) as query,
             ):
                 engine = query.engine_cost(ENGINE_SECONDS)
+                handling = query.handling_seconds(HANDLING_SECONDS, self._settings.batch_seconds, engine)
+                engine = replace(engine, handling_seconds=handling)
                 for name in pending:
                     self._measure_one(name, query, engine)
                     if not self._done:
                         # Java was new at the first look, and gets faster as it compiles
-                        engine = min(engine, query.engine_cost(ENGINE_SECONDS), key=lambda cost: cost.batch_seconds)
+                        again = replace(query.engine_cost(ENGINE_SECONDS), handling_seconds=handling)
+                        engine = min(engine, again, key=lambda cost: cost.batch_seconds)
                         self._keep(name, self.models[name].points, engine)
                     self._done += 1
         except RunFailedError as error:
@@ -260,6 +265,7 @@ class _Profile:
                 "batch_cpu_ms": 1000 * engine.batch_cpu_seconds,
                 "worker_batch_cpu_ms": 1000 * engine.worker_cpu_seconds,
                 "others_cpu": max((point.others_cpu or 0.0 for point in points), default=None),
+                "handling_us": 1e6 * engine.handling_seconds,
                 "base_memory_mb": engine.base_memory_mb,
             }
         )

@@ -22,6 +22,7 @@ from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError, nearest
 from penstock.files import read_document
 from penstock.modelling.fit import QUIET
+from penstock.modelling.handling import handling_seconds, without_handling
 from penstock.modelling.model import Model
 from penstock.modelling.pace import pace_of
 from penstock.planning.file import SavedPlan, read_plan
@@ -197,9 +198,23 @@ def fused_setup(
     threads |= {name: -(-count // slots) for name, count in given.items()}
     modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
     overhead = _overhead(modelled)
-    most_rows = fused_batch(pipeline_gains, demands, threads, slots, BATCH_SECONDS, overhead)
+    handling = handling_seconds(modelled)
+    demands = {
+        name: without_handling(demand) if isinstance(demand, Model) else demand for name, demand in demands.items()
+    }
+    most_rows = fused_batch(pipeline_gains, demands, threads, slots, BATCH_SECONDS, overhead, handling)
     engine_cpu = batch_cpu_seconds(modelled)
-    return FusedSetup(pipeline_gains, demands, threads, slots, cores, most_rows, overhead, engine_cpu)
+    return FusedSetup(
+        pipeline_gains,
+        demands,
+        threads,
+        slots,
+        cores,
+        most_rows,
+        overhead,
+        engine_cpu,
+        handling_seconds=handling,
+    )
 
 
 def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.spark.calls import StoppedError
-from penstock.spark.segment import Result, Segment, Step
+from penstock.spark.segment import Result, Segment, Step, rows_per_look
 from penstock.spark.tuples import Tuple
 
 
@@ -145,3 +145,12 @@ def test_a_diamond_delivers_every_copy_on_a_path_of_its_own() -> None:
     assert [item.id for item in result.delivered["out"]] == [0, 1, 2, 0, 1, 2]
     assert len({(item.id, item.path) for item in result.delivered["out"]}) == 6
     assert result.counts["join"].received == 6
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds", "next_rows"),
+    [(1, 0.001, 2), (8, 0.02, 8), (8, 0.05, 4), (1, 3.0, 1), (1024, 0.001, 1024)],
+)
+def test_rows_until_the_next_look_at_the_pace(rows: int, seconds: float, next_rows: int) -> None:
+    # looks are about 20 ms apart
+    assert rows_per_look(rows, seconds) == next_rows

@@ -50,6 +50,9 @@ def test_trials_of_several_operators_in_one_query(session: Any) -> None:
         assert engine.batch_cpu_seconds > 0
         assert engine.base_memory_mb > 20
 
+        # a tuple's way in and out is microseconds, not milliseconds
+        assert 0 < query.handling_seconds(1.0, 0.5, engine) < 0.001
+
         bench = query.bench("waits", batch_seconds=0.5)
         one = bench.saturate(1, 1.5)
         # a thread that waits 20 ms does at most 50 a second; nothing but the engine needs CPU

@@ -62,6 +62,9 @@ class MeasuredOn(Spec):
     """The CPU a worker needed for a batch with next to nothing in it: it is in the `operator_cpu` of every point."""
     others_cpu: Amount | None = None
     """The most that other processes used of the machine while a point was measured."""
+    handling_us: Amount | None = None
+    """Microseconds a worker needed for a tuple with an operator that does nothing: they are in the rate of every point,
+    and operators that run fused need them once."""
     base_memory_mb: Amount | None = None
     """What a worker held without any operator: a slot holds this, and what the models of its operators say."""
 

@@ -12,7 +12,6 @@ u of a core, so `u (B + o) / B` while it was at work. Batches would hold B secon
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import mean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 ASSUMED_BATCH_SECONDS = 1.0
 """What batches of trials held where a model does not say."""
+LEAST_WEIGHT = 0.01
 
 
 def slowed(cpu: float, slower: float) -> float:
@@ -30,9 +30,19 @@ def slowed(cpu: float, slower: float) -> float:
 
 
 def pace_of(models: Iterable[Model]) -> float | None:
-    """The mean over all points that say theirs."""
-    told = [point.pace for model in models for point in model.points if point.pace is not None]
-    return mean(told) if told else None
+    """The mean over all points that say theirs, each weighing as much as it used CPU: an operator that waits sees the
+    core only when it has just woken up."""
+    told = [
+        (point.pace, max(LEAST_WEIGHT, _cpu(point)))
+        for model in models
+        for point in model.points
+        if point.pace is not None
+    ]
+    return sum(pace * weight for pace, weight in told) / sum(weight for _, weight in told) if told else None
+
+
+def _cpu(point: Point) -> float:
+    return point.cpu if point.operator_cpu is None else point.operator_cpu
 
 
 def at_one_pace(models: Iterable[Model]) -> list[Model]:
@@ -56,6 +66,7 @@ def at_pace(model: Model, pace: float) -> Model:
             ("batch_overhead_ms", on.batch_overhead_ms),
             ("batch_cpu_ms", on.batch_cpu_ms),
             ("worker_batch_cpu_ms", on.worker_batch_cpu_ms),
+            ("handling_us", on.handling_us),
         )
     }
     return replace(
@@ -72,8 +83,7 @@ def _point_at(point: Point, pace: float, work: float, overhead: float) -> Point:
     if point.pace is None:
         return point
     slower = point.pace / pace
-    cpu = point.cpu if point.operator_cpu is None else point.operator_cpu
-    longer = slowed(cpu * (work + overhead) / work, slower) * (work + overhead * slower) / (work + overhead)
+    longer = slowed(_cpu(point) * (work + overhead) / work, slower) * (work + overhead * slower) / (work + overhead)
     more = slower / longer
     return point.model_copy(
         update={

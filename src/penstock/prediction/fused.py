@@ -4,7 +4,9 @@ A batch of n tuples per slot takes `o + sum over operators of r_i(n) S_i` second
 batch. S_i is the seconds a thread of operator i needs for a tuple while all t_i of them are at work, and
 `r_i(n) = ceil(gain_i n / t_i)` how often they go round: operators run one after the other, so a batch that does not
 fill the last round waits for it all the same. A model was measured with batches of B seconds of work and full rounds,
-o included, so `S_i = t_i / I_i(t_i) * B / (B + o)`. The rate is n over that time, for all slots.
+o included, so `S_i = t_i / I_i(t_i) * B / (B + o)`. What a worker does with every tuple whatever the operator
+(`penstock.modelling.handling`) is taken out of the models and added once: n p seconds. The rate is n over the whole
+time, for all slots.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.topology import Slot
 from penstock.modelling.model import Model
 from penstock.modelling.pace import ASSUMED_BATCH_SECONDS, at_pace, pace_of
-from penstock.prediction.machine import cpu_seconds_per_tuple, machine_rate, own_cpu
+from penstock.prediction.machine import cpu_seconds_per_tuple, own_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,12 +54,13 @@ def fused_batch(
     slots: int,
     seconds: float,
     overhead_seconds: float,
+    handling_seconds: float = 0.0,
 ) -> int:
     """Tuples of a batch over all slots: about `seconds` of work, in whole rounds of the operator whose round takes
     longest, and at least one of them."""
     rounds = rounds_of(gains, demands, threads, overhead_seconds)
-    busy = sum(gain / count * each for gain, count, each in rounds)
-    if busy <= 0:
+    busy = handling_seconds + sum(gain / count * each for gain, count, each in rounds)
+    if not rounds or busy <= 0:
         return 100_000
     gain, count, _ = max(rounds, key=lambda one: one[2])
     whole = count / gain if gain > 0 else 1.0
@@ -72,6 +75,7 @@ def fused_rate(
     batch_tuples: int,
     overhead_seconds: float,
     trial_overhead_seconds: float | None = None,
+    handling_seconds: float = 0.0,
 ) -> float:
     """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them.
 
@@ -80,7 +84,7 @@ def fused_rate(
     each = max(1, batch_tuples // slots)
     then = overhead_seconds if trial_overhead_seconds is None else trial_overhead_seconds
     rounds = rounds_of(gains, demands, threads, then)
-    return slots * each / batch_time(rounds, each, overhead_seconds)
+    return slots * each / (batch_time(rounds, each, overhead_seconds) + each * handling_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +101,15 @@ def fused_usage(
     threads: Mapping[str, int],
     slots: int,
     rate: float,
+    handling_seconds: float = 0.0,
 ) -> SlotUse:
     """What each of the slots uses at `rate` tuples/s over all of them.
 
-    CPU: `rate / slots * sum gain_i c_i(t_i) / I_i(t_i)` with c the CPU of the operator's own code; what batches need
-    whatever is in them is the engine's. Memory: the base of a worker and `sum M_i(t_i) min(1, received_i / I_i(t_i))`,
-    as for any placement.
+    CPU: `rate / slots * (p + sum gain_i c_i(t_i) / I_i(t_i))` with c the CPU of the operator's own code; what batches
+    need whatever is in them is the engine's. Memory: the base of a worker and
+    `sum M_i(t_i) min(1, received_i / I_i(t_i))`, as for any placement.
     """
-    cpu = memory = base = 0.0
+    cpu, memory, base = rate / slots * handling_seconds, 0.0, 0.0
     for name, gain in gains.items():
         model = demands[name]
         if isinstance(model, Model):
@@ -147,6 +152,8 @@ class FusedSetup:
     batch_cpu_seconds: float
     trial_overhead_seconds: float | None = None
     """What the engine needed in the trials of the models, where that is known not to be the same."""
+    handling_seconds: float = 0.0
+    """What a worker needs for every tuple; it is in none of the models of `demands`."""
 
     @cached_property
     def modelled(self) -> list[str]:
@@ -160,7 +167,7 @@ class FusedSetup:
 
     @cached_property
     def cpu_per_tuple(self) -> float:
-        return cpu_seconds_per_tuple(self.gains, self.demands, self._one_slot)
+        return self.handling_seconds + cpu_seconds_per_tuple(self.gains, self.demands, self._one_slot)
 
     def slots_rate(self) -> float:
         """Tuples/s of full batches, if every slot has a core."""
@@ -172,14 +179,15 @@ class FusedSetup:
             self.most_rows,
             self.overhead_seconds,
             self.trial_overhead_seconds,
+            self.handling_seconds,
         )
 
     def rate(self) -> float:
         """Tuples/s, or those at which the cores are full where that is less."""
         alone = self.slots_rate()
         batches = alone / self.most_rows
-        full = machine_rate(self.gains, self.demands, self._one_slot, self.cores, batches, self.batch_cpu_seconds)
-        return min(alone, full)
+        left = max(0.0, self.cores - batches * self.batch_cpu_seconds)
+        return min(alone, left / self.cpu_per_tuple) if self.cpu_per_tuple > 0 else alone
 
     def busy_seconds(self, operator: str, tuples: int) -> float:
         """Of one slot's threads of an operator for the slot's part of a batch.
@@ -201,10 +209,11 @@ class FusedSetup:
     def batch_seconds(self, tuples: int) -> float:
         """Of a batch of `tuples` over all slots: its largest share, or its CPU over all cores where that takes longer.
 
-        `max(o + sum over operators of busy_seconds(ceil(n / slots)), (n c + e) / cores)`
+        `max(o + p n / slots + sum over operators of busy_seconds(ceil(n / slots)), (n c + e) / cores)`
         """
         each = -(-tuples // self.slots)
-        alone = self.overhead_seconds + sum(self.busy_seconds(name, each) for name in self.modelled)
+        alone = self.overhead_seconds + each * self.handling_seconds
+        alone += sum(self.busy_seconds(name, each) for name in self.modelled)
         return max(alone, (tuples * self.cpu_per_tuple + self.batch_cpu_seconds) / self.cores)
 
     def at_pace(self, pace: float) -> FusedSetup:
@@ -223,7 +232,8 @@ class FusedSetup:
             overhead_seconds=slower * self.overhead_seconds,
             batch_cpu_seconds=slower * self.batch_cpu_seconds,
             trial_overhead_seconds=slower * then,
+            handling_seconds=slower * self.handling_seconds,
         )
 
     def use(self, rate: float) -> SlotUse:
-        return fused_usage(self.gains, self.demands, self.threads, self.slots, rate)
+        return fused_usage(self.gains, self.demands, self.threads, self.slots, rate, self.handling_seconds)

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from penstock.clock import Stopwatch, cpu_seconds, now
 from penstock.spark.interrupts import ignore_interrupts
-from penstock.spark.pace import PaceProbe
 from penstock.spark.segment import Segment, Step
 from penstock.spark.sinks import Ends, TaskName
 from penstock.spark.tuples import Tuple
@@ -63,20 +62,21 @@ class FusedFunction:
                 batch["id"].to_pylist(), batch["due"].to_pylist(), batch["value"].to_pylist(), strict=True
             )
         ]
-        with PaceProbe() as probe:
-            result = _segment(self.run, self.steps).process(entering)
+        segment = _segment(self.run, self.steps)
+        result = segment.process(entering)
         task = task_name(self.run)
         shown = self.ends.take(result, task)
         rows = _rows(result)
         rows += [("shown", sink, 0, 0.0, 0, 0.0, text) for sink, text in shown]
+        pieces, piece_seconds = segment.pace.take()
         used = {
             "slot": task.partition,
             "began": began,
-            "cpu_seconds": cpu_seconds() - cpu - probe.seconds,
+            "cpu_seconds": cpu_seconds() - cpu - piece_seconds,
             "wall_seconds": watch.seconds(),
             "memory_mb": psutil.Process().memory_info().rss / 2**20,
-            "pieces": probe.pieces,
-            "piece_seconds": probe.seconds,
+            "pieces": pieces,
+            "piece_seconds": piece_seconds,
         }
         rows.append(("slot", "", len(entering), 0.0, 0, 0.0, json.dumps(used)))
         columns = list(zip(*rows, strict=True))

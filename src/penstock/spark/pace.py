@@ -1,20 +1,19 @@
-"""How fast the cores are just now: a small piece of work of fixed size, timed over and over beside the operators' code.
+"""How fast a core is just now: a small piece of work of fixed size, timed over and over amid the operators' own.
 
 The same code may need twice the CPU a minute later: cores of a virtual machine share their hardware with those of
-others, clocks rise and fall. None of that shows as load. So a slot's worker does a piece ten times a second while it is
-at work, and says how much CPU they took; that costs it less than a hundredth of its time. Models and runs both say at
-what pace they were measured, and one can be told for the pace of the other (`penstock.modelling.pace`).
+others, clocks rise and fall. None of that shows as load. So a thread that works through tuples does a piece now and
+then, ten times a second in a slot, and notes how much CPU it took; that costs less than a hundredth of its time. It
+must be that very thread: another one may run on another core, which tells little (over windows of 4 s the CPU of an
+operator followed that of pieces done in its own thread within 4 %, and of pieces in a thread beside it within 10 %).
+Models and runs both say at what pace they were measured, and one can be told for the pace of the other
+(`penstock.modelling.pace`).
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
-from penstock.clock import thread_cpu_seconds
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from penstock.clock import Stopwatch, thread_cpu_seconds
 
 EVERY_SECONDS = 0.1
 _ITERATIONS = 4000
@@ -22,28 +21,32 @@ _ITERATIONS = 4000
 
 
 class PaceProbe:
-    """A context, inside which pieces are done; `pieces` and the `seconds` of CPU they took can be read behind it."""
+    """Of one slot; its threads look in between two tuples."""
 
     def __init__(self) -> None:
-        self.pieces = 0
-        self.seconds = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="pace", daemon=True)
+        self._pieces = 0
+        self._seconds = 0.0
+        self._since = Stopwatch()
+        self._one_at_a_time = threading.Lock()
 
-    def __enter__(self) -> PaceProbe:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(EVERY_SECONDS):
+    def look(self) -> None:
+        """Does a piece, if the last one is long ago."""
+        if self._since.seconds() < EVERY_SECONDS or not self._one_at_a_time.acquire(blocking=False):
+            return
+        try:
             began = thread_cpu_seconds()
             _piece()
-            self.seconds += thread_cpu_seconds() - began
-            self.pieces += 1
+            self._seconds += thread_cpu_seconds() - began
+            self._pieces += 1
+            self._since = Stopwatch()
+        finally:
+            self._one_at_a_time.release()
+
+    def take(self) -> tuple[int, float]:
+        """Pieces done since this was last asked, and the seconds of CPU they took."""
+        taken = self._pieces, self._seconds
+        self._pieces, self._seconds = 0, 0.0
+        return taken
 
 
 def _piece() -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.clock import Stopwatch
 from penstock.dataflow.logic import Per
 from penstock.spark.calls import DeadLetter, call_batch, call_row
+from penstock.spark.pace import PaceProbe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 CHUNKS_PER_THREAD = 8
 """Small enough that a slow tuple does not hold up many others, large enough that handing over costs little."""
+
+LOOK_SECONDS = 0.02
+"""How often it is asked about whether it is time to look how fast the core is."""
+MOST_ROWS_PER_LOOK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,8 @@ class Result:
 class Segment:
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
-        self._crews = [_Crew(step.logic, step.threads) if step.logic is not None else None for step in steps]
+        self.pace = PaceProbe()
+        self._crews = [_Crew(step.logic, step.threads, self.pace) if step.logic is not None else None for step in steps]
 
     def process(self, entering: list[Tuple]) -> Result:
         result = Result()
@@ -126,11 +132,20 @@ def _sort_out(received: list[Tuple], outcomes: list[Outcomes], result: Result, c
     return leaving
 
 
+def rows_per_look(rows: int, seconds: float) -> int:
+    """How many rows until the next look, if the last `rows` took `seconds`."""
+    if seconds < LOOK_SECONDS / 2:
+        return min(MOST_ROWS_PER_LOOK, 2 * rows)
+    return max(1, rows // 2) if seconds > 2 * LOOK_SECONDS else rows
+
+
 class _Crew:
     """The threads of one operator, and what its code opened in each of them."""
 
-    def __init__(self, logic: Logic, threads: int) -> None:
+    def __init__(self, logic: Logic, threads: int, pace: PaceProbe) -> None:
         self._logic = logic
+        self._pace = pace
+        self._rows_per_look = 1
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._local = threading.local()
@@ -143,9 +158,17 @@ class _Crew:
 
         def work(chunk: Sequence[Tuple]) -> list[Outcomes]:
             arguments = self._arguments()
-            if per_row:
-                return [call_row(operator, logic, item, arguments) for item in chunk]
-            return call_batch(operator, logic, chunk, arguments)
+            if not per_row:
+                self._pace.look()
+                return call_batch(operator, logic, chunk, arguments)
+            outcomes: list[Outcomes] = []
+            while len(outcomes) < len(chunk):
+                self._pace.look()
+                watch = Stopwatch()
+                rows = chunk[len(outcomes) : len(outcomes) + self._rows_per_look]
+                outcomes += [call_row(operator, logic, item, arguments) for item in rows]
+                self._rows_per_look = rows_per_look(self._rows_per_look, watch.seconds())
+            return outcomes
 
         if not items:
             return []

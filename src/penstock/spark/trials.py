@@ -58,6 +58,7 @@ POLL_SECONDS = 0.2
 REST_SECONDS = 0.15
 """How long the operator that does nothing waits per batch: longer than the interval, which then plays no part."""
 _RESTING = "an operator that waits"
+_IDLE = "an operator that does nothing"
 _HEAD_START = 1.0
 """Seconds of tuples that wait when a saturated trial begins, so that its first batch is full already."""
 
@@ -102,6 +103,8 @@ class EngineCost:
     worker_cpu_seconds: float
     """Of the worker, beside the engine."""
     base_memory_mb: float
+    handling_seconds: float = 0.0
+    """Of the worker, for every tuple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class TrialQuery:
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._session = session
-        self._code = packed({**logic, _RESTING: Logic(_rest)})
+        self._code = packed({**logic, _RESTING: Logic(_rest), _IDLE: Logic(_nothing)})
         self._environment = tuple(environment.items())
         self._tick = tick
         self._folder = Path(tempfile.mkdtemp(prefix="penstock-trials-"))
@@ -178,6 +181,12 @@ class TrialQuery:
         engine, worker = self._used(course)
         self._base_mb = self._base_mb or self._peak_mb
         return EngineCost(wall / len(counted), engine / len(counted), worker / len(counted), self._base_mb)
+
+    def handling_seconds(self, seconds: float, batch_seconds: float, engine: EngineCost) -> float:
+        """What a worker needs for every tuple, from a saturated trial of an operator that does nothing: all of its time
+        that is not the engine's."""
+        rate = self.bench(_IDLE, batch_seconds).saturate(1, seconds).rate
+        return batch_seconds / (batch_seconds + engine.batch_seconds) / rate
 
     def run(self, operator: str, threads: int, rate: float, course: Course) -> Course:
         """One trial, from setting it up to the end of its last batch. Nothing is emitted after that."""
@@ -309,6 +318,10 @@ class SparkBench:
         """Those found for as many threads, or for fewer: more threads are seldom slower."""
         known = [count for count in self._rows if count <= threads]
         return threads * -(-self._rows[max(known)] // threads) if known else threads
+
+
+def _nothing(row: dict[str, Any]) -> dict[str, Any]:
+    return row
 
 
 def _rest(row: dict[str, Any]) -> dict[str, Any]:
