@@ -56,3 +56,10 @@ def test_cpu_and_memory_follow_the_rate() -> None:
     assert use.cpu == pytest.approx(5 * (0.008 + 0.005))
     # 5 of the 100 and of the 20 they can do
     assert use.memory_mb == pytest.approx(80 + 10 * 0.05 + 50 * 0.25)
+
+
+def test_memory_is_that_of_the_threads_with_something_to_do() -> None:
+    # 30 of the 40 tuples/s of 20 threads keep 15 of them busy: half-way between 50 and 200 MB
+    points = (*WAITING.points, Point(threads=20, rate=40.0, cpu=0.4, memory=0.2))
+    demands = {"waiting": Model("waiting", points, ON)}
+    assert fused_usage({"waiting": Gain(1.0, 0.0)}, demands, {"waiting": 20}, 1, 30.0).memory_mb == pytest.approx(205)

@@ -107,7 +107,7 @@ def fused_usage(
 
     CPU: `rate / slots * (p + sum gain_i c_i(t_i) / I_i(t_i))` with c the CPU of the operator's own code; what batches
     need whatever is in them is the engine's. Memory: the base of a worker and
-    `sum M_i(t_i) min(1, received_i / I_i(t_i))`, as for any placement.
+    `sum M_i(t_i min(1, received_i / I_i(t_i)))`, that of as many threads as have something to do.
     """
     cpu, memory, base = rate / slots * handling_seconds, 0.0, 0.0
     for name, gain in gains.items():
@@ -116,7 +116,7 @@ def fused_usage(
             count = threads[name]
             part = gain.at(rate) / slots / model.rate(count)
             cpu += part * own_cpu(model, count)
-            memory += min(1.0, part) * model.memory(count) * (model.measured_on.slot_memory_mb or 0.0)
+            memory += model.memory(min(1.0, part) * count) * (model.measured_on.slot_memory_mb or 0.0)
             base = max(base, model.measured_on.base_memory_mb or 0.0)
     return SlotUse(cpu, base + memory)
 
