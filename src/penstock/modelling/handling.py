@@ -11,6 +11,8 @@ from dataclasses import replace
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from penstock.modelling.pace import ASSUMED_BATCH_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -31,7 +33,7 @@ def without_handling(model: Model) -> Model:
     if handling == 0:
         return model
     on = model.measured_on
-    work, overhead = on.batch_seconds or 1.0, (on.batch_overhead_ms or 0.0) / 1000
+    work, overhead = on.batch_seconds or ASSUMED_BATCH_SECONDS, (on.batch_overhead_ms or 0.0) / 1000
     part = work / (work + overhead)
     return replace(
         model,
