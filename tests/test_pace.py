@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +116,18 @@ def test_a_run_on_slower_cores() -> None:
     assert setup(WAITING, 2).at_pace(1500).rate() == pytest.approx(100 / 1.3)
     unknown = setup(BUSY.model_copy(update={"pace": None}))
     assert unknown.at_pace(1500) is unknown
+
+
+def test_points_that_do_not_say_their_pace_count_as_measured_with_the_others() -> None:
+    silent = BUSY.model_copy(update={"pace": None, "threads": 2})
+    one, two = at_pace(Model("m", (BUSY, silent), ON), 1500).points
+    assert two.rate == pytest.approx(one.rate)
+    assert (one.pace, two.pace) == (1500, None)
+    model = Model("m", (silent,), ON)
+    assert at_pace(model, 1500, unsaid=3000).points[0].rate == pytest.approx(62.5 / 1.5)
+    # twice as fast: never less
+    mixed = replace(setup(BUSY, 2), demands={"s": None, "m": Model("m", (WAITING, silent), ON), "o": None})
+    assert mixed.at_pace(6000).rate() >= mixed.rate()
 
 
 def test_repeated_trials_are_told_for_their_mean_pace() -> None:

@@ -52,10 +52,11 @@ def at_one_pace(models: Iterable[Model]) -> list[Model]:
     return found if pace is None else [at_pace(model, pace) for model in found]
 
 
-def at_pace(model: Model, pace: float) -> Model:
-    """The model as it would have been measured at `pace`. Points that do not say their own stay as they are; the
-    engine's needs are taken to have been measured at the mean of theirs."""
-    before = pace_of([model])
+def at_pace(model: Model, pace: float, unsaid: float | None = None) -> Model:
+    """The model as it would have been measured at `pace`. The engine's needs are taken to have been measured at the
+    mean pace of the points, and so are points that do not say theirs. Where none does, all were measured at `unsaid`;
+    where that is not known either, the model stays as it is."""
+    before = pace_of([model]) or unsaid
     if before is None:
         return model
     slower = before / pace
@@ -72,17 +73,19 @@ def at_pace(model: Model, pace: float) -> Model:
     return replace(
         model,
         points=tuple(
-            _point_at(point, pace, on.batch_seconds or ASSUMED_BATCH_SECONDS, (on.batch_overhead_ms or 0.0) / 1000)
+            _point_at(
+                point,
+                (point.pace or before) / pace,
+                on.batch_seconds or ASSUMED_BATCH_SECONDS,
+                (on.batch_overhead_ms or 0.0) / 1000,
+            )
             for point in model.points
         ),
         measured_on=on.model_copy(update=engine),
     )
 
 
-def _point_at(point: Point, pace: float, work: float, overhead: float) -> Point:
-    if point.pace is None:
-        return point
-    slower = point.pace / pace
+def _point_at(point: Point, slower: float, work: float, overhead: float) -> Point:
     longer = slowed(_cpu(point) * (work + overhead) / work, slower) * (work + overhead * slower) / (work + overhead)
     more = slower / longer
     return point.model_copy(
@@ -91,6 +94,6 @@ def _point_at(point: Point, pace: float, work: float, overhead: float) -> Point:
             "cpu": min(1.0, more * point.cpu),
             "operator_cpu": None if point.operator_cpu is None else more * point.operator_cpu,
             "engine_cpu": None if point.engine_cpu is None else more * point.engine_cpu,
-            "pace": pace,
+            "pace": None if point.pace is None else point.pace / slower,
         }
     )

@@ -222,7 +222,8 @@ class FusedSetup:
         if before is None:
             return self
         demands = {
-            name: at_pace(model, pace) if isinstance(model, Model) else model for name, model in self.demands.items()
+            name: at_pace(model, pace, before) if isinstance(model, Model) else model
+            for name, model in self.demands.items()
         }
         slower = before / pace
         then = self.overhead_seconds if self.trial_overhead_seconds is None else self.trial_overhead_seconds

@@ -2,11 +2,9 @@
 
 The same code may need twice the CPU a minute later: cores of a virtual machine share their hardware with those of
 others, clocks rise and fall. None of that shows as load. So a thread that works through tuples does a piece now and
-then, ten times a second in a slot, and notes how much CPU it took; that costs less than a hundredth of its time. It
-must be that very thread: another one may run on another core, which tells little (over windows of 4 s the CPU of an
-operator followed that of pieces done in its own thread within 4 %, and of pieces in a thread beside it within 10 %).
-Models and runs both say at what pace they were measured, and one can be told for the pace of the other
-(`penstock.modelling.pace`).
+then, ten times a second in a slot, and notes how much CPU it took. It must be that very thread: another one may run on
+another core, which tells little. Models and runs both say at what pace they were measured, and one can be told for the
+pace of the other (`penstock.modelling.pace`).
 """
 
 from __future__ import annotations
