@@ -1,11 +1,11 @@
 """What Penstock's machinery costs.
 
-    python bench/overhead.py [--rounds N] [--seconds S] [--skip-placed]
+    python bench/overhead.py [--rounds N] [--seconds S] [--skip-placed] [--skip-fused]
 
 Fused: parse XML, pi and table query as one pipeline against the same code called in a plain loop inside one
-`mapInPandas`, fed by the same source with the same batches; both are offered more than they can do, in turns, in one
-session. Placed: a chain of three operators that do nothing, on a cluster of two nodes started for it: how long a hop
-takes and how many micro-batches a second the application does.
+`mapInPandas`, fed by the same source with the same batches. Both queries live in one session and are offered more than
+they can do in turns of a few batches; a round is a turn of each. Placed: a chain of three operators that do nothing, on
+a cluster of two nodes started for it: how long a hop takes and how many micro-batches a second the application does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.clock import Stopwatch, now, pause
+from penstock.clock import now, pause
 from penstock.cluster.topology import Slot
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
@@ -26,7 +26,9 @@ from penstock.segmentation.on_slots import segments_on_slots
 from penstock.spark import load_source
 from penstock.spark.bundles import make_bundles
 from penstock.spark.cluster_session import start_cluster_session
-from penstock.spark.fused import FusedRun, run_fused
+from penstock.spark.fused import FusedRun, start_query
+from penstock.spark.fused_function import FusedFunction
+from penstock.spark.ledger import Ledger
 from penstock.spark.placed_run import PlacedRun, PlacedSetup
 from penstock.spark.session import embedded_session, end_session
 from penstock.spark.standalone import running_cluster
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 CHAIN = ("parse_xml", "pi", "azure_table")
 SLOTS = 1
 MORE_THAN_ANY = 1e6
 BATCH_ROWS = 2500
 """About a second of work."""
+BATCHES_PER_TURN = 4
 
 
 def by_hand(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -61,39 +65,6 @@ def by_hand(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame({"id": frame["id"], "value": results})
 
 
-def hand_written_rate(session: SparkSession, environment: Mapping[str, str], seconds: float) -> float:
-    """Tuples/s over whole batches past a third of the time."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        load_source.bound_batches(folder, BATCH_ROWS)
-        session.dataSource.register(load_source.LoadSource)
-        options = load_source.options(Load.constant(MORE_THAN_ANY), SLOTS, folder)
-        frame = session.readStream.format(load_source.NAME).options(**options).load()
-        query = (
-            frame.mapInPandas(WithEnvironment(dict(environment)), "id bigint, value bigint")
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .trigger(processingTime="100 milliseconds")
-            .start()
-        )
-        try:
-            while "Waiting" not in query.status["message"]:
-                pause(0.05)
-            load_source.begin(folder)
-            finished: dict[int, float] = {}
-            since = Stopwatch()
-            while since.seconds() < seconds:
-                pause(0.02)
-                last = query.lastProgress
-                if last is not None and last["numInputRows"]:
-                    finished.setdefault(last["batchId"], now())
-        finally:
-            query.stop()
-    times = sorted(finished.values())
-    warm = [time for time in times if time > times[0] + seconds / 3]
-    return BATCH_ROWS * (len(warm) - 1) / (warm[-1] - warm[0])
-
-
 class WithEnvironment:
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
@@ -105,7 +76,51 @@ class WithEnvironment:
         return by_hand(frames)
 
 
-def fused_rate(session: SparkSession, environment: Mapping[str, str], seconds: float) -> float:
+class Side:
+    """One of the two queries. Both live all the time and are fed in turns, a few batches each: how fast the machine is
+    changes by the minute, and so concerns both alike."""
+
+    def __init__(self, folder: Path, query: StreamingQuery) -> None:
+        self._folder = folder
+        self._query = query
+        self._fed = self._taken = 0
+        self._last_batch = -1
+        load_source.bound_tuples(folder, 0)
+        while "Waiting" not in query.status["message"]:
+            pause(0.05)
+        load_source.begin(folder)
+
+    def turn(self) -> float:
+        """Tuples/s from the end of the first batch of this turn on."""
+        self._fed += BATCHES_PER_TURN * BATCH_ROWS
+        load_source.bound_tuples(self._folder, self._fed)
+        finished: list[tuple[float, int]] = []
+        while self._taken < self._fed:
+            pause(0.01)
+            if not self._query.isActive:
+                sys.exit(f"the query ended: {self._query.exception()}")
+            last = self._query.lastProgress
+            if last is not None and last["numInputRows"] and last["batchId"] > self._last_batch:
+                self._last_batch = last["batchId"]
+                self._taken += last["numInputRows"]
+                finished.append((now(), last["numInputRows"]))
+        return sum(rows for _, rows in finished[1:]) / (finished[-1][0] - finished[0][0])
+
+
+def start_by_hand(session: SparkSession, environment: Mapping[str, str], folder: Path) -> StreamingQuery:
+    session.dataSource.register(load_source.LoadSource)
+    options = load_source.options(Load.constant(MORE_THAN_ANY), SLOTS, folder)
+    frame = session.readStream.format(load_source.NAME).options(**options).load()
+    return (
+        frame.mapInPandas(WithEnvironment(dict(environment)), "id bigint, value bigint")
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+
+
+def start_fused(session: SparkSession, environment: Mapping[str, str], folder: Path, ledger: Ledger) -> StreamingQuery:
     built = penstock.pipeline("chain").source("source")
     for name in CHAIN:
         built = built.then(name, model=name)
@@ -116,23 +131,49 @@ def fused_rate(session: SparkSession, environment: Mapping[str, str], seconds: f
         Load.constant(MORE_THAN_ANY),
         SLOTS,
         BATCH_ROWS,
-        environment=environment,
     )
-    report = run_fused(session, run, seconds, warm_up=seconds / 3)
-    if report.audit.lost or report.audit.duplicated:
-        sys.exit(f"lost {report.audit.lost}, duplicated {report.audit.duplicated}")
-    return report.sustained_rate
+    function = FusedFunction("fused", run.steps(), tuple(environment.items()))
+    return start_query(session, run, folder, function, ledger)
 
 
-def compare_fused(rounds: int, seconds: float) -> None:
-    with services(CHAIN) as environment, embedded_session(SLOTS) as session:
+def compare_fused(rounds: int) -> None:
+    with (
+        services(CHAIN) as environment,
+        embedded_session(SLOTS) as session,
+        tempfile.TemporaryDirectory() as name,
+    ):
+        folders = [Path(name) / "by-hand", Path(name) / "fused"]
+        for folder in folders:
+            folder.mkdir()
+            load_source.bound_batches(folder, BATCH_ROWS)
+        ledger = Ledger(folders[1] / "ledger")
+        queries = [
+            start_by_hand(session, environment, folders[0]),
+            start_fused(session, environment, folders[1], ledger),
+        ]
+        hand, fused = (Side(folder, query) for folder, query in zip(folders, queries, strict=True))
         ratios = []
-        for number in range(rounds):
-            hand = hand_written_rate(session, environment, seconds)
-            fused = fused_rate(session, environment, seconds)
-            ratios.append(fused / hand)
-            print(f"round {number + 1}: by hand {hand:,.0f}, fused {fused:,.0f} tuples/s, ratio {fused / hand:.3f}")
-    print(f"fused / by hand in one mapInPandas: median {statistics.median(ratios):.3f} of {rounds} (wanted: 0.95)")
+        for number in range(-1, rounds):
+            order = (hand, fused) if number % 2 else (fused, hand)
+            rates = {side: side.turn() for side in order}
+            if number < 0:
+                continue
+            ratios.append(rates[fused] / rates[hand])
+            print(
+                f"round {number + 1}: by hand {rates[hand]:,.0f}, fused {rates[fused]:,.0f} tuples/s, "
+                f"ratio {ratios[-1]:.3f}",
+                flush=True,
+            )
+        for query in queries:
+            query.stop()
+        audit = ledger.audit()
+    if audit.lost or audit.duplicated:
+        sys.exit(f"lost {audit.lost}, duplicated {audit.duplicated}")
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    print(
+        f"fused / by hand in one mapInPandas: median {middle:.3f}, quartiles {low:.3f} to {high:.3f}, "
+        f"of {rounds} (wanted: 0.95)"
+    )
 
 
 def same(row: dict[str, Any]) -> dict[str, Any]:
@@ -176,13 +217,13 @@ def look_at_hops(seconds: float, rate: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each placed run")
     parser.add_argument("--skip-placed", action="store_true")
     parser.add_argument("--skip-fused", action="store_true")
     given = parser.parse_args()
     if not given.skip_fused:
-        compare_fused(given.rounds, given.seconds)
+        compare_fused(given.rounds)
     if not given.skip_placed:
         for rate in (1000.0, 10_000.0):
             look_at_hops(given.seconds, rate)

@@ -89,6 +89,26 @@ class ColdBench(KnownBench):
         return trial
 
 
+class RestlessBench(KnownBench):
+    """Its cores are up to 15 % faster or slower than 1,000 pieces of work a second, anew in every trial."""
+
+    def __init__(self, capacity: dict[int, float], seed: int) -> None:
+        super().__init__(capacity, surplus=1.0)
+        self._random = np.random.default_rng(seed)
+        self._pace = 1000.0
+
+    def _capacity(self, threads: int) -> float:
+        return super()._capacity(threads) * self._pace / 1000
+
+    def saturate(self, threads: int, seconds: float) -> Trial:
+        self._pace = 1000 * self._random.uniform(0.85, 1.15)
+        return replace(super().saturate(threads, seconds), operator_cpu=1.0, pace=self._pace)
+
+    def try_rate(self, threads: int, rate: float, seconds: float) -> Trial:
+        self._pace = 1000 * self._random.uniform(0.85, 1.15)
+        return replace(super().try_rate(threads, rate, seconds), pace=self._pace)
+
+
 def never() -> bool:
     return False
 
@@ -141,6 +161,16 @@ def test_a_slot_that_is_slow_at_first(cold: int, factor: float) -> None:
     found = peak_of(ColdBench({1: 100.0}, cold, factor), 1, ProfileSettings(precision=0.05), never)
     assert found.stable
     assert 94 <= found.rate <= 100
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_cores_of_another_pace_in_every_trial(seed: int) -> None:
+    bench = RestlessBench({1: 100.0}, seed)
+    found = peak_of(bench, 1, ProfileSettings(precision=0.02), never)
+    assert found.pace is not None
+    # all it does is CPU: 100 tuples/s at 1,000 pieces a second
+    assert 0.95 <= found.rate / (found.pace / 10) <= 1.001
+    assert len(bench.tried) <= 10
 
 
 def test_quickening() -> None:

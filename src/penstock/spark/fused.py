@@ -127,7 +127,7 @@ def run_fused(
         show = Sample(hooks.show).take if hooks.show is not None else None
         ledger = Ledger(folder / "ledger", due, show)
         load_source.bound_batches(folder, run.most_rows)
-        query = LastingQuery(lambda: _start(session, run, folder, function, ledger))
+        query = LastingQuery(lambda: start_query(session, run, folder, function, ledger))
         try:
             query.wait_until_ready()
             java = java_process(session)
@@ -159,9 +159,10 @@ def arrow_schema(words: str) -> Any:
         raise BadInputError(f"schema '{words}': {str(error).splitlines()[0]}") from error
 
 
-def _start(
+def start_query(
     session: SparkSession, run: FusedRun, folder: Path, function: FusedFunction, ledger: Ledger
 ) -> StreamingQuery:
+    """The one query of a run that meets its source in `folder`."""
     session.dataSource.register(load_source.LoadSource)
     options = load_source.options(run.load, run.slots, folder)
     frame = session.readStream.format(load_source.NAME).options(**options).load()

@@ -64,6 +64,8 @@ WIDEST_BRACKET = 0.3
 WARMED_UP = 1.1
 """A slot that needs so much less time for a tuple than when it was saturated was not warm then."""
 MOST_WARM_UPS = 3
+MOST_OF_A_SEARCH = 10
+"""Trials of one search at given rates: where the pace changes all the time a bracket may not close."""
 SURE_TRIALS = 3
 """With three the median leaves one that went wrong without a say."""
 MOST_TRIALS = 6
@@ -106,7 +108,13 @@ def peak_of(
     the first rate tried is just below. That holds for a warm slot. One whose first trial was slow (code not compiled,
     caches cold, connections not open) gives itself away: it is at work on a tuple for `busy / rate` seconds, and if
     that has fallen since, the bracket is raised by as much and the search goes on. A slot that is slow for two trials
-    long is taken for a slow slot. Where the budget ends before any rate was seen stable, the next one to try is taken.
+    long is taken for a slow slot.
+
+    Cores need not be as fast in one trial as in the next. All rates of a search are told for the pace of the saturated
+    trial, and those offered are for the pace of the trial before; so what was not stable while the cores were slow
+    does not count against the rate at another time. The peak is told for the mean pace.
+
+    Where the budget ends before any rate was seen stable, the next one to try is taken.
     """
     saturated = undisturbed(lambda: bench.saturate(threads, settings.trial_seconds), spent)
     if saturated.rate <= best_so_far and not settings.search_all:
@@ -116,14 +124,18 @@ def peak_of(
     candidate = (1 - settings.precision) * high
     warm_ups = 0
     seen = [saturated]
-    while high - low > settings.precision * high * (1 + 1e-9) and not spent():
-        trial = undisturbed(partial(bench.try_rate, threads, candidate, settings.trial_seconds), spent)
+    while high - low > settings.precision * high * (1 + 1e-9) and len(seen) <= MOST_OF_A_SEARCH and not spent():
+        offered = candidate * gained(saturated, seen[-1].pace)
+        trial = undisturbed(partial(bench.try_rate, threads, offered, settings.trial_seconds), spent)
         seen.append(trial)
+        gain = gained(saturated, trial.pace)
+        told = offered / gain
         if not trial.stable:
-            high = candidate
+            high = min(high, told)
         else:
-            low, best = candidate, trial
-            faster = quickening(saturated, trial)
+            if best is None or told > low:
+                low, best = told, trial
+            faster = quickening(saturated, trial) / gain
             if faster > WARMED_UP and warm_ups < MOST_WARM_UPS:
                 warm_ups += 1
                 high = max(high, faster * saturated.rate)
@@ -132,8 +144,22 @@ def peak_of(
         # not far below what was done when saturated, then farther and farther, until something is stable
         gap = 2 * max(0.0, saturated.rate - high)
         candidate = (low + high) / 2 if best else max((low + high) / 2, high - gap)
-    found = best or _less(saturated, 1 - candidate / saturated.rate)
-    return replace(found, others=max(trial.others for trial in seen), pace=mean_pace(seen))
+        candidate = min(candidate, (1 - settings.precision) * high)
+    pace = mean_pace(seen)
+    if best:
+        closed = 0 <= high - low <= settings.precision * high * (1 + 1e-9) or spent()
+        found = replace(best, rate=low if closed else (low + high) / 2)
+    else:
+        found = _less(saturated, 1 - candidate / saturated.rate)
+    rate = found.rate * gained(saturated, pace)
+    return replace(found, rate=rate, others=max(trial.others for trial in seen), pace=pace)
+
+
+def gained(trial: Trial, pace: float | None) -> float:
+    """How many times as much a slot would do at another pace; when its operator was not at work, the engine was."""
+    if pace is None or trial.pace is None:
+        return 1.0
+    return 1 / slowed(trial.operator_cpu + 1 - trial.busy, trial.pace / pace)
 
 
 def mean_pace(trials: list[Trial]) -> float | None:
@@ -217,13 +243,6 @@ def calmest(trials: list[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.others <= least + DISTURBED]
 
 
-def rate_at(trial: Trial, pace: float | None) -> float:
-    """What a trial would have done at a pace; when its operator was not at work, the engine was."""
-    if pace is None or trial.pace is None:
-        return trial.rate
-    return trial.rate / slowed(trial.operator_cpu + 1 - trial.busy, trial.pace / pace)
-
-
 def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
     """Of the calmest trials the median, if there are three or more, so that one that went wrong has no say, else the
     mean; the spread is half their range. Rates are told for the mean pace of the trials first: what a trial did while
@@ -241,7 +260,7 @@ def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
 
     trials = calmest(trials)
     pace = mean_pace(trials)
-    rates = [rate_at(trial, pace) for trial in trials]
+    rates = [trial.rate * gained(trial, pace) for trial in trials]
     cpus = [min(1.0, trial.cpu) for trial in trials]
     memories = [trial.memory_mb / slot_memory_mb for trial in trials]
     return Point(
