@@ -39,6 +39,8 @@ class Point(Spec):
     """The part of the machine that other processes, and its host, used meanwhile: much of it, and rates are too low."""
     pace: Positive | None = None
     """How fast the cores were meanwhile: pieces of a fixed work that a second of CPU did."""
+    batch_spread: Amount | None = None
+    """How much the time for a batch varied from one to the next: the standard deviation as a part of the mean."""
     provenance: dict[str, str] = Field(default_factory=dict)
     """How each figure is known, by the name of the figure."""
 
@@ -107,6 +109,10 @@ class Model:
     def rate_spread(self, threads: float) -> float:
         """Half the range of I(t) over repeated trials; 0 where there were none."""
         return self._interpolate(threads, [point.rate_spread or 0.0 for point in self.points])
+
+    def batch_spread(self, threads: float) -> float:
+        """How much of its mean the time for a batch varies by; 0 where no point says."""
+        return self._interpolate(threads, [point.batch_spread or 0.0 for point in self.points])
 
     def threads_for(self, rate: float) -> int:
         """T(w), the smallest MEASURED thread count whose peak rate is at least `rate`."""

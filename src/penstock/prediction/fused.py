@@ -7,6 +7,10 @@ fill the last round waits for it all the same. A model was measured with batches
 o included, so `S_i = t_i / I_i(t_i) * B / (B + o)`. What a worker does with every tuple whatever the operator
 (`penstock.modelling.handling`) is taken out of the models and added once: n p seconds. The rate is n over the whole
 time, for all slots.
+
+A batch ends with its slowest slot. Where the work of a batch varies by v_i of its mean from one to the next, the
+slowest of k slots needs `sum r_i S_i v_i z(k)` longer, with z(k) the expected largest of k standard normal values:
+what makes a batch slow is taken to concern all operators of a slot, and no two slots, alike.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.topology import Slot
 from penstock.modelling.model import Model
@@ -28,23 +33,42 @@ if TYPE_CHECKING:
     from penstock.prediction.rate import Demands
 
 
+class Rounds(NamedTuple):
+    """Of one operator in one slot: `threads` tuples take `seconds`, give or take `spread` of it."""
+
+    gain: float
+    threads: int
+    seconds: float
+    spread: float
+
+
 def rounds_of(
     gains: Mapping[str, Gain], demands: Demands, threads: Mapping[str, int], overhead_seconds: float
-) -> list[tuple[float, int, float]]:
-    """(gain, threads, seconds of a round) of every operator with a model."""
+) -> list[Rounds]:
+    """Of every operator with a model."""
     found = []
     for name, gain in gains.items():
         model = demands[name]
         if isinstance(model, Model):
             work = model.measured_on.batch_seconds or ASSUMED_BATCH_SECONDS
             count = threads[name]
-            found.append((gain.factor, count, count / model.rate(count) * work / (work + overhead_seconds)))
+            seconds = count / model.rate(count) * work / (work + overhead_seconds)
+            found.append(Rounds(gain.factor, count, seconds, model.batch_spread(count)))
     return found
 
 
-def batch_time(rounds: list[tuple[float, int, float]], tuples: int, overhead_seconds: float) -> float:
-    """Seconds a slot needs for a batch of `tuples` tuples."""
-    return overhead_seconds + sum(math.ceil(gain * tuples / count - 1e-9) * each for gain, count, each in rounds)
+def slowest_of(slots: int) -> float:
+    """z(k), the expected largest of k standard normal values, as Blom approximates it:
+    `Phi^-1((k - 3/8) / (k + 1/4))`; 0 for one."""
+    return NormalDist().inv_cdf((slots - 0.375) / (slots + 0.25))
+
+
+def work_seconds(rounds: list[Rounds], tuples: int, slots: int) -> float:
+    """How long the operators of the slowest of `slots` slots are at work on a batch of `tuples` tuples for each."""
+    return sum(
+        math.ceil(one.gain * tuples / one.threads - 1e-9) * one.seconds * (1 + one.spread * slowest_of(slots))
+        for one in rounds
+    )
 
 
 def fused_batch(
@@ -59,11 +83,11 @@ def fused_batch(
     """Tuples of a batch over all slots: about `seconds` of work, in whole rounds of the operator whose round takes
     longest, and at least one of them."""
     rounds = rounds_of(gains, demands, threads, overhead_seconds)
-    busy = handling_seconds + sum(gain / count * each for gain, count, each in rounds)
+    busy = handling_seconds + sum(one.gain / one.threads * one.seconds for one in rounds)
     if not rounds or busy <= 0:
         return 100_000
-    gain, count, _ = max(rounds, key=lambda one: one[2])
-    whole = count / gain if gain > 0 else 1.0
+    longest = max(rounds, key=lambda one: one.seconds)
+    whole = longest.threads / longest.gain if longest.gain > 0 else 1.0
     return slots * max(1, round(whole * max(1, round(seconds / busy / whole))))
 
 
@@ -84,7 +108,7 @@ def fused_rate(
     each = max(1, batch_tuples // slots)
     then = overhead_seconds if trial_overhead_seconds is None else trial_overhead_seconds
     rounds = rounds_of(gains, demands, threads, then)
-    return slots * each / (batch_time(rounds, each, overhead_seconds) + each * handling_seconds)
+    return slots * each / (overhead_seconds + work_seconds(rounds, each, slots) + each * handling_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +231,20 @@ class FusedSetup:
         return seconds * work / (work + then)
 
     def batch_seconds(self, tuples: int) -> float:
-        """Of a batch of `tuples` over all slots: its largest share, or its CPU over all cores where that takes longer.
+        """Of a batch of `tuples` over all slots: its slowest slot, or its CPU over all cores where that takes longer.
 
-        `max(o + p n / slots + sum over operators of busy_seconds(ceil(n / slots)), (n c + e) / cores)`
+        `max(o + p n / k + sum over operators of busy_seconds(ceil(n / k)) (1 + v z(k)), (n c + e) / cores)`
         """
         each = -(-tuples // self.slots)
         alone = self.overhead_seconds + each * self.handling_seconds
-        alone += sum(self.busy_seconds(name, each) for name in self.modelled)
+        alone += sum(self.busy_seconds(name, each) * self._slowest(name) for name in self.modelled)
         return max(alone, (tuples * self.cpu_per_tuple + self.batch_cpu_seconds) / self.cores)
+
+    def _slowest(self, operator: str) -> float:
+        """How many times as long as on average the slowest slot is at work on its part of a batch."""
+        model = self.demands[operator]
+        spread = model.batch_spread(self.threads[operator]) if isinstance(model, Model) else 0.0
+        return 1 + spread * slowest_of(self.slots)
 
     def at_pace(self, pace: float) -> FusedSetup:
         """On cores of another pace than those the models were measured on; batches hold as much as before."""

@@ -8,6 +8,7 @@ measuring the best points again. Everything stops when the budget is spent; what
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import mean, median
@@ -151,8 +152,13 @@ def peak_of(
         found = replace(best, rate=low if closed else (low + high) / 2)
     else:
         found = _less(saturated, 1 - candidate / saturated.rate)
-    rate = found.rate * gained(saturated, pace)
-    return replace(found, rate=rate, others=max(trial.others for trial in seen), pace=pace)
+    return replace(
+        found,
+        rate=found.rate * gained(saturated, pace),
+        others=max(trial.others for trial in seen),
+        pace=pace,
+        batch_spread=pooled_spread(seen),
+    )
 
 
 def gained(trial: Trial, pace: float | None) -> float:
@@ -165,6 +171,12 @@ def gained(trial: Trial, pace: float | None) -> float:
 def mean_pace(trials: list[Trial]) -> float | None:
     told = [trial.pace for trial in trials if trial.pace is not None]
     return mean(told) if told else None
+
+
+def pooled_spread(trials: list[Trial]) -> float | None:
+    """`sqrt(mean v^2)`: of all trials as if they were one."""
+    told = [trial.batch_spread**2 for trial in trials if trial.batch_spread is not None]
+    return math.sqrt(mean(told)) if told else None
 
 
 def undisturbed(attempt: Callable[[], Trial], spent: Callable[[], bool]) -> Trial:
@@ -275,4 +287,5 @@ def point_of(trials: list[Trial], slot_memory_mb: float) -> Point:
         engine_cpu=middle([max(0.0, trial.cpu - trial.operator_cpu) for trial in trials]),
         others_cpu=max(trial.others for trial in trials),
         pace=pace,
+        batch_spread=pooled_spread(trials),
     )

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.report.report import BatchObservation
 
 SIZED = 1.5
 """Batches within this factor of the work they should hold are large, and small, enough."""
+FEWEST_TO_VARY = 3
+"""Batches a deviation needs to mean something."""
 LARGEST_STEP = 20.0
 """The first batches tell little: no batch is more than so many times the one before."""
 
@@ -61,6 +66,14 @@ class Course:
     def over(self) -> bool:
         counted = self.counted
         return len(counted) > self.fewest_batches and counted[-1].finished - self.start >= self.seconds
+
+
+def batch_spread(batches: Sequence[BatchObservation]) -> float | None:
+    """The standard deviation of the seconds a tuple took, from one batch to the next, as a part of their mean. Small
+    batches, of what was left, do not count; None: too few others."""
+    largest = max((batch.tuples for batch in batches), default=0)
+    each = [busy_seconds(batch) / batch.tuples for batch in batches if batch.tuples > largest / SIZED]
+    return stdev(each) / mean(each) if len(each) >= FEWEST_TO_VARY and mean(each) > 0 else None
 
 
 def busy_seconds(batch: BatchObservation) -> float:

@@ -39,7 +39,7 @@ from penstock.spark.process_tree import (
     tree_usage,
 )
 from penstock.spark.query import RunFailedError, reason
-from penstock.spark.trial_course import Course, busy_seconds
+from penstock.spark.trial_course import Course, batch_spread, busy_seconds
 from penstock.spark.trial_function import TrialFunction, packed
 from penstock.spark.trial_source import NAME, NOTHING_ON_TRIAL, Setting, TrialSource
 
@@ -82,6 +82,8 @@ class Trial:
     """The part of the machine that other processes, and its host, used meanwhile."""
     pace: float | None = None
     """How fast the operator's core was: pieces of a fixed work that a second of CPU did; None: too few to say."""
+    batch_spread: float | None = None
+    """How much of its mean the time for a batch varied by; None: too few to say."""
 
 
 class Bench(Protocol):
@@ -226,6 +228,7 @@ class TrialQuery:
             busy=sum(map(busy_seconds, course.counted[1:])) / report.seconds,
             others=self._others,
             pace=report.pace,
+            batch_spread=batch_spread(course.counted[1:]),
         )
 
     def _used(self, course: Course) -> tuple[float, float]:
