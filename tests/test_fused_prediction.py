@@ -6,7 +6,7 @@ import pytest
 
 from penstock.dataflow.rates import Gain
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
-from penstock.prediction.fused import fused_batch, fused_rate, fused_usage
+from penstock.prediction.fused import FusedSetup, fused_batch, fused_rate, fused_usage, slowest_of
 from penstock.prediction.rate import Demands
 
 ON = MeasuredOn(slot_memory_mb=1000.0, batch_seconds=1.0, base_memory_mb=80.0)
@@ -48,6 +48,26 @@ def test_operators_of_a_slot_take_turns() -> None:
     # 20 tuples: 20 x 0.01 s and two rounds of 0.5 s; two slots do twice that
     assert fused_rate(GAINS, DEMANDS, THREADS, 1, 20, 0.0) == pytest.approx(20 / 1.2)
     assert fused_rate(GAINS, DEMANDS, THREADS, 2, 40, 0.0) == pytest.approx(40 / 1.2)
+
+
+@pytest.mark.parametrize(
+    # the means of the largest of k standard normal values, from tables of order statistics
+    ("slots", "largest"),
+    [(1, 0.0), (2, 0.564), (3, 0.846), (4, 1.029), (8, 1.424), (16, 1.766), (64, 2.344)],
+)
+def test_the_slowest_of_several_slots(slots: int, largest: float) -> None:
+    assert slowest_of(slots) == pytest.approx(largest, rel=0.05, abs=1e-9)
+
+
+def test_a_batch_ends_with_its_slowest_slot() -> None:
+    # a second for 100 tuples, give or take a tenth: the slower of two slots takes 1 + 0.1 z(2)
+    model = Model("cpu", (CPU_BOUND.points[0].model_copy(update={"batch_spread": 0.1}),), ON)
+    gains, demands, threads = {"cpu": Gain(1.0, 0.0)}, {"cpu": model}, {"cpu": 1}
+    assert fused_rate(gains, demands, threads, 1, 100, 0.0) == pytest.approx(100)
+    assert fused_rate(gains, demands, threads, 2, 200, 0.0) == pytest.approx(200 / (1 + 0.1 * slowest_of(2)))
+    setup = FusedSetup(gains, demands, threads, 2, 4, 200, 0.0, 0.0)
+    assert setup.batch_seconds(200) == pytest.approx(1 + 0.1 * slowest_of(2))
+    assert setup.rate() == pytest.approx(200 / (1 + 0.1 * slowest_of(2)))
 
 
 def test_cpu_and_memory_follow_the_rate() -> None:

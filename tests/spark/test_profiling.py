@@ -277,6 +277,13 @@ def test_repeats_give_the_spread_and_the_median() -> None:
     assert point_of(trials(90), slot_memory_mb=1000).rate_spread is None
 
 
+def test_how_much_batches_vary_is_pooled() -> None:
+    # sqrt((0.03^2 + 0.04^2) / 2); a trial of too few batches has no say
+    trials = [Trial(1, 100, stable=True, cpu=1, memory_mb=0, batch_spread=spread) for spread in (0.03, None, 0.04)]
+    assert point_of(trials, slot_memory_mb=1000).batch_spread == pytest.approx(0.0353553, rel=1e-4)
+    assert point_of(trials[1:2], slot_memory_mb=1000).batch_spread is None
+
+
 class SharedBench(KnownBench):
     """A slot that others take half of the machine from in some of its trials, which it does half as much in."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.report.report import BatchObservation, SlotObservation
-from penstock.spark.trial_course import Course
+from penstock.spark.trial_course import Course, batch_spread
 from penstock.spark.trial_source import Setting, next_offset
 
 
@@ -53,6 +53,18 @@ def saturated(per_tuple: float, threads: int, rows: int, seconds: float = 3.0) -
 )
 def test_batches_grow_until_they_hold_a_second_of_work(per_tuple: float, threads: int, expected: list[int]) -> None:
     assert saturated(per_tuple, threads, threads) == expected
+
+
+def test_how_much_batches_vary() -> None:
+    def batch(tuples: int, wall: float) -> BatchObservation:
+        slot = SlotObservation(slot=0, cpu_seconds=wall, wall_seconds=wall, memory_mb=1.0)
+        return BatchObservation(0.0, tuples, 0, np.array([]), {}, (slot,))
+
+    # 9, 10 and 11 ms a tuple: a deviation of 1 ms; the batch of what was left says nothing
+    batches = [batch(100, 0.9), batch(100, 1.0), batch(200, 2.2), batch(10, 5.0)]
+    assert batch_spread([batch(100, 0.9), batch(100, 1.0), batch(100, 1.1), batch(10, 5.0)]) == pytest.approx(0.1)
+    assert batch_spread(batches) is None
+    assert batch_spread([]) is None
 
 
 def test_batches_that_are_too_large_shrink_first() -> None:
