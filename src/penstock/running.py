@@ -349,7 +349,7 @@ def _fused_run(job: Job, dead_letters: str | Path | None, *, until_end: bool) ->
 def execute(session: Any, run: FusedRun, seconds: float, warm_up: float, hooks: Hooks) -> Report:
     """The one place where a job meets an engine."""
     from penstock.spark.fused import run_fused  # noqa: PLC0415 - Spark loads only when it is used
-    from penstock.spark.process_tree import MachineUsage, share_of_others  # noqa: PLC0415
+    from penstock.spark.process_tree import MachineUsage, share_given, share_of_others  # noqa: PLC0415
     from penstock.spark.segmented import has_aggregates, run_segmented  # noqa: PLC0415
 
     began = MachineUsage.now()
@@ -357,8 +357,10 @@ def execute(session: Any, run: FusedRun, seconds: float, warm_up: float, hooks: 
         report = run_segmented(session, run, seconds, warm_up, hooks)
     else:
         report = run_fused(session, run, seconds, warm_up, hooks=hooks)
-    others = share_of_others(began, MachineUsage.now())
-    return replace(report, others_cpu=others, notes=(*report.notes, *disturbance(others)))
+    ended = MachineUsage.now()
+    others = share_of_others(began, ended)
+    pace = None if report.pace is None else report.pace * share_given(began, ended)
+    return replace(report, others_cpu=others, pace=pace, notes=(*report.notes, *disturbance(others)))
 
 
 def disturbance(others_cpu: float) -> list[str]:

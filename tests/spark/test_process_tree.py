@@ -8,7 +8,14 @@ import sys
 import psutil
 import pytest
 
-from penstock.spark.process_tree import MachineUsage, cpu_between, cpu_by_process, share_of_others, tree_usage
+from penstock.spark.process_tree import (
+    MachineUsage,
+    cpu_between,
+    cpu_by_process,
+    share_given,
+    share_of_others,
+    tree_usage,
+)
 
 BUSY = "sum(range(6_000_000))"
 
@@ -57,7 +64,16 @@ def test_the_share_of_others(used: float, own: float, expected: float) -> None:
     assert share_of_others(before, after) == expected
 
 
+# cores were wanted for 10 s; for 2 of them the host did not give one
+@pytest.mark.parametrize(("taken", "expected"), [(0, 1.0), (2, 0.8), (10, 0.0), (11, 0.0)])
+def test_the_share_the_host_gives(taken: float, expected: float) -> None:
+    before = MachineUsage(there=1000, used=300, own={}, taken=40)
+    after = MachineUsage(there=1020, used=310, own={}, taken=40 + taken)
+    assert share_given(before, after) == pytest.approx(expected)
+
+
 def test_no_time_no_share() -> None:
     look = MachineUsage.now()
     assert share_of_others(look, look) == 0
+    assert share_given(look, look) == 1
     assert 0 < sum(look.own.values()) <= look.used <= look.there

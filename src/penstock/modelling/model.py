@@ -38,7 +38,7 @@ class Point(Spec):
     others_cpu: Amount | None = None
     """The part of the machine that other processes, and its host, used meanwhile: much of it, and rates are too low."""
     pace: Positive | None = None
-    """How fast the cores were meanwhile: pieces of a fixed work that a second of CPU did."""
+    """How fast the cores were meanwhile: pieces of a fixed work that one did in a second it was wanted."""
     batch_spread: Amount | None = None
     """How much the time for a batch varied from one to the next: the standard deviation as a part of the mean."""
     provenance: dict[str, str] = Field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Models at another pace of the cores.
 
-The pace is how many pieces of a fixed work a second of CPU does (`penstock.spark.pace`). Where cores are f times
-slower, what is CPU takes f times as long and what is waiting does not. Something that keeps u of a core busy takes
-`1 + u (f - 1)` times as long.
+The pace is how many pieces of a fixed work a core does in a second it is wanted (`penstock.spark.pace`). Where cores
+are f times slower, what is CPU takes f times as long and what is waiting does not. Something that keeps u of a core
+busy takes `1 + u (f - 1)` times as long.
 
 A trial's batches were B seconds of an operator's work and o of the engine's, which is all CPU. Its operator used
 u of a core, so `u (B + o) / B` while it was at work. Batches would hold B seconds of work at any pace, so

@@ -113,7 +113,8 @@ class Report:
     others_cpu: float | None = None
     """The part of the machine that other processes, and its host, used meanwhile; None: not looked at."""
     pace: float | None = None
-    """How fast the slots' cores were: pieces of a fixed work that a second of CPU did; None: too few to say."""
+    """How fast the slots' cores were: pieces of a fixed work that one did in a second it was wanted; None: too few to
+    say."""
     notes: tuple[str, ...] = ()
     history: tuple[Moment, ...] = ()
     """Every batch, those of the warm-up too."""

@@ -3,8 +3,9 @@
 The same code may need twice the CPU a minute later: cores of a virtual machine share their hardware with those of
 others, clocks rise and fall. None of that shows as load. So a thread that works through tuples does a piece now and
 then, ten times a second in a slot, and notes how much CPU it took. It must be that very thread: another one may run on
-another core, which tells little. Models and runs both say at what pace they were measured, and one can be told for the
-pace of the other (`penstock.modelling.pace`).
+another core, which tells little. What the host of a virtual machine takes is in nobody's CPU seconds, and slows the
+pace as well (`process_tree.share_given`). Models and runs both say at what pace they were measured, and one can be
+told for the pace of the other (`penstock.modelling.pace`).
 """
 
 from __future__ import annotations

@@ -70,11 +70,14 @@ def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
 
 @dataclass(frozen=True, slots=True)
 class MachineUsage:
-    """Core seconds of the whole machine so far: there were, were used, and were used by this process and each below."""
+    """Core seconds of the whole machine so far: there were, were used, and were used by this process and each below.
+    What the host of a virtual machine took while a core was wanted counts as used."""
 
     there: float
     used: float
     own: Mapping[int, float]
+    taken: float = 0.0
+    """By the host."""
 
     @classmethod
     def now(cls) -> MachineUsage:
@@ -82,7 +85,9 @@ class MachineUsage:
         # what a guest uses stands in its host's user time as well; waiting for a disk is not using the core
         parts = {name: value for name, value in times._asdict().items() if not name.startswith("guest")}
         idle = parts.get("idle", 0.0) + parts.get("iowait", 0.0)
-        return cls(sum(parts.values()), sum(parts.values()) - idle, cpu_by_process(psutil.Process()))
+        return cls(
+            sum(parts.values()), sum(parts.values()) - idle, cpu_by_process(psutil.Process()), parts.get("steal", 0.0)
+        )
 
 
 def share_of_others(before: MachineUsage, after: MachineUsage) -> float:
@@ -90,3 +95,10 @@ def share_of_others(before: MachineUsage, after: MachineUsage) -> float:
     there = after.there - before.there
     others = (after.used - before.used) - cpu_between(before.own, after.own)
     return min(1.0, max(0.0, others / there)) if there > 0 else 0.0
+
+
+def share_given(before: MachineUsage, after: MachineUsage) -> float:
+    """The part of the time in which a core was wanted that the host gave one: `1 - taken / used`. No process's CPU
+    seconds have in them what the host took."""
+    used = after.used - before.used
+    return 1 - min(1.0, max(0.0, (after.taken - before.taken) / used)) if used > 0 else 1.0

@@ -35,6 +35,7 @@ from penstock.spark.process_tree import (
     cpu_between,
     cpu_by_process,
     java_process,
+    share_given,
     share_of_others,
     tree_usage,
 )
@@ -81,7 +82,8 @@ class Trial:
     others: float = 0.0
     """The part of the machine that other processes, and its host, used meanwhile."""
     pace: float | None = None
-    """How fast the operator's core was: pieces of a fixed work that a second of CPU did; None: too few to say."""
+    """How fast the operator's core was: pieces of a fixed work that it did in a second it was wanted; None: too few to
+    say."""
     batch_spread: float | None = None
     """How much of its mean the time for a batch varied by; None: too few to say."""
 
@@ -140,7 +142,7 @@ class TrialQuery:
         self._over = threading.Event()
         self._worker: psutil.Process | None = None
         self._base_mb = 0.0
-        self._others = 0.0
+        self._others, self._given = 0.0, 1.0
         self._query: StreamingQuery | None = None
 
     def __enter__(self) -> TrialQuery:
@@ -204,7 +206,8 @@ class TrialQuery:
             self._check()
             self._note_memory()
             self._tick()
-        self._others = share_of_others(began, MachineUsage.now())
+        ended = MachineUsage.now()
+        self._others, self._given = share_of_others(began, ended), share_given(began, ended)
         shutil.rmtree(self._folder / f"trial-{trial.number}", ignore_errors=True)
         return course
 
@@ -227,7 +230,7 @@ class TrialQuery:
             operator_cpu=worker / report.seconds,
             busy=sum(map(busy_seconds, course.counted[1:])) / report.seconds,
             others=self._others,
-            pace=report.pace,
+            pace=None if report.pace is None else report.pace * self._given,
             batch_spread=batch_spread(course.counted[1:]),
         )
 
