@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from penstock.spark.peak_search import quickening
 from penstock.spark.profiling import (
     QUICK,
     THOROUGH,
@@ -15,7 +16,6 @@ from penstock.spark.profiling import (
     peak_of,
     point_of,
     profile,
-    quickening,
     thread_counts,
 )
 from penstock.spark.trials import Trial

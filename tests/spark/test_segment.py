@@ -111,6 +111,7 @@ def test_every_thread_opens_once_and_all_are_closed() -> None:
     opened: list[object] = []
     closed: list[object] = []
     barrier = threading.Barrier(2, timeout=10)
+    met = threading.Event()
 
     def make() -> object:
         handle = object()
@@ -119,14 +120,16 @@ def test_every_thread_opens_once_and_all_are_closed() -> None:
 
     def code(row: dict[str, Any], handle: object) -> dict[str, Any]:
         assert handle in opened
-        if row["value"] < 2:
+        if not met.is_set():
             barrier.wait()
         return row
 
     segment = Segment([Step("work", Logic(code, open=make, close=closed.append), 2, ((-1, 0),))])
-    segment.process(entering(2))
-    segment.process(entering(50))
+    both = segment.process(entering(2))
+    met.set()
+    more = segment.process(entering(50))
     segment.close()
+    assert (both.dead, more.dead) == ([], [])
     assert len(opened) == 2
     assert sorted(map(id, closed)) == sorted(map(id, opened))
 

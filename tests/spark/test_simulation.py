@@ -72,7 +72,7 @@ def run(session: Any, plan: penstock.Plan, rate: float, seconds: float) -> tuple
 
 def test_a_saturated_run_does_what_its_simulation_does(session: Any) -> None:
     plan = penstock.plan(WAITS, 150, models=LIBRARY)
-    document, overhead_ms = run(session, plan, 500, 10)
+    document, overhead_ms = run(session, plan, 500, 7)
     result = penstock.simulate(
         plan, 500, mode="fused", models=LIBRARY, batch_overhead_ms=overhead_ms, measured=measured_of(document, "run")
     )
@@ -85,7 +85,7 @@ def test_a_saturated_run_does_what_its_simulation_does(session: Any) -> None:
 
 def test_a_run_that_keeps_up_is_as_late_as_its_simulation(session: Any) -> None:
     plan = penstock.plan(WAITS, 150, models=LIBRARY)
-    document, overhead_ms = run(session, plan, 60, 10)
+    document, overhead_ms = run(session, plan, 60, 7)
     result = penstock.simulate(
         plan,
         Load.constant(60),

@@ -99,7 +99,7 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_running(tmp_path: Pat
     (tmp_path / "code_to_profile.py").write_text(CODE)
     (tmp_path / "p.yaml").write_text(PIPELINE)
     models = tmp_path / "models.json"
-    words = ["profile", "p.yaml", "-o", "models.json", "--trial", "1", "--repeats", "2"]
+    words = ["profile", "p.yaml", "-o", "models.json", "--quick"]
     path = os.pathsep.join([str(tmp_path), *sys.path])
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock", *words],

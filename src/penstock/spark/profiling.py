@@ -8,14 +8,14 @@ measuring the best points again. Everything stops when the budget is spent; what
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from statistics import mean, median
 from typing import TYPE_CHECKING
 
 from penstock.modelling.model import Model, Point
-from penstock.modelling.pace import at_one_pace, slowed
+from penstock.modelling.pace import at_one_pace
+from penstock.spark.peak_search import PeakSearch, gained, less, mean_pace, pooled_spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -60,13 +60,6 @@ QUICK = ProfileSettings(
     budget_seconds=15.0,
 )
 
-WIDEST_BRACKET = 0.3
-"""A slot is taken to keep up with at least so much less than it does when saturated."""
-WARMED_UP = 1.1
-"""A slot that needs so much less time for a tuple than when it was saturated was not warm then."""
-MOST_WARM_UPS = 3
-MOST_OF_A_SEARCH = 10
-"""Trials of one search at given rates: where the pace changes all the time a bracket may not close."""
 SURE_TRIALS = 3
 """With three the median leaves one that went wrong without a say."""
 MOST_TRIALS = 6
@@ -103,103 +96,22 @@ def thread_counts(peaks: Mapping[int, float], settings: ProfileSettings) -> int 
 def peak_of(
     bench: Bench, threads: int, settings: ProfileSettings, spent: Callable[[], bool], best_so_far: float = 0.0
 ) -> Trial:
-    """The stable trial with the highest rate found.
-
-    A saturated slot does not wait for tuples to arrive, so what it does is an upper bound on what it keeps up with, and
-    the first rate tried is just below. That holds for a warm slot. One whose first trial was slow (code not compiled,
-    caches cold, connections not open) gives itself away: it is at work on a tuple for `busy / rate` seconds, and if
-    that has fallen since, the bracket is raised by as much and the search goes on. A slot that is slow for two trials
-    long is taken for a slow slot.
-
-    Cores need not be as fast in one trial as in the next. All rates of a search are told for the pace of the saturated
-    trial, and those offered are for the pace of the trial before; so what was not stable while the cores were slow
-    does not count against the rate at another time. The peak is told for the mean pace.
-
-    Where the budget ends before any rate was seen stable, the next one to try is taken.
-    """
+    """The stable trial with the highest rate found."""
     saturated = undisturbed(lambda: bench.saturate(threads, settings.trial_seconds), spent)
     if saturated.rate <= best_so_far and not settings.search_all:
-        return _less(saturated, settings.precision)
-    low, high = (1 - WIDEST_BRACKET) * saturated.rate, saturated.rate
-    best: Trial | None = None
-    candidate = (1 - settings.precision) * high
-    warm_ups = 0
-    seen = [saturated]
-    while high - low > settings.precision * high * (1 + 1e-9) and len(seen) <= MOST_OF_A_SEARCH and not spent():
-        offered = candidate * gained(saturated, seen[-1].pace)
+        return less(saturated, settings.precision)
+    search = PeakSearch(saturated, settings.precision)
+    while search.goes_on and not spent():
+        offered = search.offer
         trial = undisturbed(partial(bench.try_rate, threads, offered, settings.trial_seconds), spent)
-        seen.append(trial)
-        gain = gained(saturated, trial.pace)
-        told = offered / gain
-        if not trial.stable:
-            high = min(high, told)
-        else:
-            if best is None or told > low:
-                low, best = told, trial
-            faster = quickening(saturated, trial) / gain
-            if faster > WARMED_UP and warm_ups < MOST_WARM_UPS:
-                warm_ups += 1
-                high = max(high, faster * saturated.rate)
-                candidate = (1 - settings.precision) * high
-                continue
-        # not far below what was done when saturated, then farther and farther, until something is stable
-        gap = 2 * max(0.0, saturated.rate - high)
-        candidate = (low + high) / 2 if best else max((low + high) / 2, high - gap)
-        candidate = min(candidate, (1 - settings.precision) * high)
-    pace = mean_pace(seen)
-    if best:
-        closed = 0 <= high - low <= settings.precision * high * (1 + 1e-9) or spent()
-        found = replace(best, rate=low if closed else (low + high) / 2)
-    else:
-        found = _less(saturated, 1 - candidate / saturated.rate)
-    return replace(
-        found,
-        rate=found.rate * gained(saturated, pace),
-        others=max(trial.others for trial in seen),
-        pace=pace,
-        batch_spread=pooled_spread(seen),
-    )
-
-
-def gained(trial: Trial, pace: float | None) -> float:
-    """How many times as much a slot would do at another pace; when its operator was not at work, the engine was."""
-    if pace is None or trial.pace is None:
-        return 1.0
-    return 1 / slowed(trial.operator_cpu + 1 - trial.busy, trial.pace / pace)
-
-
-def mean_pace(trials: list[Trial]) -> float | None:
-    told = [trial.pace for trial in trials if trial.pace is not None]
-    return mean(told) if told else None
-
-
-def pooled_spread(trials: list[Trial]) -> float | None:
-    """`sqrt(mean v^2)`: of all trials as if they were one."""
-    told = [trial.batch_spread**2 for trial in trials if trial.batch_spread is not None]
-    return math.sqrt(mean(told)) if told else None
+        search.see(offered, trial)
+    return search.found()
 
 
 def undisturbed(attempt: Callable[[], Trial], spent: Callable[[], bool]) -> Trial:
     """A trial; where others used much of the machine meanwhile, the calmer of two."""
     trial = attempt()
     return trial if trial.others <= DISTURBED or spent() else min(trial, attempt(), key=lambda one: one.others)
-
-
-def quickening(before: Trial, after: Trial) -> float:
-    """How many times faster a slot became: the ratio of `rate / busy`, tuples per second of being at work."""
-    return (
-        (after.rate / after.busy) / (before.rate / before.busy) if before.rate and before.busy and after.busy else 1.0
-    )
-
-
-def _less(trial: Trial, part: float) -> Trial:
-    """A trial at a rate lower by `part`, with the CPU that goes with it."""
-    return replace(
-        trial,
-        rate=(1 - part) * trial.rate,
-        cpu=(1 - part) * trial.cpu,
-        operator_cpu=(1 - part) * trial.operator_cpu,
-    )
 
 
 def profile(
