@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from penstock.spark.peak_search import quickening
+from penstock.spark.peak_search import PeakSearch, gained, quickening
 from penstock.spark.profiling import (
     QUICK,
     THOROUGH,
@@ -171,6 +171,26 @@ def test_cores_of_another_pace_in_every_trial(seed: int) -> None:
     # all it does is CPU: 100 tuples/s at 1,000 pieces a second
     assert 0.95 <= found.rate / (found.pace / 10) <= 1.001
     assert len(bench.tried) <= 10
+
+
+def test_what_a_slot_does_at_another_pace() -> None:
+    # it waits half of the time: cores twice as fast save a quarter, 1 / 0.75
+    trial = Trial(1, 50, stable=True, cpu=1, memory_mb=0, operator_cpu=0.5, busy=1.0, pace=1000.0)
+    assert gained(trial, 2000.0) == pytest.approx(4 / 3)
+    # it got half of the core it wanted all the time: twice as much
+    assert gained(replace(trial, given=0.5), 2000.0) == pytest.approx(2)
+    # a tenth of the time the engine was at work: 0.6 of it is CPU
+    assert gained(replace(trial, busy=0.9), 2000.0) == pytest.approx(1 / 0.7)
+    assert gained(trial, None) == 1
+
+
+def test_a_pace_read_wrongly_makes_no_slot_do_more_than_saturated() -> None:
+    search = PeakSearch(Trial(1, 100, stable=False, cpu=1, memory_mb=0, operator_cpu=1.0, pace=1000.0), 0.02)
+    # stable at 98 on cores that seemed to be slower by 8 %: 106.5 at 1,000
+    search.see(search.offer, Trial(1, 98, stable=True, cpu=1, memory_mb=0, operator_cpu=1.0, pace=920.0))
+    found = search.found()
+    assert found.pace == 960
+    assert found.rate == pytest.approx(0.98 * 100 * 0.96)
 
 
 def test_quickening() -> None:

@@ -28,6 +28,8 @@ WIDEST_BRACKET = 0.3
 WARMED_UP = 1.1
 """A slot that needs so much less time for a tuple than when it was saturated was not warm then."""
 MOST_WARM_UPS = 3
+LEAST_GIVEN = 0.1
+"""A host that gave less says nothing."""
 MOST_OF_A_SEARCH = 10
 """Trials of one search at given rates: where the pace changes all the time a bracket may not close."""
 
@@ -39,6 +41,7 @@ class PeakSearch:
         self._precision = precision
         self._saturated = saturated
         self._seen = [saturated]
+        self._bound = saturated.rate
         self._low, self._high = (1 - WIDEST_BRACKET) * saturated.rate, saturated.rate
         self._best: Trial | None = None
         self._warm_ups = 0
@@ -70,7 +73,8 @@ class PeakSearch:
         faster = quickening(self._saturated, trial) / gain if trial.stable else 1.0
         if faster > WARMED_UP and self._warm_ups < MOST_WARM_UPS:
             self._warm_ups += 1
-            self._high = max(self._high, faster * self._saturated.rate)
+            self._bound = max(self._bound, faster * self._saturated.rate)
+            self._high = max(self._high, self._bound)
             self._candidate = self._just_below_high
         else:
             self._candidate = min(self._inside(), self._just_below_high)
@@ -83,12 +87,14 @@ class PeakSearch:
 
     def found(self) -> Trial:
         """The stable trial with the highest rate. Where paces kept the bracket open, or turned it round, its middle
-        counts; where the search was broken off before any rate was stable, the next one to try."""
+        counts; where the search was broken off before any rate was stable, the next one to try. No pace makes it more
+        than just below the upper bound."""
         if self._best is None:
             trial = less(self._saturated, 1 - self._candidate / self._saturated.rate)
         else:
             closed = self._low <= self._high and len(self._seen) <= MOST_OF_A_SEARCH
-            trial = replace(self._best, rate=self._low if closed else (self._low + self._high) / 2)
+            rate = self._low if closed else (self._low + self._high) / 2
+            trial = replace(self._best, rate=min(rate, (1 - self._precision) * self._bound))
         pace = mean_pace(self._seen)
         return replace(
             trial,
@@ -100,10 +106,11 @@ class PeakSearch:
 
 
 def gained(trial: Trial, pace: float | None) -> float:
-    """How many times as much a slot would do at another pace; when its operator was not at work, the engine was."""
+    """How many times as much a slot would do at another pace. Its operator wanted a core for the CPU it got and for
+    what the host took; when it was not at work, the engine was."""
     if pace is None or trial.pace is None:
         return 1.0
-    return 1 / slowed(trial.operator_cpu + 1 - trial.busy, trial.pace / pace)
+    return 1 / slowed(trial.operator_cpu / max(LEAST_GIVEN, trial.given) + 1 - trial.busy, trial.pace / pace)
 
 
 def mean_pace(trials: list[Trial]) -> float | None:

@@ -84,6 +84,8 @@ class Trial:
     pace: float | None = None
     """How fast the operator's core was: pieces of a fixed work that it did in a second it was wanted; None: too few to
     say."""
+    given: float = 1.0
+    """The part of the time in which a core was wanted that the host gave one."""
     batch_spread: float | None = None
     """How much of its mean the time for a batch varied by; None: too few to say."""
 
@@ -231,6 +233,7 @@ class TrialQuery:
             busy=sum(map(busy_seconds, course.counted[1:])) / report.seconds,
             others=self._others,
             pace=None if report.pace is None else report.pace * self._given,
+            given=self._given,
             batch_spread=batch_spread(course.counted[1:]),
         )
 
