@@ -237,6 +237,26 @@ def test_a_quick_profile_takes_every_fourth_power_and_does_not_refine(
     assert thread_counts(peaks, QUICK) == following
 
 
+class CoreBoundBench(KnownBench):
+    """One thread keeps the core busy; that two seem to do more is the machine's doing."""
+
+    def saturate(self, threads: int, seconds: float) -> Trial:
+        return replace(super().saturate(threads, seconds), operator_cpu=0.95)
+
+    def try_rate(self, threads: int, rate: float, seconds: float) -> Trial:
+        trial = super().try_rate(threads, rate, seconds)
+        return replace(trial, operator_cpu=0.95 * trial.busy)
+
+
+def test_one_count_beyond_a_core_that_is_busy_is_enough() -> None:
+    bench = CoreBoundBench({1: 100.0, 2: 120.0, 4: 140.0})
+    found = [point.threads for point in profile(bench, ProfileSettings(), 1000.0, [], never)]
+    assert set(found) == {1, 2}
+    # what an earlier profile found counts as well
+    one = next(profile(bench, ProfileSettings(), 1000.0, [], never))
+    assert {point.threads for point in profile(bench, ProfileSettings(), 1000.0, [one], never)} == {2}
+
+
 def test_known_points_are_not_measured_again() -> None:
     bench = KnownBench({1: 10.0, 2: 20.0, 4: 20.5})
     first = list(profile(bench, ProfileSettings(), 1000.0, [], never))

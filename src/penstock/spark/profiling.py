@@ -1,6 +1,8 @@
 """From trials to a model: which numbers of threads to try, and which rates.
 
-Threads double while the peak rate rises, then the gaps beside the best count are halved. The peak rate of a thread
+Threads double while the peak rate rises, then the gaps beside the best count are halved. A slot is one core: an
+operator that keeps it busy does no more with more threads, so one count beyond is enough to see what they cost, and a
+rise is the machine's doing. The peak rate of a thread
 count is bracketed by a saturated trial (what a slot does when there is always more to do) and found by bisection on
 whether a rate is stable. A trial that others disturbed is done once more, and what is left of the budget goes into
 measuring the best points again. Everything stops when the budget is spent; what was found so far is a model already.
@@ -8,6 +10,7 @@ measuring the best points again. Everything stops when the budget is spent; what
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean, median
@@ -66,6 +69,9 @@ MOST_TRIALS = 6
 """Of one point: a machine that others use now and then, all the time, is measured as it is."""
 DISTURBED = 0.05
 """What others may use more of the machine during one trial than during another, for both to count alike."""
+CORE_BOUND = 0.9
+"""An operator keeps its core busy that wants it for so much of the time it is at work."""
+USUALLY_AT_WORK = 0.9
 NEAR = 0.8
 """Of the best rate: thread counts below this are hardly ever planned with."""
 
@@ -125,8 +131,8 @@ def profile(
     found = {point.threads: point for point in known}
     seen: dict[int, list[Trial]] = {}
     while (threads := thread_counts(comparable(found), settings)) is not None:
-        if found and spent():
-            return
+        if (found and spent()) or threads > one_beyond(found, seen):
+            break
         best = max(comparable(found).values(), default=0.0)
         seen[threads] = [peak_of(bench, threads, settings, spent, best) for _ in range(settings.repeats)]
         found[threads] = point_of(seen[threads], slot_memory_mb)
@@ -137,6 +143,20 @@ def profile(
         if not spent():
             seen[threads].append(again)
             yield point_of(seen[threads], slot_memory_mb)
+
+
+def one_beyond(found: Mapping[int, Point], seen: Mapping[int, list[Trial]]) -> float:
+    """The least thread count found beyond one that keeps the core busy; infinite while there is none."""
+    busy = [count for count, point in found.items() if core_bound(point, seen.get(count, []))]
+    return min((count for count in found if busy and count > min(busy)), default=math.inf)
+
+
+def core_bound(point: Point, trials: list[Trial]) -> bool:
+    """Of the time its code was at work, the operator wanted a core for nearly all. A point measured earlier does not
+    say how long that was: all but a tenth, as a rule."""
+    if not trials:
+        return (point.operator_cpu or 0.0) >= CORE_BOUND * USUALLY_AT_WORK
+    return all(trial.operator_cpu >= CORE_BOUND * trial.busy * trial.given for trial in trials)
 
 
 def comparable(points: Mapping[int, Point]) -> dict[int, float]:
