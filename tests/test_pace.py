@@ -153,3 +153,14 @@ def test_pieces_are_done_now_and_then() -> None:
     assert pieces == 1
     assert seconds > 0
     assert probe.take() == (0, 0.0)
+
+
+def test_one_slow_piece_of_many_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # CPU seconds before and after each piece: they took 1, 1 and 50
+    clock = iter([0.0, 1.0, 1.0, 2.0, 2.0, 52.0])
+    monkeypatch.setattr("penstock.spark.pace.thread_cpu_seconds", lambda: next(clock))
+    monkeypatch.setattr("penstock.spark.pace.EVERY_SECONDS", 0.0)
+    probe = PaceProbe()
+    for _ in range(3):
+        probe.look()
+    assert probe.take() == (3, 3.0)

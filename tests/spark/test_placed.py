@@ -27,7 +27,7 @@ PIPELINE = """
 name: eventful
 operators:
   source: {kind: source}
-  check: {run: "placed_operators:not_a_thousand", threads: 2, cpu: 20, memory_mb: 64}
+  check: {run: "placed_operators:not_a_thousand", threads: 1, cpu: 20, memory_mb: 64}
   left: {run: "placed_operators:same", threads: 1, cpu: 20, memory_mb: 64}
   right: {run: "placed_operators:twice", threads: 2, cpu: 20, memory_mb: 64}
   join: {run: "placed_operators:same", threads: 1, cpu: 20, memory_mb: 64}
@@ -128,7 +128,7 @@ def fill(disk: Path) -> None:
     with suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
-    pause(4.0)
+    pause(2.5)
     filler.unlink()
 
 
@@ -165,7 +165,7 @@ def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path, 
             run.kill()
             run.communicate()
 
-    result = json.loads(penstock("resume", str(folder), "--seconds", "8", "--warm-up", "1", "--json"))
+    result = json.loads(penstock("resume", str(folder), "--seconds", "4", "--warm-up", "1", "--json"))
     assert result["emitted"] > 1000
     assert (result["lost"], result["duplicated"]) == (0, 0)
     assert result["dead"] == result["emitted"] // 1000

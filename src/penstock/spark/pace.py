@@ -11,6 +11,7 @@ told for the pace of the other (`penstock.modelling.pace`).
 from __future__ import annotations
 
 import threading
+from statistics import median
 
 from penstock.clock import Stopwatch, thread_cpu_seconds
 
@@ -23,8 +24,7 @@ class PaceProbe:
     """Of one slot; its threads look in between two tuples."""
 
     def __init__(self) -> None:
-        self._pieces = 0
-        self._seconds = 0.0
+        self._seconds: list[float] = []
         self._since = Stopwatch()
         self._one_at_a_time = threading.Lock()
 
@@ -35,17 +35,16 @@ class PaceProbe:
         try:
             began = thread_cpu_seconds()
             _piece()
-            self._seconds += thread_cpu_seconds() - began
-            self._pieces += 1
+            self._seconds.append(thread_cpu_seconds() - began)
             self._since = Stopwatch()
         finally:
             self._one_at_a_time.release()
 
     def take(self) -> tuple[int, float]:
-        """Pieces done since this was last asked, and the seconds of CPU they took."""
-        taken = self._pieces, self._seconds
-        self._pieces, self._seconds = 0, 0.0
-        return taken
+        """Pieces done since this was last asked, and the seconds of CPU they took, each as many as the median: threads
+        that contend make one in a hundred take ten times as long, which says nothing about the core."""
+        seconds, self._seconds = self._seconds, []
+        return len(seconds), len(seconds) * median(seconds) if seconds else 0.0
 
 
 def _piece() -> int:
