@@ -41,8 +41,8 @@ class PaceProbe:
             self._one_at_a_time.release()
 
     def take(self) -> tuple[int, float]:
-        """Pieces done since this was last asked, and the seconds of CPU they took, each as many as the median: threads
-        that contend make one in a hundred take ten times as long, which says nothing about the core."""
+        """Pieces done since this was last asked, and the seconds of CPU they took, each as many as the median: a single
+        one that took far longer, as happens where threads contend, says nothing about the core."""
         seconds, self._seconds = self._seconds, []
         return len(seconds), len(seconds) * median(seconds) if seconds else 0.0
 
