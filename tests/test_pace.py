@@ -85,6 +85,32 @@ def test_what_was_measured_at_different_paces_is_told_for_one() -> None:
     assert comparable({}) == {}
 
 
+def test_an_operator_that_waits_is_told_for_its_own_pace() -> None:
+    # cores that have just woken up do 2000; that is no reason to make it faster, or the others slower
+    waits = [
+        WAITING.model_copy(update={"threads": threads, "pace": pace, "operator_cpu": 0.2})
+        for threads, pace in ((1, 1800), (2, 2200))
+    ]
+    one, two = at_one_pace([Model("m", (BUSY,), ON), Model("w", tuple(waits), ON)])
+    assert one.points == (BUSY,)
+    assert [point.pace for point in two.points] == [pytest.approx(2000)] * 2
+
+
+def test_the_pace_a_run_of_several_operators_would_show() -> None:
+    # 100 tuples/s at 3000 and 50/s at 1500, so a tuple is 10 ms with one and 20 ms with the other, twice as often seen
+    slow = WAITING.model_copy(update={"rate": 50, "pace": 1500})
+    pipeline = penstock.pipeline("p").source("s").then("m").then("w").sink("o").build()
+    demands = {"s": None, "m": Model("m", (BUSY,), ON), "w": Model("w", (slow,), ON), "o": None}
+    both = FusedSetup(gains(pipeline), demands, dict.fromkeys(demands, 1), 1, 2, 100, 0.25, 0.1)
+    assert both.pace == 2000
+    # as fast as in the trials: nothing changes
+    assert both.at_pace(2000).rate() == pytest.approx(both.rate())
+    # half as fast: 8 ms of CPU become 16 ms, 16 ms of waiting stay, and 0.5 s for the engine
+    assert both.rate() == pytest.approx(100 / 2.65)
+    assert both.at_pace(1000).rate() == pytest.approx(100 / 3.7)
+    assert setup(BUSY.model_copy(update={"pace": None})).pace is None
+
+
 @given(pace=st.floats(500, 9000), cpu=st.floats(0, 1))
 def test_there_and_back(pace: float, cpu: float) -> None:
     model = Model("m", (BUSY.model_copy(update={"operator_cpu": cpu}),), ON)

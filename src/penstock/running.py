@@ -24,7 +24,6 @@ from penstock.files import read_document
 from penstock.modelling.fit import QUIET
 from penstock.modelling.handling import handling_seconds, without_handling
 from penstock.modelling.model import Model
-from penstock.modelling.pace import pace_of
 from penstock.planning.file import SavedPlan, read_plan
 from penstock.planning.plan import Plan
 from penstock.prediction.fused import FusedSetup, fused_batch, fused_threads
@@ -181,7 +180,7 @@ def prepare(
         notes=tuple(notes),
         plan_rates=planned.rates if planned else None,
         predicted_use=use if modelled else None,
-        models_pace=pace_of(demand for demand in demands.values() if isinstance(demand, Model)),
+        models_pace=setup.pace,
         rate_at_pace=(lambda pace: setup.at_pace(pace).rate()) if modelled else None,
     )
 

@@ -7,6 +7,9 @@ busy takes `1 + u (f - 1)` times as long.
 A trial's batches were B seconds of an operator's work and o of the engine's, which is all CPU. Its operator used
 u of a core, so `u (B + o) / B` while it was at work. Batches would hold B seconds of work at any pace, so
 `I' = I / (1 + u (B + o) / B (f - 1)) * (B + o) / (B + o f)`.
+
+Code that mostly waits runs on cores that have just woken up, and sees a slower pace than code that keeps them busy:
+paces compare only where operators wait alike.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 ASSUMED_BATCH_SECONDS = 1.0
 """What batches of trials held where a model does not say."""
 LEAST_WEIGHT = 0.01
+MOSTLY_WAITS = 0.5
+"""Of a core: an operator that uses less at its best mostly waits."""
 
 
 def slowed(cpu: float, slower: float) -> float:
@@ -46,10 +51,19 @@ def _cpu(point: Point) -> float:
 
 
 def at_one_pace(models: Iterable[Model]) -> list[Model]:
-    """All told for the mean pace of their points, so that they can be compared."""
+    """All told for the mean pace of their points, so that they can be compared; those that mostly wait each for the
+    mean of its own."""
     found = list(models)
-    pace = pace_of(found)
-    return found if pace is None else [at_pace(model, pace) for model in found]
+    busy = pace_of(model for model in found if not mostly_waits(model))
+    told = []
+    for model in found:
+        pace = pace_of([model]) if mostly_waits(model) else busy
+        told.append(model if pace is None else at_pace(model, pace))
+    return told
+
+
+def mostly_waits(model: Model) -> bool:
+    return max(_cpu(point) for point in model.points) < MOSTLY_WAITS
 
 
 def at_pace(model: Model, pace: float, unsaid: float | None = None) -> Model:

@@ -246,16 +246,28 @@ class FusedSetup:
         spread = model.batch_spread(self.threads[operator]) if isinstance(model, Model) else 0.0
         return 1 + spread * slowest_of(self.slots)
 
+    @cached_property
+    def pace(self) -> float | None:
+        """What a run would show on cores as fast as those of the trials. Its slots look ten times a second, whichever
+        operator is at work then: `sum p_i w_i / sum w_i` with `w_i = gain_i / I_i(t_i)`, the seconds for a tuple."""
+        told = [
+            (pace, self.gains[name].factor / model.rate(self.threads[name]))
+            for name in self.modelled
+            if isinstance(model := self.demands[name], Model) and (pace := pace_of([model])) is not None
+        ]
+        weight = sum(seconds for _, seconds in told)
+        return sum(pace * seconds for pace, seconds in told) / weight if weight > 0 else None
+
     def at_pace(self, pace: float) -> FusedSetup:
         """On cores of another pace than those the models were measured on; batches hold as much as before."""
-        before = pace_of(model for model in self.demands.values() if isinstance(model, Model))
+        before = self.pace
         if before is None:
             return self
+        slower = before / pace
         demands = {
-            name: at_pace(model, pace, before) if isinstance(model, Model) else model
+            name: at_pace(model, (pace_of([model]) or before) / slower, before) if isinstance(model, Model) else model
             for name, model in self.demands.items()
         }
-        slower = before / pace
         then = self.overhead_seconds if self.trial_overhead_seconds is None else self.trial_overhead_seconds
         return replace(
             self,

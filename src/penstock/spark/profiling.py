@@ -2,10 +2,11 @@
 
 Threads double while the peak rate rises, then the gaps beside the best count are halved. A slot is one core: an
 operator that keeps it busy does no more with more threads, so one count beyond is enough to see what they cost, and a
-rise is the machine's doing. The peak rate of a thread
-count is bracketed by a saturated trial (what a slot does when there is always more to do) and found by bisection on
-whether a rate is stable. A trial that others disturbed is done once more, and what is left of the budget goes into
-measuring the best points again. Everything stops when the budget is spent; what was found so far is a model already.
+rise is the machine's doing. The peak rate of a thread count is bracketed by a saturated trial (what a slot does when
+there is always more to do) and found by bisection on whether a rate is stable. A trial that others disturbed is done
+once more, and what is left of the budget goes into measuring the best points again. A quick profile saturates all
+thread counts first and searches only the best: an operator that waits must not be left with one thread because the
+budget went into its peak. Everything stops when the budget is spent; what was found so far is a model already.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class ProfileSettings:
     `precision`: how near the peak rate is bracketed. `worthwhile`: how much more counts as more. `growth`: by which
     factor threads grow. `fewest_batches`: how many a trial holds at least, however long they take, so that one slow
     batch does not decide whether a rate is stable. `refine`: whether gaps beside the best are looked into.
-    `search_all`: whether a count that saturates below the best peak so far is searched too, or taken to keep up with
-    what it did less the precision.
+    `search_each`: whether the peak of every count is searched, or that of the best alone, and the others taken to keep
+    up with what they did when saturated, less the precision.
     """
 
     trial_seconds: float = 4.0
@@ -44,7 +45,7 @@ class ProfileSettings:
     worthwhile: float = 0.05
     growth: int = 2
     refine: bool = True
-    search_all: bool = True
+    search_each: bool = True
     most_threads: int = 64
     repeats: int = 1
     budget_seconds: float = 60.0
@@ -59,7 +60,7 @@ QUICK = ProfileSettings(
     worthwhile=0.1,
     growth=4,
     refine=False,
-    search_all=False,
+    search_each=False,
     budget_seconds=15.0,
 )
 
@@ -99,13 +100,15 @@ def thread_counts(peaks: Mapping[int, float], settings: ProfileSettings) -> int 
     return None
 
 
-def peak_of(
-    bench: Bench, threads: int, settings: ProfileSettings, spent: Callable[[], bool], best_so_far: float = 0.0
-) -> Trial:
+def first_look(bench: Bench, threads: int, settings: ProfileSettings, spent: Callable[[], bool]) -> Trial:
+    if settings.search_each:
+        return peak_of(bench, threads, settings, spent)
+    return less(bench.saturate(threads, settings.trial_seconds), settings.precision)
+
+
+def peak_of(bench: Bench, threads: int, settings: ProfileSettings, spent: Callable[[], bool]) -> Trial:
     """The stable trial with the highest rate found."""
     saturated = undisturbed(lambda: bench.saturate(threads, settings.trial_seconds), spent)
-    if saturated.rate <= best_so_far and not settings.search_all:
-        return less(saturated, settings.precision)
     search = PeakSearch(saturated, settings.precision)
     while search.goes_on and not spent():
         offered = search.offer
@@ -133,10 +136,11 @@ def profile(
     while (threads := thread_counts(comparable(found), settings)) is not None:
         if (found and spent()) or threads > one_beyond(found, seen):
             break
-        best = max(comparable(found).values(), default=0.0)
-        seen[threads] = [peak_of(bench, threads, settings, spent, best) for _ in range(settings.repeats)]
+        seen[threads] = [first_look(bench, threads, settings, spent) for _ in range(settings.repeats)]
         found[threads] = point_of(seen[threads], slot_memory_mb)
         yield found[threads]
+    if not settings.search_each and not spent() and (fastest := best_of(found)) in seen:
+        yield point_of([peak_of(bench, fastest, settings, spent)], slot_memory_mb)
     best = max(point.rate for point in found.values())
     while settings.refine and not spent() and (threads := least_sure(seen, best)) is not None:
         again = peak_of(bench, threads, settings, spent)
@@ -157,6 +161,12 @@ def core_bound(point: Point, trials: list[Trial]) -> bool:
     if not trials:
         return (point.operator_cpu or 0.0) >= CORE_BOUND * USUALLY_AT_WORK
     return all(trial.operator_cpu >= CORE_BOUND * trial.busy * trial.given for trial in trials)
+
+
+def best_of(points: Mapping[int, Point]) -> int:
+    """The fewest threads with the highest rate."""
+    rates = comparable(points)
+    return max(rates, key=lambda threads: (rates[threads], -threads))
 
 
 def comparable(points: Mapping[int, Point]) -> dict[int, float]:
