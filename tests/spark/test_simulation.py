@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from penstock.report.report import BatchObservation
 from penstock.report.simulated_result import measured_of
 from penstock.running import prepare
 from penstock.spark.fused import FusedRun, run_fused
+from penstock.spark.process_tree import MachineUsage, share_of_others
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 
@@ -56,58 +57,83 @@ WAITS = (
 )
 
 
-def run(session: Any, plan: penstock.Plan, rate: float, seconds: float) -> tuple[Any, float]:
-    """The report's document, and the milliseconds the engine needed for a batch."""
+class Attempt(NamedTuple):
+    document: dict[str, Any]
+    """Of the report."""
+    overhead_ms: float
+    """What the engine needed for a batch."""
+    others: float
+    """The part of the machine others used, a virtual machine's host among them."""
+
+
+def run(session: Any, plan: penstock.Plan, rate: float, seconds: float) -> Attempt:
     job = prepare(plan, rate, None, LIBRARY, search=False)
     fused = FusedRun(job.pipeline, job.logic, job.threads, job.load, job.slots, job.most_rows)
     batches: list[BatchObservation] = []
+    began = MachineUsage.now()
     report = run_fused(session, fused, seconds, warm_up=2, watch=batches.append)
+    others = share_of_others(began, MachineUsage.now())
     assert (report.audit.lost, report.audit.duplicated) == (0, 0)
     gaps = [
         after.finished - before.finished - max(slot.wall_seconds for slot in after.slots)
         for before, after in pairwise(batches[1:])
     ]
-    return job.result(report, job.load).document(), 1000 * float(np.median(gaps))
+    return Attempt(job.result(report, job.load).document(), 1000 * float(np.median(gaps)), others)
 
 
 ATTEMPTS = 3
-"""A host that takes the cores away for seconds spoils a run, not three in a row."""
+DISTURBED = 0.1
+
+
+def give_up(missed: list[str], attempts: list[Attempt]) -> NoReturn:
+    """A host that takes the cores away makes waits longer, which no simulation knows of."""
+    if all(attempt.others > DISTURBED for attempt in attempts):
+        pytest.skip(f"others used {[round(attempt.others, 2) for attempt in attempts]} of the machine: {missed}")
+    pytest.fail(f"{missed}")
 
 
 def test_a_saturated_run_does_what_its_simulation_does(session: Any) -> None:
     plan = penstock.plan(WAITS, 150, models=LIBRARY)
-    errors = []
+    attempts, missed = [], []
     for _ in range(ATTEMPTS):
-        document, overhead_ms = run(session, plan, 500, 7)
-        measured = measured_of(document, "run")
+        attempts.append(attempt := run(session, plan, 500, 7))
         result = penstock.simulate(
-            plan, 500, mode="fused", models=LIBRARY, batch_overhead_ms=overhead_ms, measured=measured
+            plan,
+            500,
+            mode="fused",
+            models=LIBRARY,
+            batch_overhead_ms=attempt.overhead_ms,
+            measured=measured_of(attempt.document, "run"),
         )
-        assert not document["stable"]
+        assert not attempt.document["stable"]
         assert not result.stable
         rate = result.first.comparison["rate"]["simulated_error"]
         assert rate is not None
-        errors.append(rate)
         if abs(rate) < 0.2:
             return
-    pytest.fail(f"the simulated rate was off by {errors}")
+        missed.append(f"the simulated rate was off by {rate:.2f}")
+    give_up(missed, attempts)
 
 
 def test_a_run_that_keeps_up_is_as_late_as_its_simulation(session: Any) -> None:
     plan = penstock.plan(WAITS, 150, models=LIBRARY)
-    errors = []
+    attempts, missed = [], []
     for _ in range(ATTEMPTS):
-        document, overhead_ms = run(session, plan, 60, 7)
-        measured = measured_of(document, "run")
+        attempts.append(attempt := run(session, plan, 60, 7))
         result = penstock.simulate(
-            plan, Load.constant(60), mode="fused", models=LIBRARY, batch_overhead_ms=overhead_ms, measured=measured
+            plan,
+            Load.constant(60),
+            mode="fused",
+            models=LIBRARY,
+            batch_overhead_ms=attempt.overhead_ms,
+            measured=measured_of(attempt.document, "run"),
         )
         assert result.stable
         compared = result.first.comparison
         rate, latency = compared["rate"]["simulated_error"], compared["latency_p50_ms"]["simulated_error"]
         assert rate is not None
         assert latency is not None
-        errors.append((rate, latency))
-        if document["stable"] and abs(rate) < 0.1 and abs(latency) < 0.5:
+        if attempt.document["stable"] and abs(rate) < 0.1 and abs(latency) < 0.5:
             return
-    pytest.fail(f"the simulated rate and latency were off by {errors}")
+        missed.append(f"the simulated rate was off by {rate:.2f}, the latency by {latency:.2f}")
+    give_up(missed, attempts)
