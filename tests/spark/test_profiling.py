@@ -255,6 +255,14 @@ def test_one_count_beyond_a_core_that_is_busy_is_enough() -> None:
     # what an earlier profile found counts as well
     one = next(profile(bench, ProfileSettings(), 1000.0, [], never))
     assert {point.threads for point in profile(bench, ProfileSettings(), 1000.0, [one], never)} == {2}
+    # 1 and 4 saturated, then the peak of 4; 16 threads would do still more
+    wider = CoreBoundBench({1: 100.0, 4: 140.0, 16: 190.0})
+    assert [point.threads for point in profile(wider, QUICK, 1000.0, [], never)] == [1, 4, 4]
+
+
+def test_a_quick_profile_repeats_its_search_too() -> None:
+    *_, best = profile(KnownBench({1: 100.0, 4: 80.0}), replace(QUICK, repeats=2), 1000.0, [], never)
+    assert best.rate_spread == 0
 
 
 def test_known_points_are_not_measured_again() -> None:

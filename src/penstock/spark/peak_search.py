@@ -132,10 +132,11 @@ def quickening(before: Trial, after: Trial) -> float:
 
 
 def less(trial: Trial, part: float) -> Trial:
-    """A trial at a rate lower by `part`, with the CPU that goes with it."""
+    """A trial at a rate lower by `part`, with the CPU and the time at work that go with it."""
     return replace(
         trial,
         rate=(1 - part) * trial.rate,
         cpu=(1 - part) * trial.cpu,
         operator_cpu=(1 - part) * trial.operator_cpu,
+        busy=(1 - part) * trial.busy,
     )

@@ -101,6 +101,7 @@ def thread_counts(peaks: Mapping[int, float], settings: ProfileSettings) -> int 
 
 
 def first_look(bench: Bench, threads: int, settings: ProfileSettings, spent: Callable[[], bool]) -> Trial:
+    """The peak, or what a quick profile takes for it."""
     if settings.search_each:
         return peak_of(bench, threads, settings, spent)
     return less(bench.saturate(threads, settings.trial_seconds), settings.precision)
@@ -140,7 +141,7 @@ def profile(
         found[threads] = point_of(seen[threads], slot_memory_mb)
         yield found[threads]
     if not settings.search_each and not spent() and (fastest := best_of(found)) in seen:
-        yield point_of([peak_of(bench, fastest, settings, spent)], slot_memory_mb)
+        yield point_of([peak_of(bench, fastest, settings, spent) for _ in range(settings.repeats)], slot_memory_mb)
     best = max(point.rate for point in found.values())
     while settings.refine and not spent() and (threads := least_sure(seen, best)) is not None:
         again = peak_of(bench, threads, settings, spent)
