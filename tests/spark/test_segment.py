@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import ChainMap, OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.spark.calls import StoppedError
@@ -60,6 +63,40 @@ def test_what_raises_becomes_a_dead_letter_and_the_others_go_on(threads: int) ->
     assert values(result) == [0, 1, 2, 3, 5]
     assert [(letter.tuple.id, letter.error) for letter in result.dead] == [(4, "ValueError: four")]
     assert result.counts["work"].dead == 1
+
+
+def test_code_that_yields_is_a_flat_map_and_may_raise_on_the_way() -> None:
+    def code(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for part in range(row["value"]):
+            yield {"value": 10 // (3 - part)}
+
+    result = alone(Logic(code), 5)
+    # 1: 10 // 3; 2: 10 // 2 too; 3: 10 // 1 too; 4 divides by zero when it has yielded three already
+    assert values(result) == [3, 3, 5, 3, 5, 10]
+    assert [item.id for item in result.filtered] == [0]
+    assert [(letter.tuple.id, letter.error.split(":")[0]) for letter in result.dead] == [(4, "ZeroDivisionError")]
+
+
+@pytest.mark.parametrize(
+    ("made", "error"),
+    [
+        (5, "TypeError: expected a dict, None or several dicts, got int"),
+        ("text", "TypeError: expected a dict, None or several dicts, got str"),
+        ([{"value": 1}, 2], "TypeError: expected dicts, got one int among them"),
+        (("value", 1), "TypeError: expected dicts, got one str among them"),
+    ],
+)
+def test_what_is_no_tuple_becomes_a_dead_letter(made: object, error: str) -> None:
+    result = alone(Logic(lambda _: made), 1)
+    assert result.delivered.get("out", []) == []
+    assert [letter.error for letter in result.dead] == [error]
+
+
+@pytest.mark.parametrize("made", [OrderedDict(value=7), Row(value=7), [Row(value=7)], ChainMap({"value": 7})])
+def test_other_mappings_and_rows_of_spark_do_for_a_dict(made: object) -> None:
+    result = alone(Logic(lambda _: made), 1)
+    assert [item.payload for item in result.delivered["out"]] == [{"value": 7}]
+    assert type(result.delivered["out"][0].payload) is dict
 
 
 def test_or_stops_the_pipeline_by_choice() -> None:

@@ -29,7 +29,8 @@ class Per(StrEnum):
     """What one call of the code gets."""
 
     ROW = "row"
-    """One tuple as a dict; returns a dict (map), None (filter) or a list of dicts (flat-map)."""
+    """One tuple as a dict; returns a dict (map), None (filter), or a list of dicts or yields them (flat-map). Spark's
+    Row, or any other mapping, does for a dict."""
     PANDAS = "pandas"
     """A DataFrame; returns a DataFrame whose index says which tuple each row came from."""
     ARROW = "arrow"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,11 +40,33 @@ class StoppedError(Exception):
 def call_row(operator: str, logic: Logic, item: Tuple, arguments: tuple[Any, ...]) -> Outcomes:
     try:
         made = logic.function(item.payload, *arguments)
+        if made is not None and type(made) is not dict:
+            made = _one_or_several(made)
     except Exception as error:
         return _letter(operator, logic, item, error)
-    if made is None or type(made) is dict:
-        return None if made is None else Tuple(item.id, item.due, item.path, made)
-    return [item.child(number, payload) for number, payload in enumerate(made)] or None
+    if type(made) is list:
+        return [item.child(number, payload) for number, payload in enumerate(made)] or None
+    return None if made is None else Tuple(item.id, item.due, item.path, made)
+
+
+def _one_or_several(made: Any) -> dict[str, Any] | list[dict[str, Any]]:
+    """What code per row returned, or yields: its own code may still run, and raise, while it is gone through."""
+    if _is_row(made):
+        return _plain(made)
+    if isinstance(made, str | bytes) or not isinstance(made, Iterable):
+        raise TypeError(f"expected a dict, None or several dicts, got {type(made).__name__}")
+    return [_plain(payload) for payload in made]
+
+
+def _is_row(made: object) -> bool:
+    return isinstance(made, Mapping) or hasattr(made, "asDict")
+
+
+def _plain(payload: Any) -> dict[str, Any]:
+    """A dict of what may be another kind of mapping, or Spark's Row."""
+    if not _is_row(payload):
+        raise TypeError(f"expected dicts, got one {type(payload).__name__} among them")
+    return dict(payload) if isinstance(payload, Mapping) else payload.asDict(recursive=True)
 
 
 def call_batch(operator: str, logic: Logic, items: Sequence[Tuple], arguments: tuple[Any, ...]) -> list[Outcomes]:
