@@ -14,11 +14,12 @@ from penstock.clock import Stopwatch, cpu_seconds, now
 from penstock.dataflow.pipeline import Grouping
 from penstock.spark.calls import DeadLetter
 from penstock.spark.channels import BundleFolder, Manifest, Sent, Ticket
+from penstock.spark.payloads import NOT_TEXT, cannot_travel
 from penstock.spark.process_tree import tree_usage
 from penstock.spark.routing import DirectError, deal, named_thread
 from penstock.spark.segment import Segment
 from penstock.spark.sinks import Ends, TaskName
-from penstock.spark.tuple_files import cannot_travel, read_tuples, write_table, write_tuples
+from penstock.spark.tuple_files import read_tuples, write_table, write_tuples
 from penstock.spark.tuples import Tuple
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def send(bundle: Bundle, folder: BundleFolder, result: Result, ticket: int, atte
         file = attempt / f"{receiver}.arrow"
         try:
             write_tuples(file, items)
-        except (pa.ArrowException, TypeError, ValueError):
+        except NOT_TEXT:
             items = _sort_out(result, bundle.operators[-1], items, cannot_travel)  # noqa: PLW2901 - those that can
             write_tuples(file, items)
         sent[receiver] = Sent(folder.relative(file), len(items))

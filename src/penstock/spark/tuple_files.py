@@ -1,12 +1,12 @@
-"""Tuples in Arrow files. Payloads are JSON text; where they hold what JSON cannot (bytes, dates), an Arrow struct."""
+"""Tuples in Arrow files; their payloads are text (`penstock.spark.payloads`)."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.spark.payloads import of_text, to_text
 from penstock.spark.tuples import Tuple
 
 if TYPE_CHECKING:
@@ -22,37 +22,16 @@ def write_tuples(path: Path, items: Sequence[Tuple]) -> None:
                 "id": pa.array([item.id for item in items], pa.int64()),
                 "due": pa.array([item.due for item in items], pa.float64()),
                 "path": pa.array([item.path for item in items], pa.int64()),
-                "payload": _payloads(items),
+                "payload": pa.array([to_text(item.payload) for item in items], pa.string()),
             }
         ),
     )
 
 
-def _payloads(items: Sequence[Tuple]) -> pa.Array:
-    try:
-        return pa.array([json.dumps(item.payload) for item in items], pa.string())
-    except TypeError:
-        return pa.array([item.payload for item in items])
-
-
-def cannot_travel(payload: object) -> str | None:
-    """Why a payload cannot be written; None: it can."""
-    try:
-        json.dumps(payload)
-    except (TypeError, ValueError):
-        try:
-            pa.array([payload])
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            return str(error).splitlines()[0]
-    return None
-
-
 def read_tuples(path: Path, first: int, last: int) -> list[Tuple]:
     with pa.memory_map(str(path)) as file:
         table = pa.ipc.open_file(file).read_all().slice(first, last - first)
-        payloads = table["payload"].to_pylist()
-        if pa.types.is_string(table.schema.field("payload").type):
-            payloads = [json.loads(text) for text in payloads]
+        payloads = [of_text(text) for text in table["payload"].to_pylist()]
         return [
             Tuple(*row)
             for row in zip(
