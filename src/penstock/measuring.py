@@ -19,12 +19,13 @@ from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model
 from penstock.modelling.pace import at_one_pace
 from penstock.running import logic_of
-from penstock.workloads.operators import services
+from penstock.workloads.operators import reference_logic, services
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from penstock.dataflow.logic import Logic
+    from penstock.dataflow.pipeline import Pipeline
     from penstock.modelling.model import Point
     from penstock.modelling.task_profile import TaskProfile
     from penstock.spark.profiling import ProfileSettings
@@ -86,7 +87,7 @@ def profile(
         most_threads=most_threads,
         repeats=repeats,
     )
-    named = _named(pipeline, operators)
+    subject = subject_of(pipeline, operators)
     path = Path(output)
     check_writable(path)
     here = this_machine()
@@ -94,11 +95,11 @@ def profile(
     found = {model.name: model for model in there}
     refuse_to_mix(path, found.values(), here)
     session = _Profile(path, settings, here, found, profiles, watch, progress)
-    pending = session.pending(named)
+    pending = session.pending(subject.code)
     if pending:
-        with services(pending, given=os.environ, progress=building) as environment:
-            session.measure(pending, environment)
-    return [session.models[name] for name in named if name in session.models]
+        with services(subject.models_run_for(pending), given=os.environ, progress=building) as environment:
+            session.measure(subject, pending, environment)
+    return [session.models[name] for name in subject.code if name in session.models]
 
 
 def profile_settings(
@@ -140,19 +141,54 @@ def refuse_to_mix(path: Path, models: Iterable[Model], here: MeasuredOn) -> None
             )
 
 
-def _named(pipeline: api.PipelineLike, operators: list[str] | None) -> dict[str, Logic]:
-    """Code by the name its model will have; only that of `operators`, where some are named."""
+@dataclass(frozen=True)
+class Subject:
+    """What is measured: code by the name its model will have."""
+
+    pipeline: Pipeline
+    logic: Mapping[str, Logic]
+    """Of all operators, by their own names."""
+    code: Mapping[str, Logic]
+    operators: Mapping[str, str]
+    """By the name of the model: one that has this code."""
+
+    def sampled(self, models: Iterable[str]) -> dict[str, str]:
+        """Operators by model, of those that get something else in their pipeline than a number, and may need it: the
+        reference operators do not."""
+        return {
+            model: self.operators[model]
+            for model in models
+            if self.code[model] is not reference_logic.get(model) and not self._gets_numbers(self.operators[model])
+        }
+
+    def _gets_numbers(self, operator: str) -> bool:
+        senders = [stream.sender for stream in self.pipeline.inputs(operator)]
+        sources = self.pipeline.sources
+        return all(
+            one in sources and one not in self.logic and self.pipeline.operators[one].files is None for one in senders
+        )
+
+    def models_run_for(self, models: Iterable[str]) -> set[str]:
+        """Those whose code runs when `models` are measured: where tuples are put through the pipeline, all."""
+        measured = set(models)
+        everything = {self.pipeline.operators[name].model or name for name in self.logic}
+        return everything if self.sampled(measured) else measured
+
+
+def subject_of(pipeline: api.PipelineLike, operators: list[str] | None) -> Subject:
+    """Only that of `operators`, where some are named."""
     found = api.find_pipeline(pipeline)
     logic = logic_of(found)
     models = {name: found.operators[name].model or name for name in logic}
-    named = {models[name]: code for name, code in logic.items()}
-    if not named:
+    by_model = {model: name for name, model in models.items()}
+    if not by_model:
         raise BadInputError(f"pipeline '{found.name}' has no operator with code to measure")
     for name in operators or ():
-        if name not in named and name not in models:
-            raise BadInputError(f"unknown operator or model '{name}'; {nearest(name, [*models, *named])}")
-    asked = {models.get(name, name) for name in operators or named}
-    return {name: code for name, code in named.items() if name in asked}
+        if name not in by_model and name not in models:
+            raise BadInputError(f"unknown operator or model '{name}'; {nearest(name, [*models, *by_model])}")
+    asked = {models.get(name, name) for name in operators or by_model}
+    code = {model: logic[name] for model, name in by_model.items() if model in asked}
+    return Subject(found, logic, code, by_model)
 
 
 class _Profile:
@@ -188,9 +224,10 @@ class _Profile:
             if thread_counts({point.threads: point.rate for point in self._known(name)}, self._settings) is not None
         }
 
-    def measure(self, pending: Mapping[str, Logic], environment: Mapping[str, str]) -> None:
+    def measure(self, subject: Subject, pending: Mapping[str, Logic], environment: Mapping[str, str]) -> None:
         try:
             from penstock.spark.fused import RunFailedError  # noqa: PLC0415 - Spark loads only when it is used
+            from penstock.spark.samples import take_samples  # noqa: PLC0415
             from penstock.spark.session import embedded_session  # noqa: PLC0415
             from penstock.spark.trials import TrialQuery  # noqa: PLC0415
         except ImportError as error:
@@ -199,23 +236,31 @@ class _Profile:
         self._of = len(pending)
         self._tell()
         try:
-            with (
-                embedded_session(1, warm=False) as session,
-                TrialQuery(session, pending, environment, self._tell) as query,
-            ):
-                engine = query.engine_cost(ENGINE_SECONDS)
-                handling = query.handling_seconds(HANDLING_SECONDS, self._settings.batch_seconds, engine)
-                engine = replace(engine, handling_seconds=handling)
-                for name in pending:
-                    self._measure_one(name, query, engine)
-                    if not self._done:
-                        # Java was new at the first look, and gets faster as it compiles
-                        again = replace(query.engine_cost(ENGINE_SECONDS), handling_seconds=handling)
-                        engine = min(engine, again, key=lambda cost: cost.batch_seconds)
-                        self._keep(name, self.models[name].points, engine)
-                    self._done += 1
+            with embedded_session(1, warm=False) as session:
+                sampled = subject.sampled(pending)
+                found = (
+                    take_samples(session, subject.pipeline, subject.logic, sampled.values(), environment)
+                    if sampled
+                    else {}
+                )
+                samples = {model: found[operator] for model, operator in sampled.items() if operator in found}
+                with TrialQuery(session, pending, environment, self._tell, samples) as query:
+                    self._measure_all(pending, query)
         except RunFailedError as error:
             raise BadInputError(str(error)) from error
+
+    def _measure_all(self, pending: Mapping[str, Logic], query: TrialQuery) -> None:
+        engine = query.engine_cost(ENGINE_SECONDS)
+        handling = query.handling_seconds(HANDLING_SECONDS, self._settings.batch_seconds, engine)
+        engine = replace(engine, handling_seconds=handling)
+        for name in pending:
+            self._measure_one(name, query, engine)
+            if not self._done:
+                # Java was new at the first look, and gets faster as it compiles
+                again = replace(query.engine_cost(ENGINE_SECONDS), handling_seconds=handling)
+                engine = min(engine, again, key=lambda cost: cost.batch_seconds)
+                self._keep(name, self.models[name].points, engine)
+            self._done += 1
 
     def _measure_one(self, name: str, query: TrialQuery, engine: EngineCost) -> None:
         from penstock.spark.profiling import profile as profile_points  # noqa: PLC0415 - Spark loads only when it is used

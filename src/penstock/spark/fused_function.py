@@ -18,7 +18,7 @@ from penstock.spark.sinks import Ends, TaskName
 from penstock.spark.tuples import Tuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.spark.segment import Result
 
@@ -42,6 +42,11 @@ def _segment(run: str, steps: tuple[Step, ...]) -> Segment:
     return _segments[run]
 
 
+def numbers_only(number: int) -> dict[str, Any]:
+    """What a source sends, or its code gets."""
+    return {"value": number}
+
+
 @dataclass(frozen=True)
 class FusedFunction:
     """For `DataFrame.mapInArrow`. `environment` is set in the worker before any code runs there."""
@@ -50,13 +55,15 @@ class FusedFunction:
     steps: tuple[Step, ...]
     environment: tuple[tuple[str, str], ...] = ()
     ends: Ends = field(default_factory=Ends)
+    fields: Callable[[int], dict[str, Any]] = numbers_only
+    """What the tuple with a number holds when it enters."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ignore_interrupts()
         os.environ.update(self.environment)
         began, watch, cpu = now(), Stopwatch(), cpu_seconds()
         entering = [
-            Tuple(id_, due, 0, {"value": value})
+            Tuple(id_, due, 0, self.fields(value))
             for batch in batches
             for id_, due, value in zip(
                 batch["id"].to_pylist(), batch["due"].to_pylist(), batch["value"].to_pylist(), strict=True

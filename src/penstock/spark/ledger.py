@@ -38,6 +38,8 @@ class Ledger:
         self._due = due
         self._show = show
         self._batches: dict[int, BatchObservation] = {}
+        self.first_error: str | None = None
+        """Of the dead letters."""
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -69,6 +71,9 @@ class Ledger:
         delivered = table.filter(pc.equal(kinds, "delivered"))
         slots = table.filter(pc.equal(kinds, "slot"))
         counts = table.filter(pc.equal(kinds, "count"))
+        if self.first_error is None:
+            errors = table.filter(pc.equal(kinds, "dead"))["text"]
+            self.first_error = errors[0].as_py() if len(errors) else None
         used = [json.loads(text) for text in slots["text"].to_pylist()]
         began = min((slot.pop("began", now()) for slot in used), default=now())
         tuples = sum(slots["id"].to_pylist())

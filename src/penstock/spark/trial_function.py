@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
 
 from penstock.files import write_text
-from penstock.spark.fused_function import FusedFunction
+from penstock.spark.fused_function import FusedFunction, numbers_only
+from penstock.spark.samples import repeated
 from penstock.spark.segment import Step
 from penstock.spark.trial_source import Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -49,7 +51,27 @@ class TrialFunction:
             Step(SINK, None, 1, ((0, 0),)),
         )
         run = f"{self.folder}, {setting.operator} with {setting.threads}"
-        return FusedFunction(run, steps, self.environment)(batches)
+        fields = _fields(self.folder, setting.operator)
+        return FusedFunction(run, steps, self.environment, fields=fields)(batches)
+
+
+_fields_of: dict[tuple[str, str], Callable[[int], dict[str, Any]]] = {}
+"""What tuples hold, of the operator this worker has on trial."""
+
+
+def write_samples(folder: Path, samples: Mapping[str, bytes]) -> None:
+    """For workers to find; each reads only that of its operator."""
+    (folder / "samples").write_bytes(pickle.dumps(dict(samples)))
+
+
+def _fields(folder: str, operator: str) -> Callable[[int], dict[str, Any]]:
+    key = (folder, operator)
+    if key not in _fields_of:
+        _fields_of.clear()
+        # written by this program, into a folder nobody else may enter
+        samples = cloudpickle.loads((Path(folder) / "samples").read_bytes())
+        _fields_of[key] = repeated(cloudpickle.loads(samples[operator])) if operator in samples else numbers_only
+    return _fields_of[key]
 
 
 def _introduce(folder: str) -> None:

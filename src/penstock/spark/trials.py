@@ -41,7 +41,7 @@ from penstock.spark.process_tree import (
 )
 from penstock.spark.query import RunFailedError, reason
 from penstock.spark.trial_course import Course, batch_spread, busy_seconds
-from penstock.spark.trial_function import TrialFunction, packed
+from penstock.spark.trial_function import TrialFunction, packed, write_samples
 from penstock.spark.trial_source import NAME, NOTHING_ON_TRIAL, Setting, TrialSource
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ class _Usage:
 class TrialQuery:
     """The one query that runs all trials: a context, inside which `bench(operator)` gives benches.
 
-    `tick` is called several times a second while a trial is under way.
+    `tick` is called several times a second while a trial is under way. `samples` are what operators get in their
+    pipeline (`penstock.spark.samples`); one without gets numbers.
     """
 
     def __init__(
@@ -133,11 +134,13 @@ class TrialQuery:
         logic: Mapping[str, Logic],
         environment: Mapping[str, str],
         tick: Callable[[], None] = lambda: None,
+        samples: Mapping[str, bytes] | None = None,
     ) -> None:
         self._session = session
         self._code = packed({**logic, _RESTING: Logic(_rest), _IDLE: Logic(_nothing)})
         self._environment = tuple(environment.items())
         self._tick = tick
+        self._samples = samples or {}
         self._folder = Path(tempfile.mkdtemp(prefix="penstock-trials-"))
         self._java = java_process(session)
         self._setting = NOTHING_ON_TRIAL
@@ -149,6 +152,7 @@ class TrialQuery:
 
     def __enter__(self) -> TrialQuery:
         self._setting.write(self._folder)
+        write_samples(self._folder, self._samples)
         context: Any = self._session.sparkContext
         self._session.dataSource.register(TrialSource)
         frame = self._session.readStream.format(NAME).option("folder", str(self._folder)).load()
@@ -218,9 +222,11 @@ class TrialQuery:
         report = summarise(course.counted, rate, 0.0, Audit(0, 0, 0, 0, 0))
         operator = report.operators[self._setting.operator]
         if 2 * operator.dead > operator.received:
+            name = self._setting.operator
+            fed = "tuples it gets in its pipeline" if name in self._samples else "tuples {'value': number}"
             raise BadInputError(
-                f"operator '{self._setting.operator}': its code raised for {operator.dead} of {operator.received} "
-                "tuples of a trial, so there is nothing to measure; trials feed it tuples {'value': number}"
+                f"operator '{name}': its code raised for {operator.dead} of {operator.received} tuples of a trial, so "
+                f"there is nothing to measure; trials feed it {fed}; the first error was {self._ledger.first_error}"
             )
         engine, worker = self._used(course)
         return Trial(
