@@ -86,6 +86,13 @@ def test_an_operator_that_nothing_comes_to_has_no_sample() -> None:
     assert set(sampled(shop(first=Logic(lambda row: {"order": 1, **row})), "check", "split")) == {"check"}
 
 
+def test_a_sample_is_what_came_before_code_changed_it() -> None:
+    def takes_out(row: dict[str, Any]) -> dict[str, Any]:
+        return {"line": row.pop("line")}
+
+    assert all("line" in one.fields for one in sampled(shop(last=Logic(takes_out)), "price", "out")["price"])
+
+
 def test_nothing_comes_out_of_an_aggregation() -> None:
     counting = {"key": "word", "outputs": {"count": "count"}, "fields": "word string"}
     pipeline = (

@@ -65,6 +65,25 @@ def test_what_raises_becomes_a_dead_letter_and_the_others_go_on(threads: int) ->
     assert result.counts["work"].dead == 1
 
 
+def test_code_that_changes_its_tuple_does_not_change_it_for_another_branch() -> None:
+    def marks(row: dict[str, Any]) -> dict[str, Any]:
+        row["marked"] = True
+        return row
+
+    steps = [
+        Step("first", Logic(marks), 1, ((-1, 1),)),
+        Step("second", Logic(lambda row: {"seen": sorted(row)}), 1, ((-1, 2),)),
+        Step("plain", None, 1, ((-1, 3),), delivers=True),
+        Step("marked", None, 1, ((0, 0),), delivers=True),
+        Step("seen", None, 1, ((1, 0),), delivers=True),
+    ]
+    segment = Segment(steps)
+    result = segment.process(entering(1))
+    segment.close()
+    found = {name: [item.payload for item in items] for name, items in result.delivered.items()}
+    assert found == {"plain": [{"value": 0}], "marked": [{"value": 0, "marked": True}], "seen": [{"seen": ["value"]}]}
+
+
 def test_code_that_yields_is_a_flat_map_and_may_raise_on_the_way() -> None:
     def code(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for part in range(row["value"]):

@@ -7,6 +7,7 @@ never disappears: it leaves at a sink, is filtered by code that returned nothing
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -76,6 +77,7 @@ class Result:
 class Segment:
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
+        self._read_often = _read_often(steps)
         self.pace = PaceProbe()
         self._crews = [_Crew(step.logic, step.threads, self.pace) if step.logic is not None else None for step in steps]
 
@@ -84,7 +86,7 @@ class Segment:
         sent: list[list[Tuple]] = []
         for step, crew in zip(self._steps, self._crews, strict=True):
             watch = Stopwatch()
-            received = _received(step, entering, sent)
+            received = _received(step, entering, sent, self._read_often)
             count = result.counts[step.operator] = StepCount(received=len(received))
             if crew is None:
                 leaving = received
@@ -105,13 +107,22 @@ class Segment:
                 crew.close()
 
 
-def _received(step: Step, entering: list[Tuple], sent: list[list[Tuple]]) -> list[Tuple]:
-    inputs = [
-        [item.along(stream) for item in source] if stream else source
-        for source, stream in (
-            (entering if position < 0 else sent[position], stream) for position, stream in step.reads
-        )
-    ]
+def _read_often(steps: Sequence[Step]) -> set[int]:
+    """Positions whose tuples go to several steps."""
+    readers = Counter(position for step in steps for position, _ in step.reads)
+    return {position for position, count in readers.items() if count > 1}
+
+
+def _received(step: Step, entering: list[Tuple], sent: list[list[Tuple]], read_often: set[int]) -> list[Tuple]:
+    """Code that changes its tuple in place must not change it for others that get it: it has one of its own."""
+    inputs = []
+    for position, stream in step.reads:
+        items = entering if position < 0 else sent[position]
+        if stream:
+            items = [item.along(stream) for item in items]
+        if step.logic is not None and position in read_often:
+            items = [item.own() for item in items]
+        inputs.append(items)
     return inputs[0] if len(inputs) == 1 else list(chain.from_iterable(inputs))
 
 

@@ -21,6 +21,10 @@ class Tuple(NamedTuple):
         """The same tuple after it took stream `stream` (from 1)."""
         return Tuple(self.id, self.due, mixed(self.path, stream), self.payload)
 
+    def own(self) -> Tuple:
+        """The same tuple with fields of its own; what is inside a field is shared."""
+        return Tuple(self.id, self.due, self.path, dict(self.payload))
+
     def child(self, number: int, payload: dict[str, Any]) -> Tuple:
         """One of several tuples (from 0) that code made of this one."""
         return Tuple(self.id, self.due, mixed(self.path, -1 - number), payload)
