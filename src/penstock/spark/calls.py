@@ -63,7 +63,9 @@ def _is_row(made: object) -> bool:
 
 
 def _plain(payload: Any) -> dict[str, Any]:
-    """A dict of what may be another kind of mapping, or Spark's Row."""
+    """A dict of its own, of what may be another kind of mapping, or Spark's Row."""
+    if isinstance(payload, dict):
+        return dict(payload)
     if not _is_row(payload):
         raise TypeError(f"expected dicts, got one {type(payload).__name__} among them")
     return dict(payload) if isinstance(payload, Mapping) else payload.asDict(recursive=True)

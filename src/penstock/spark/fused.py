@@ -62,22 +62,26 @@ class FusedRun:
     """End as soon as every row of all files has been taken in."""
 
     def steps(self) -> tuple[Step, ...]:
-        """Operators in topological order. A source without code is no step: what enters is what it sends."""
-        sources = self.pipeline.sources
-        order = [name for name in topological_order(self.pipeline) if name not in sources or name in self.logic]
-        position = dict.fromkeys(sources, -1) | {name: index for index, name in enumerate(order)}
-        numbers = {id(stream): number for number, stream in enumerate(self.pipeline.streams, start=1)}
-        steps = []
-        for name in order:
-            inputs = self.pipeline.inputs(name)
-            reads = [] if name not in sources else [(-1, 0)]
-            for stream in inputs:
-                only_way = len(inputs) == 1 and len(self.pipeline.outputs(stream.sender)) == 1
-                reads.append((position[stream.sender], 0 if only_way else numbers[id(stream)]))
-            is_sink = self.pipeline.operators[name].kind is Kind.SINK
-            logic = self.logic.get(name) if is_sink else self.logic[name]
-            steps.append(Step(name, logic, self.threads.get(name, 1), tuple(reads), delivers=is_sink))
-        return tuple(steps)
+        return fused_steps(self.pipeline, self.logic, self.threads)
+
+
+def fused_steps(pipeline: Pipeline, logic: Mapping[str, Logic], threads: Mapping[str, int]) -> tuple[Step, ...]:
+    """Operators in topological order. A source without code is no step: what enters is what it sends."""
+    sources = pipeline.sources
+    order = [name for name in topological_order(pipeline) if name not in sources or name in logic]
+    position = dict.fromkeys(sources, -1) | {name: index for index, name in enumerate(order)}
+    numbers = {id(stream): number for number, stream in enumerate(pipeline.streams, start=1)}
+    steps = []
+    for name in order:
+        inputs = pipeline.inputs(name)
+        reads = [] if name not in sources else [(-1, 0)]
+        for stream in inputs:
+            only_way = len(inputs) == 1 and len(pipeline.outputs(stream.sender)) == 1
+            reads.append((position[stream.sender], 0 if only_way else numbers[id(stream)]))
+        is_sink = pipeline.operators[name].kind is Kind.SINK
+        code = logic.get(name) if is_sink else logic[name]
+        steps.append(Step(name, code, threads.get(name, 1), tuple(reads), delivers=is_sink))
+    return tuple(steps)
 
 
 @dataclass(frozen=True)

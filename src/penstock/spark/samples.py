@@ -19,12 +19,11 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 from penstock.clock import Stopwatch
-from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
 from penstock.spark.calls import StoppedError
 from penstock.spark.file_feed import FileFeed
 from penstock.spark.file_index import indexes_of
-from penstock.spark.fused import FusedRun
+from penstock.spark.fused import fused_steps
 from penstock.spark.fused_function import numbers_only
 from penstock.spark.interrupts import ignore_interrupts
 from penstock.spark.query import RunFailedError, reason
@@ -91,7 +90,7 @@ def sampling_steps(pipeline: Pipeline, logic: Mapping[str, Logic], wanted: set[s
     of them. An aggregation lets nothing through: what it would send takes a window."""
     aggregates = {name: Logic(_nothing) for name, one in pipeline.operators.items() if one.aggregate is not None}
     code = {**logic, **aggregates}
-    steps = FusedRun(pipeline, code, dict.fromkeys(code, THREADS), Load.constant(1.0), 1, 1).steps()
+    steps = fused_steps(pipeline, code, dict.fromkeys(code, THREADS))
     last = max((index for index, step in enumerate(steps) if step.operator in wanted), default=-1)
     taps = [Step(step.operator, None, 1, step.reads, delivers=True) for step in steps if step.operator in wanted]
     renamed = [Step(f"code of {step.operator}", step.logic, step.threads, step.reads) for step in steps[: last + 1]]

@@ -60,7 +60,7 @@ _fields_of: dict[tuple[str, str], Callable[[int], dict[str, Any]]] = {}
 
 
 def write_samples(folder: Path, samples: Mapping[str, bytes]) -> None:
-    """For workers to find; each reads only that of its operator."""
+    """For workers to find; each unpickles only that of its operator."""
     (folder / "samples").write_bytes(pickle.dumps(dict(samples)))
 
 
