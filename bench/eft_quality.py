@@ -23,14 +23,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.cluster.topology import Cluster, Node
-from penstock.placement.balanced_eft import BalancedEft, best_schedule, least_bottleneck
-from penstock.placement.contract import OperatorRequest, Placement, Request, Room
-from penstock.placement.eft import Eft
-from penstock.placement.eft_schedule import Instances, Machines, OpenFloor, Rules, Schedule, Tasks, Transfer, schedule
-from penstock.placement.eft_timeline import Gaps, Queue
+from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
+from penstock.placement.eft.balanced import BalancedEft, best_schedule, least_bottleneck
+from penstock.placement.eft.placer import Eft
+from penstock.placement.eft.schedule import Instances, Machines, Rules, Schedule, Tasks, Transfer, schedule
+from penstock.placement.eft.timeline import Gaps, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from penstock.placement.contract import Placer
 
@@ -49,6 +51,19 @@ def case(draw: random.Random) -> tuple[Tasks, Machines]:
     nodes = draw.randint(2, 8)
     power = np.array([draw.choice([1.0, 1.0, 2.0, 3.0]) for _ in range(nodes)])
     return Tasks(vertices, tuple(transfers)), Machines(np.arange(nodes), power, np.ones(nodes), np.zeros(nodes))
+
+
+class OpenFloor:
+    """Room for everything; the power left does not change."""
+
+    def __init__(self, left: NDArray[np.float64]) -> None:
+        self.left = left
+
+    def fits(self, vertex: int, kind: int) -> NDArray[np.bool_]:
+        return np.ones(len(self.left), dtype=bool)
+
+    def take(self, vertex: int, kind: int, machine: int) -> None:
+        """Nothing is used up."""
 
 
 def append(tasks: Tasks, machines: Machines, current: Held) -> Schedule:
@@ -148,7 +163,7 @@ def rescheduled(drawn: Sequence[tuple[Tasks, Machines]], draw: random.Random) ->
         print(f"{name:<27} {moved:>10} {vertices:>6} {load:>11.3f} {span:>9.3f}")
 
 
-def generated(threads: int, nodes: int, *, planned: bool) -> tuple[list[Request], Cluster]:
+def generated(threads: int, nodes: int, *, planned: bool) -> tuple[list[PlacementRequest], Cluster]:
     """Ten operators in a chain with branches: one large pipeline on nodes of 8 slots, or many of 20 threads each."""
     capacity = {"cpu": 3200.0, "memory_mb": 128_000.0}
     slots = 8 if planned else 50
@@ -158,10 +173,10 @@ def generated(threads: int, nodes: int, *, planned: bool) -> tuple[list[Request]
     streams = tuple((max(0, i - 1 - i % 2), i) for i in range(1, 10))
     traffic = tuple(1e4 * i for i in range(1, 10))
     count = 1 if planned else threads // 200
-    return [Request(f"p{i}", operators, streams, (0,), traffic=traffic) for i in range(count)], cluster
+    return [PlacementRequest(f"p{i}", operators, streams, (0,), traffic=traffic) for i in range(count)], cluster
 
 
-def seconds(placer: Placer, requests: Sequence[Request], cluster: Cluster, *, planned: bool) -> float:
+def seconds(placer: Placer, requests: Sequence[PlacementRequest], cluster: Cluster, *, planned: bool) -> float:
     start = time.process_time()
     room = Room(cluster, slot_memory_shared=planned)
     for request in requests:

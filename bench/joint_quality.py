@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import penstock
-from penstock.allocation.joint import Joint as JointAllocator
-from penstock.allocation.joint_problem import Fixed, Problem
-from penstock.allocation.joint_solver import Answer, solve
+from penstock.allocation.joint.allocator import JointPacking as JointAllocator
+from penstock.allocation.joint.problem import Fixed, Problem
+from penstock.allocation.joint.solver import NoLayout, solve
 from penstock.allocation.mba import ModelBased
 from penstock.cluster.catalogue import find_catalogue
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.modelling.model import SINK_DEMAND, SOURCE_DEMAND, Model, Point
-from penstock.placement.joint import Joint as JointPlacer
-from penstock.placement.sam import Sam
+from penstock.placement.slot_aware.joint import Joint as JointPlacer
+from penstock.placement.slot_aware.sam import Sam
 from penstock.planning.plan import Plan
 from penstock.planning.planner import Planner
 
@@ -94,8 +94,8 @@ def fewest(planner: Planner, plan: Plan, proof_nodes: int) -> tuple[int, bool]:
     )
     for slots in range(plan.fewest_slots, plan.slots_asked):
         answer = solve(problem, slots, proof_nodes)
-        if answer is not Answer.IMPOSSIBLE:
-            return slots, answer is not Answer.UNKNOWN
+        if answer is not NoLayout.IMPOSSIBLE:
+            return slots, answer is not NoLayout.UNKNOWN
     return plan.slots_asked, True
 
 

@@ -1,232 +1,293 @@
-"""What Penstock's machinery costs.
+"""What running a pipeline as Penstock does costs beside the same code in a hand-written PySpark query.
 
-    python bench/overhead.py [--rounds N] [--seconds S] [--skip-placed] [--skip-fused]
+    ./run bench overhead [--json] [--rounds N] [--only CASE]
 
-Fused: parse XML, pi and table query as one pipeline against the same code called in a plain loop inside one
-`mapInPandas`, fed by the same source with the same batches. Both queries live in one session and are offered more than
-they can do in turns of a few batches; a round is a turn of each. Placed: a chain of three operators that do nothing, on
-a cluster of two nodes started for it: how long a hop takes and how many micro-batches a second the application does.
+Both queries run in one session on two slots, a few batches each, turn by turn and in turns first; the first round, in
+which Java compiles, does not count. A ratio is (rows/s of Penstock) / (rows/s by hand), each that of its fastest whole
+micro-batch of all rounds: whatever else the machine, or its host, does only ever slows one down. `..._median` is the
+median of the ratios of single rounds, `..._spread` how far these were apart.
+
+    pandas_ratio    vectorised numpy code per pandas batch    against mapInPandas
+    arrow_ratio     vectorised Arrow code                     against mapInArrow
+    spark_ratio     Spark's own column expressions            against the plain query
+    row_ratio       heavy code per row                        against a loop over rows in mapInPandas
+    audited_ratio   pandas code with every id audited         against mapInPandas on the same source
+    overlap_ratio   two operators of 16 threads that wait 20 ms, against 16 threads that do one wait after the other
+
+`overlap_predicted_ratio` is what a quick profile of the two operators predicts for them: rows/s predicted / seen.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
-import tempfile
-from pathlib import Path
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow.compute as pc
+
 import penstock
-from penstock.clock import now, pause
-from penstock.cluster.topology import Slot
+from penstock.dataflow.code import code_of
 from penstock.dataflow.load import Load
-from penstock.dataflow.logic import Logic
-from penstock.segmentation.on_slots import segments_on_slots
-from penstock.spark import load_source
-from penstock.spark.bundles import make_bundles
-from penstock.spark.cluster_session import start_cluster_session
-from penstock.spark.fused import FusedRun, start_query
-from penstock.spark.fused_function import FusedFunction
-from penstock.spark.ledger import Ledger
-from penstock.spark.placed_run import PlacedRun, PlacedSetup
-from penstock.spark.session import embedded_session, end_session
-from penstock.spark.standalone import running_cluster
-from penstock.workloads.operators import reference_logic, services
+from penstock.files import temporary_folder
+from penstock.jobs.fused import prepare
+from penstock.spark.fused import load_source
+from penstock.spark.fused.engine import FusedQuery, FusedSpec
+from penstock.spark.session.embedded import embedded_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     import pandas as pd
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
-CHAIN = ("parse_xml", "pi", "azure_table")
-SLOTS = 1
-MORE_THAN_ANY = 1e6
-BATCH_ROWS = 2500
-"""About a second of work."""
-BATCHES_PER_TURN = 4
+    from penstock.dataflow.builder import PipelineBuilder
+
+SLOTS = 2
+BATCHES = 7
+"""Per round and query; the first does not count."""
+ALL_OF_IT = 1e9
 
 
-def by_hand(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """What one would write without Penstock: open once per task, loop over the rows, build a frame of the results."""
+def scored_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    value = frame["value"].to_numpy()
+    return frame[["value"]].assign(score=np.sqrt(value) * np.sin(value) + np.log1p(value))
+
+
+def scored_table(table: Any) -> Any:
+    value = pc.cast(table.column("value"), "double")
+    score = pc.add(pc.multiply(pc.sqrt(value), pc.sin(value)), pc.log1p(value))
+    return table.select(["value"]).append_column("score", score)
+
+
+def heavy_row(row: dict[str, Any]) -> dict[str, Any]:
+    x = float(row["value"] % 1000)
+    for _ in range(200):
+        x = (x * 1.000001 + 0.5) % 1000.0
+    return {"value": row["value"], "score": x}
+
+
+def wait_20_ms(row: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(0.02)
+    return {"value": row["value"]}
+
+
+def by_hand_pandas(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for frame in frames:
+        yield scored_frame(frame)
+
+
+def by_hand_arrow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield scored_table(batch)
+
+
+def by_hand_rows(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     import pandas as pd  # noqa: PLC0415 - in the worker
 
-    codes = [reference_logic[name] for name in CHAIN]
-    opened = [(code.function, () if code.open is None else (code.open(),)) for code in codes]
     for frame in frames:
-        results = []
-        for value in frame["value"].to_list():
-            row: dict[str, Any] = {"value": value}
-            for function, arguments in opened:
-                row = function(row, *arguments)
-            results.append(row["value"])
-        yield pd.DataFrame({"id": frame["id"], "value": results})
+        yield pd.DataFrame.from_records([heavy_row(row) for row in frame.to_dict("records")])
 
 
-class WithEnvironment:
-    def __init__(self, environment: dict[str, str]) -> None:
-        self._environment = environment
-
-    def __call__(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        import os  # noqa: PLC0415 - in the worker
-
-        os.environ.update(self._environment)
-        return by_hand(frames)
+_pool: list[ThreadPoolExecutor] = []
 
 
-class Side:
-    """One of the two queries. Both live all the time and are fed in turns, a few batches each: how fast the machine is
-    changes by the minute, and so concerns both alike."""
+def by_hand_waits(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    import pandas as pd  # noqa: PLC0415 - in the worker
 
-    def __init__(self, folder: Path, query: StreamingQuery) -> None:
-        self._folder = folder
-        self._query = query
-        self._fed = self._taken = 0
-        self._last_batch = -1
-        load_source.bound_tuples(folder, 0)
-        while "Waiting" not in query.status["message"]:
-            pause(0.05)
-        load_source.begin(folder)
-
-    def turn(self) -> float:
-        """Tuples/s from the end of the first batch of this turn on."""
-        self._fed += BATCHES_PER_TURN * BATCH_ROWS
-        load_source.bound_tuples(self._folder, self._fed)
-        finished: list[tuple[float, int]] = []
-        while self._taken < self._fed:
-            pause(0.01)
-            if not self._query.isActive:
-                sys.exit(f"the query ended: {self._query.exception()}")
-            last = self._query.lastProgress
-            if last is not None and last["numInputRows"] and last["batchId"] > self._last_batch:
-                self._last_batch = last["batchId"]
-                self._taken += last["numInputRows"]
-                finished.append((now(), last["numInputRows"]))
-        return sum(rows for _, rows in finished[1:]) / (finished[-1][0] - finished[0][0])
+    if not _pool:
+        _pool.append(ThreadPoolExecutor(16))
+    for frame in frames:
+        rows = _pool[0].map(lambda row: wait_20_ms(wait_20_ms(row)), frame.to_dict("records"))
+        yield pd.DataFrame.from_records(list(rows))
 
 
-def start_by_hand(session: SparkSession, environment: Mapping[str, str], folder: Path) -> StreamingQuery:
-    session.dataSource.register(load_source.LoadSource)
-    options = load_source.options(Load.constant(MORE_THAN_ANY), SLOTS, folder)
-    frame = session.readStream.format(load_source.NAME).options(**options).load()
-    return (
-        frame.mapInPandas(WithEnvironment(dict(environment)), "id bigint, value bigint")
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(processingTime="100 milliseconds")
-        .start()
+SCORED = "value long, score double"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`rows` per batch. `load`: from the load generator, audited, instead of Spark's own source."""
+
+    name: str
+    rows: int
+    ours: Callable[[PipelineBuilder], PipelineBuilder]
+    by_hand: Callable[[DataFrame], DataFrame]
+    threads: int = 1
+    load: bool = False
+
+
+def spark_own(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("value", "sqrt(value) * sin(value) + ln(1 + value) as score").where("score > 0")
+
+
+CASES = (
+    Case(
+        "pandas_ratio",
+        2_000_000,
+        lambda p: p.then("score", logic=scored_frame, per="pandas", schema=SCORED),
+        lambda frame: frame.mapInPandas(by_hand_pandas, SCORED),
+    ),
+    Case(
+        "arrow_ratio",
+        4_000_000,
+        lambda p: p.then("score", logic=scored_table, per="arrow", schema=SCORED),
+        lambda frame: frame.mapInArrow(by_hand_arrow, SCORED),
+    ),
+    Case(
+        "spark_ratio",
+        8_000_000,
+        lambda p: p.then("score", logic=spark_own, per="dataframe"),
+        spark_own,
+    ),
+    Case(
+        "row_ratio",
+        60_000,
+        lambda p: p.then("score", logic=heavy_row, schema=SCORED),
+        lambda frame: frame.mapInPandas(by_hand_rows, SCORED),
+    ),
+    Case(
+        "audited_ratio",
+        1_000_000,
+        lambda p: p.then("score", logic=scored_frame, per="pandas", schema=SCORED),
+        lambda frame: frame.mapInPandas(by_hand_pandas, SCORED),
+        load=True,
+    ),
+    Case(
+        "overlap_ratio",
+        3_200,
+        lambda p: p.then("first", logic=wait_20_ms, schema="value long").then(
+            "second", logic=wait_20_ms, schema="value long"
+        ),
+        lambda frame: frame.mapInPandas(by_hand_waits, "value long"),
+        threads=16,
+    ),
+)
+
+
+def options_of(case: Case) -> dict[str, Any]:
+    return {"rowsPerBatch": case.rows, "numPartitions": SLOTS}
+
+
+def best_rate(progress: list[Any]) -> float:
+    """Rows/s of the fastest whole batch, the first left out."""
+    counted = [p for p in progress if p.numInputRows][1:]
+    return float(max(1000 * p.numInputRows / p.durationMs["triggerExecution"] for p in counted))
+
+
+def run_ours(session: SparkSession, case: Case, folder: Path, number: int) -> float:
+    name = f"{case.name}-{number}"
+    builder = penstock.pipeline(case.name)
+    if case.load:
+        builder.source("numbers")
+    else:
+        builder.source("numbers", format="rate-micro-batch", options=options_of(case))
+    pipeline = case.ours(builder).sink("out", format="noop").build()
+    code = {n: logic for n, operator in pipeline.operators.items() if (logic := code_of(operator)) is not None}
+    spec = FusedSpec(
+        run=name,
+        pipeline=pipeline,
+        code=code,
+        threads=dict.fromkeys(code, case.threads),
+        slots=SLOTS,
+        folder=folder / name,
+        checkpoint=str(folder / name / "checkpoint"),
+        load=Load.constant(ALL_OF_IT) if case.load else None,
+        most_rows=case.rows,
+        audit=case.load,
+        interval_ms=1,
     )
+    query = FusedQuery(session, spec)
+    try:
+        query.begin()
+        return best_rate(_until(query.poll, lambda: query.progress))
+    finally:
+        query.stop()
 
 
-def start_fused(session: SparkSession, environment: Mapping[str, str], folder: Path, ledger: Ledger) -> StreamingQuery:
-    built = penstock.pipeline("chain").source("source")
-    for name in CHAIN:
-        built = built.then(name, model=name)
-    run = FusedRun(
-        built.sink("sink").build(),
-        {name: reference_logic[name] for name in CHAIN},
-        dict.fromkeys(CHAIN, 1),
-        Load.constant(MORE_THAN_ANY),
-        SLOTS,
-        BATCH_ROWS,
-    )
-    function = FusedFunction("fused", run.steps(), tuple(environment.items()))
-    return start_query(session, run, folder, function, ledger)
+def run_by_hand(session: SparkSession, case: Case, folder: Path, number: int) -> float:
+    place = folder / f"{case.name}-{number}-by-hand"
+    place.mkdir()
+    if case.load:
+        load_source.bound_batches(place, case.rows)
+        frame = load_source.load_frame(session, Load.constant(ALL_OF_IT), SLOTS, place).select("value")
+    else:
+        frame = session.readStream.format("rate-micro-batch").options(**options_of(case)).load()
+    made = case.by_hand(frame).writeStream.format("noop").option("checkpointLocation", str(place / "checkpoint"))
+    query = made.trigger(processingTime="1 milliseconds").start()
+    try:
+        if case.load:
+            load_source.begin(place)
+        return best_rate(_until(lambda: None, lambda: query.recentProgress))
+    finally:
+        query.stop()
 
 
-def compare_fused(rounds: int) -> None:
-    with (
-        services(CHAIN) as environment,
-        embedded_session(SLOTS) as session,
-        tempfile.TemporaryDirectory() as name,
-    ):
-        folders = [Path(name) / "by-hand", Path(name) / "fused"]
-        for folder in folders:
-            folder.mkdir()
-            load_source.bound_batches(folder, BATCH_ROWS)
-        ledger = Ledger(folders[1] / "ledger")
-        queries = [
-            start_by_hand(session, environment, folders[0]),
-            start_fused(session, environment, folders[1], ledger),
-        ]
-        hand, fused = (Side(folder, query) for folder, query in zip(folders, queries, strict=True))
-        ratios = []
-        for number in range(-1, rounds):
-            order = (hand, fused) if number % 2 else (fused, hand)
-            rates = {side: side.turn() for side in order}
-            if number < 0:
-                continue
-            ratios.append(rates[fused] / rates[hand])
-            print(
-                f"round {number + 1}: by hand {rates[hand]:,.0f}, fused {rates[fused]:,.0f} tuples/s, "
-                f"ratio {ratios[-1]:.3f}",
-                flush=True,
-            )
-        for query in queries:
-            query.stop()
-        audit = ledger.audit()
-    if audit.lost or audit.duplicated:
-        sys.exit(f"lost {audit.lost}, duplicated {audit.duplicated}")
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    print(
-        f"fused / by hand in one mapInPandas: median {middle:.3f}, quartiles {low:.3f} to {high:.3f}, "
-        f"of {rounds} (wanted: 0.95)"
-    )
+def _until(poll: Callable[[], object], progress: Callable[[], list[Any]]) -> list[Any]:
+    while True:
+        poll()
+        seen = progress()
+        if len([p for p in seen if p.numInputRows]) >= BATCHES:
+            return seen
+        time.sleep(0.1)
 
 
-def same(row: dict[str, Any]) -> dict[str, Any]:
-    return row
-
-
-def look_at_hops(seconds: float, rate: float) -> None:
-    chain = penstock.pipeline("hops").source("source").then("a").then("b").then("c").sink("sink").build()
-    load = Load.constant(rate)
-    threads = {
-        Slot("n1", 0): {"source": 1, "a": 1},
-        Slot("n2", 0): {"b": 1},
-        Slot("n1", 1): {"c": 1, "sink": 1},
+def measured(session: SparkSession, case: Case, folder: Path, rounds: int, *, quiet: bool) -> dict[str, float]:
+    ours: list[float] = []
+    by_hand: list[float] = []
+    for number in range(rounds + 1):
+        turns = [(run_ours, ours), (run_by_hand, by_hand)]
+        for turn, seen in turns if number % 2 else reversed(turns):
+            seen.append(turn(session, case, folder, number))
+        if not quiet:
+            ratio = ours[-1] / by_hand[-1]
+            print(f"{case.name}: {ours[-1]:,.0f} rows/s, by hand {by_hand[-1]:,.0f}: {ratio:.3f}", flush=True)
+    ratios = [a / b for a, b in zip(ours[1:], by_hand[1:], strict=True)]
+    name = case.name.removesuffix("_ratio")
+    return {
+        case.name: max(ours[1:]) / max(by_hand[1:]),
+        f"{name}_median": statistics.median(ratios),
+        f"{name}_spread": max(ratios) - min(ratios),
+        f"{name}_rows_per_s": max(ours[1:]),
     }
-    with tempfile.TemporaryDirectory() as name, running_cluster(2, 2, folder=Path(name) / "c", memory_mb=768) as there:
-        folder = Path(name)
-        session = start_cluster_session(there.master_url, folder / "java.log", "hops", there.session_settings())
-        try:
-            wanted = penstock.segments(chain, segmenter="ends").segments
-            segments = segments_on_slots(chain, wanted, threads)
-            logic = {name: Logic(same) for name in "abc"}
-            bundles = make_bundles(chain, logic, threads, load, lambda _, n: float(n), segments=segments)
-            setup = PlacedSetup(folder / "run", load, {}, lambda _: int(rate), interval_ms=200)
-            run = PlacedRun(session, setup, bundles)
-            run.start()
-            run.begin()
-            run.watch(seconds)
-            held, backlog = now(), run.dispatcher.backlog
-            drained = run.drain()
-            report = run.report(held, seconds / 3, backlog)
-            run.stop()
-        finally:
-            end_session(session)
-    way = report.latency_ms["p50"]
-    print(
-        f"placed chain of {len(bundles)} bundles at {rate:,.0f} tuples/s: {way / (len(bundles) - 1):,.0f} ms per hop "
-        f"(p50 of the whole way {way:,.0f} ms), {report.batches / report.seconds:.1f} micro-batches/s, "
-        f"drained in {drained:.1f} s, lost {report.audit.lost}, duplicated {report.audit.duplicated}"
-    )
+
+
+def predicted_overlap(case: Case, folder: Path) -> float:
+    """Rows/s of the two operators that wait, as a profile of them says."""
+    models = folder / "models.json"
+    pipeline = case.ours(penstock.pipeline(case.name).source("numbers")).sink("out").build()
+    penstock.profile(pipeline, models, quick=True, most_threads=case.threads)
+    return prepare(pipeline, ALL_OF_IT, SLOTS, models, search=False).predicted_rate or 0.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each placed run")
-    parser.add_argument("--skip-placed", action="store_true")
-    parser.add_argument("--skip-fused", action="store_true")
-    given = parser.parse_args()
-    if not given.skip_fused:
-        compare_fused(given.rounds)
-    if not given.skip_placed:
-        for rate in (1000.0, 10_000.0):
-            look_at_hops(given.seconds, rate)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--only", choices=[case.name for case in CASES], action="append", help="may be repeated")
+    parser.add_argument("--json", action="store_true")
+    words = parser.parse_args()
+    figures: dict[str, float] = {}
+    chosen = [case for case in CASES if words.only is None or case.name in words.only]
+    with temporary_folder("bench") as folder:
+        with embedded_session(SLOTS) as session:
+            for case in chosen:
+                figures |= measured(session, case, folder, words.rounds, quiet=words.json)
+        if chosen[-1].name == "overlap_ratio":
+            predicted = predicted_overlap(chosen[-1], folder)
+            figures["overlap_predicted_ratio"] = predicted / figures["overlap_rows_per_s"]
+    if words.json:
+        json.dump(figures, sys.stdout, indent=2)
+        print()
+    else:
+        for name, value in figures.items():
+            print(f"{name:24} {value:,.3f}")
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.cluster.topology import Cluster, Node
-from penstock.placement.contract import OperatorRequest, Placement, Request, Room
-from penstock.placement.packing import Packing
+from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
+from penstock.placement.packing.placer import Packing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ RATE = 1000.0
 SLOTS = 16
 
 
-def generated(threads: int, operators: int, seed: int = 0) -> tuple[Request, Cluster]:
+def generated(threads: int, operators: int, seed: int = 0) -> tuple[PlacementRequest, Cluster]:
     """A chain of so many threads in all, as evenly as can be, and machines for it."""
     draw = random.Random(seed)  # noqa: S311 - a bench wants the same threads every time, not secrets
     counts = [threads // operators + (index < threads % operators) for index in range(operators)]
@@ -43,14 +43,14 @@ def generated(threads: int, operators: int, seed: int = 0) -> tuple[Request, Clu
         moving = local / moved if moved else 0.0
         demand = (local + moving * moved, memory)
         wanted.append(OperatorRequest(f"o{index}", count, demand, local_cpu=local, moving_cpu=moving))
-    request = Request("chain", tuple(wanted), streams, (0,), rates=(RATE,) * len(streams))
+    request = PlacementRequest("chain", tuple(wanted), streams, (0,), rates=(RATE,) * len(streams))
     cpu = sum(operator.threads * operator.demand[0] for operator in wanted)
     nodes = int(cpu / (100 * SLOTS) * 1.1) + 1
     capacity = {"cpu": 100.0 * SLOTS, "memory_mb": 3584.0 * SLOTS}
     return request, Cluster(tuple(Node(f"n{index}", "r1", SLOTS, capacity) for index in range(nodes)))
 
 
-def seconds(request: Request, cluster: Cluster, repeat: int) -> tuple[float, Placement]:
+def seconds(request: PlacementRequest, cluster: Cluster, repeat: int) -> tuple[float, Placement]:
     """The best of `repeat` runs, and the placement."""
     times = []
     placements = []

@@ -27,8 +27,10 @@ from penstock.cluster.catalogue import find_catalogue
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.errors import Refusal
 from penstock.modelling.library import reference_library
-from penstock.placement.contract import Placement, Room
+from penstock.placement.contract import Repairs, Room
 from penstock.placement.registry import PLACERS
+from penstock.placement.repair.together import one_by_one
+from penstock.planning.cheapest import place_cheaply
 from penstock.planning.planner import Planner
 
 if TYPE_CHECKING:
@@ -65,14 +67,12 @@ def whole_cluster(name: str, threads: int) -> tuple[float, str]:
 
     cluster, requests = generated(threads, max(threads // 10, 40))
     placer = PLACERS.create(name)
-    placed = 0
     start = time.process_time()
     room = Room(cluster, slot_memory_shared=False)
-    for request, _ in requests:
-        answer = placer.place(request, room)
-        if isinstance(answer, Placement):
-            room.take(answer, {operator.name: operator.demand for operator in request.operators})
-            placed += 1
+    if isinstance(placer, Repairs):
+        placed = len(place_cheaply(placer, requests, room).placements)
+    else:
+        placed = len(one_by_one(placer, [request for request, _ in requests], room)[0])
     return time.process_time() - start, f"{placed} of {len(requests)} placed"
 
 

@@ -1,6 +1,6 @@
 """R-Storm as the plain loop: for every thread, the distance of every node.
 
-The baseline for speed, and the reference that `penstock.placement.r_storm` must equal thread by thread.
+The baseline for speed, and the reference that `penstock.placement.resource_aware.r_storm` must equal thread by thread.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy as np
 
 from penstock.placement.board import Board, Fits
 from penstock.placement.contract import Placement
-from penstock.placement.order import breadth_first, thread_order
-from penstock.placement.r_storm import network_distance, reference_node
 from penstock.placement.refusals import no_node
+from penstock.placement.resource_aware.order import breadth_first, thread_order
+from penstock.placement.resource_aware.r_storm import network_distance, reference_node
 from penstock.placement.slots import bundled
 
 if TYPE_CHECKING:
     from penstock.errors import Refusal
-    from penstock.placement.contract import Request, Room
+    from penstock.placement.contract import PlacementRequest, Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class PlainRStorm:
     whole_cluster: ClassVar[bool] = True
     keeps_resources: ClassVar[bool] = True
 
-    def place(self, request: Request, room: Room) -> Placement | Refusal:
+    def place(self, request: PlacementRequest, room: Room) -> Placement | Refusal:
         reference = reference_node(room)
         away = self.network_weight * network_distance(room, reference)
         board = Board(request, room)

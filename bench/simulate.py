@@ -23,23 +23,23 @@ import penstock
 from penstock.allocation.pipeline import demands_of
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT
 from penstock.dataflow.load import Load
-from penstock.placement.compact import Compact
-from penstock.planning.cluster_file import read_whole_cluster
+from penstock.placement.compact.placer import Compact
 from penstock.planning.whole_cluster import place_all
+from penstock.planning.whole_cluster_file import read_whole_cluster
 from penstock.prediction.rate import Routing
-from penstock.simulation.arrays import simulate_arrays
-from penstock.simulation.events import simulate_events
+from penstock.simulation.arrays.engine import simulate_arrays
+from penstock.simulation.events.engine import simulate_events
 from penstock.simulation.from_plan import Options, from_plan
 from penstock.simulation.layout import layout
 from penstock.simulation.sources import Emission
-from penstock.simulation.system import NANOSECONDS, Route, Scenario, SimulatedPipeline, Station
+from penstock.simulation.system import NANOSECONDS, Scenario, SimulatedPipeline, SimulatedRoute, Station
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from penstock.placement.contract import Placement, Request
-    from penstock.simulation.layout import Layout
-    from penstock.simulation.outcome import Outcome
+    from penstock.placement.contract import Placement, PlacementRequest
+    from penstock.simulation.layout import StageLayout
+    from penstock.simulation.outcome import SimulationOutcome
 
 LINEAR_PLANNED = 280.0
 LINEAR_RATE = 270.0
@@ -75,7 +75,7 @@ class SimPyModel:
         self.env = simpy.Environment()
         self.pipeline = scenario.pipelines[0]
         self.length = round(scenario.seconds * NANOSECONDS)
-        self.found: Layout = layout(self.pipeline, self.pipeline.stations, scenario, 0)
+        self.found: StageLayout = layout(self.pipeline, self.pipeline.stations, scenario, 0)
         self.threads = [
             [simpy.Resource(self.env, capacity=station.threads) for station in stage.stations]
             for stage in self.found.stages
@@ -104,7 +104,7 @@ class SimPyModel:
                 self.latencies.append(int(self.env.now) - born)
                 return
             lane = stage.outputs[0]
-            target = lane.dealer.one(station)
+            target = lane.dealer.next_target(station)
             delay = int(lane.delays[station, target])
             if delay:
                 yield self.env.timeout(delay)
@@ -123,7 +123,7 @@ def figures(latencies: Sequence[float]) -> str:
 
 def compare(seconds: float, simpy_seconds: float, repeat: int) -> None:
     whole = linear(seconds)
-    outcome: Outcome
+    outcome: SimulationOutcome
     outcome, cpu, clock = timed(lambda: simulate_arrays(whole), repeat)
     speed = outcome.hops / cpu
     print(f"Linear on {len(whole.cluster.slots)} slots, {LINEAR_RATE:g} tuples/s, {seconds:g} s simulated")
@@ -144,7 +144,7 @@ def compare(seconds: float, simpy_seconds: float, repeat: int) -> None:
     print(f"  the same latencies, tuple by tuple: {'yes' if same else 'NO'}")
 
 
-def simulated(request: Request, placement: Placement) -> SimulatedPipeline:
+def simulated(request: PlacementRequest, placement: Placement) -> SimulatedPipeline:
     """A placed pipeline at CLUSTER_RATE: every operator gets that many tuples/s (over all its input streams), and its
     threads need the CPU they declare at DECLARED_RATE. Operators without input are sources; streams back are left
     out."""
@@ -163,7 +163,7 @@ def simulated(request: Request, placement: Placement) -> SimulatedPipeline:
     return SimulatedPipeline(
         request.pipeline,
         tuple(stations),
-        tuple(Route(names[a], names[b], selectivity=1 / len(inputs[b])) for a, b in streams),
+        tuple(SimulatedRoute(names[a], names[b], selectivity=1 / len(inputs[b])) for a, b in streams),
         tuple(name for position, name in enumerate(names) if position not in inputs),
         Load.constant(CLUSTER_RATE),
     )
@@ -180,7 +180,7 @@ def whole_cluster(repeat: int) -> None:
         if request.pipeline in placed.placements
     )
     scenario = Scenario(whole.cluster, pipelines, 60.0, warm_up=20.0, slot_cores=None)
-    outcome: Outcome
+    outcome: SimulationOutcome
     outcome, cpu, clock = timed(lambda: simulate_arrays(scenario), repeat)
     stations = sum(len(pipeline.stations) for pipeline in pipelines)
     stable = sum(seen.stable for seen in outcome.pipelines.values())

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import penstock
+from penstock.jobs.fused import prepare
 from penstock.report.simulated_result import measured_of
-from penstock.running import prepare
 
 if TYPE_CHECKING:
     from penstock.report.report import BatchObservation
@@ -31,6 +31,14 @@ PIPELINES = ("linear", "diamond")
 SLOTS = (1, 2)
 OVERLOAD, PART_LOAD = 1.5, 0.6
 WITHIN = 0.1
+
+
+class BatchKeeper(penstock.Listener):
+    def __init__(self) -> None:
+        self.batches: list[BatchObservation] = []
+
+    def on_batch(self, batch: BatchObservation) -> None:
+        self.batches.append(batch)
 
 
 def engine_ms(batches: list[BatchObservation]) -> float:
@@ -43,10 +51,10 @@ def engine_ms(batches: list[BatchObservation]) -> float:
 
 
 def row(name: str, plan: penstock.Plan, offered: float, models: Path, seconds: float, part: str) -> dict[str, Any]:
-    batches: list[BatchObservation] = []
-    run = penstock.run(plan, offered, seconds=seconds, warm_up=seconds / 3, models=models, watch=batches.append)
+    keeper = BatchKeeper()
+    run = penstock.run(plan, offered, seconds=seconds, warm_up=seconds / 3, models=models, listener=keeper)
     seen = measured_of(run.document(), "run")
-    own_ms = engine_ms(batches)
+    own_ms = engine_ms(keeper.batches)
     found: dict[str, Any] = {"pipeline": name, "slots": run.slots, "load": part, "offered": offered}
     for how, overhead in (("by models", None), ("by the run", own_ms)):
         result = penstock.simulate(

@@ -1,14 +1,18 @@
-"""Predicted against measured: the micro pipelines, planned by several policy pairs for several rates, run on Spark.
+"""Predicted against measured: pipelines run on Spark beside what was said of them.
 
-    python bench/truth.py [--models FILE] [--budget SECONDS] [--seconds S] [--quick] [--attempts N] [--json FILE]
+    python bench/truth.py [--mix micro|unseen] [--models FILE] [--budget SECONDS] [--seconds S] [--quick]
+                          [--attempts N] [--only NAME] [--runs FILE] [--json]
 
-Without --models the reference operators are profiled first. Every plan that fits two cores is run fused on embedded
-Spark twice: offered more than it can do (the rate that is sustained stands beside the predicted one), and at a part of
-the predicted rate (CPU and memory of its slots stand beside the predicted ones, in both runs). Plans that come to the
-same threads and slots are run once. Nothing else should run on the machine meanwhile, and its cores should be as fast
-as when the models were measured: a run during which others (the host of a virtual machine, too) used more than 8 % of
-it, or whose pace alone changes the prediction by more than that, is done again, up to --attempts times in all. The one
-with the least of both counts, whatever it measured.
+`micro`: the micro pipelines, planned by several policy pairs for several rates. `unseen`: code of a user's own, of
+many shapes (`unseen.py`), on two slots. Without --models the operators are profiled first. Every plan that fits two
+cores is run fused on embedded Spark twice: offered more than it can do (the rate that is sustained stands beside the
+predicted one), and at a part of the predicted rate (its median latency stands beside the predicted one; CPU and memory
+of its slots do in both runs). Plans that come to the same threads and slots are run once.
+
+Nothing else should run on the machine meanwhile, and its cores should be as fast as when the models were measured: a
+run during which others (the host of a virtual machine, too) used more than 8 % of it, or whose pace alone changes the
+prediction by more than that, is done again, up to --attempts times in all. The one with the least of both counts,
+whatever it measured.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ import numpy as np
 import penstock
 from penstock.dataflow.load import Load
 from penstock.errors import PenstockError
-from penstock.running import prepare
+from penstock.jobs.fused import prepare
+from unseen import unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +61,8 @@ MOST_SLOTS = 2
 OVERLOAD = 1.5
 PART_LOAD = 0.6
 CALM = 0.08
+MORE_THAN_ANY = 1e9
+"""Tuples/s: threads are chosen as for more than can be done."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,16 @@ class Run:
     pace: float | None
     """Of the cores, where that of the models is 1."""
     predicted_rate_at_pace: float
+    predicted_p50_ms: float | None = None
+    """Of runs that kept up."""
+    measured_p50_ms: float | None = None
     attempts: int = 1
+
+    @property
+    def p50_error(self) -> float | None:
+        if self.predicted_p50_ms is None or not self.measured_p50_ms:
+            return None
+        return self.predicted_p50_ms / self.measured_p50_ms - 1
 
     @property
     def error(self) -> float:
@@ -114,12 +130,28 @@ def plans(models: Path, quick: bool) -> Iterator[tuple[str, str, penstock.Plan]]
                     yield name, pair, plan
 
 
-def run(pipeline: str, pair: str, plan: penstock.Plan, models: Path, seconds: float, *, saturated: bool) -> Run:
-    job = prepare(plan, None, None, models, search=False)
-    predicted = job.predicted_rate or 0.0
+def run(
+    pipeline: str,
+    pair: str,
+    plan: penstock.Plan | penstock.Pipeline,
+    models: Path,
+    seconds: float,
+    *,
+    saturated: bool,
+) -> Run:
+    """A pipeline without a plan runs on every slot there may be, with the threads that its models say."""
+    slots = None if isinstance(plan, penstock.Plan) else MOST_SLOTS
+    at_most = prepare(plan, None if slots is None else MORE_THAN_ANY, slots, models, search=False)
+    predicted = at_most.predicted_rate or 0.0
     offered = (OVERLOAD if saturated else PART_LOAD) * predicted
-    result = penstock.run(plan, Load.constant(offered), seconds=seconds, warm_up=seconds / 3, models=models)
+    if slots is not None and not saturated:
+        # fewer threads do for less
+        predicted = prepare(plan, offered, slots, models, search=False).predicted_rate or 0.0
+    result = penstock.run(
+        plan, Load.constant(offered), slots=slots, seconds=seconds, warm_up=seconds / 3, models=models
+    )
     report = result.report
+    latency = result.predicted_latency_ms
     if report.audit.lost or report.audit.duplicated:
         sys.exit(f"{pipeline} {pair}: lost {report.audit.lost}, duplicated {report.audit.duplicated}")
     slot = result.predicted_slot or (0.0, 0.0)
@@ -128,7 +160,7 @@ def run(pipeline: str, pair: str, plan: penstock.Plan, models: Path, seconds: fl
     return Run(
         pipeline,
         pair,
-        plan.rate,
+        plan.rate if isinstance(plan, penstock.Plan) else offered,
         result.slots,
         dict(result.threads),
         offered,
@@ -142,14 +174,16 @@ def run(pipeline: str, pair: str, plan: penstock.Plan, models: Path, seconds: fl
         report.others_cpu or 0.0,
         result.pace,
         (at_pace if saturated else min(offered, at_pace)),
+        None if latency is None else latency["p50"],
+        report.latency_ms["p50"] if report.stable and report.latency_ms else None,
     )
 
 
 def calmest(attempt: Callable[[], Run], most_attempts: int) -> Run:
     attempts: list[Run] = []
-    while len(attempts) < most_attempts and all(one.disturbance > CALM for one in attempts):
+    while len(attempts) < most_attempts and all(case.disturbance > CALM for case in attempts):
         attempts.append(attempt())
-    return replace(min(attempts, key=lambda one: one.disturbance), attempts=len(attempts))
+    return replace(min(attempts, key=lambda case: case.disturbance), attempts=len(attempts))
 
 
 def r_squared(predicted: Sequence[float], measured: Sequence[float]) -> float:
@@ -159,51 +193,82 @@ def r_squared(predicted: Sequence[float], measured: Sequence[float]) -> float:
     return 1 - float(((m - p) ** 2).sum()) / spread if spread else float("nan")
 
 
+def unseen_pipelines(models: Path, budget: float, only: str | None) -> Iterator[tuple[str, str, penstock.Pipeline]]:
+    """Each is profiled just before it runs, so that the machine is the same."""
+    for name, pipeline in unseen().items():
+        if only in {None, name}:
+            penstock.profile(pipeline, models, budget_seconds=budget, quick=True)
+            yield name, "own code", pipeline
+
+
+def shown(case: Run) -> str:
+    latency = ""
+    if case.p50_error is not None:
+        latency = f"  p50 {case.predicted_p50_ms:.0f} {case.measured_p50_ms:.0f} ms ({100 * case.p50_error:+.0f} %)"
+    return (
+        f"{case.pipeline:10} {case.pair:16} {case.slots} slots {'full' if case.saturated else 'part':4} rate predicted "
+        f"{case.predicted_rate:9,.1f} measured {case.measured_rate:9,.1f} ({100 * case.error:+5.1f} %, at its pace "
+        f"{100 * case.error_at_pace:+5.1f} %){latency}  cpu "
+        f"{case.predicted_cpu:.2f} {case.measured_cpu:.2f}  memory {case.predicted_memory_mb:4.0f} "
+        f"{case.measured_memory_mb:4.0f} MB  others {100 * case.others_cpu:2.0f} % ({case.attempts})  "
+        f"pace {case.pace or float('nan'):.2f}"
+    )
+
+
+def figures_of(cases: Sequence[Run]) -> dict[str, float]:
+    """Shares of cases that were within what is wanted, and how well predictions explain what was measured."""
+    full = [case for case in cases if case.saturated]
+    measured = [case.measured_rate for case in full]
+    p50 = [case.p50_error for case in cases if case.p50_error is not None]
+    return {
+        "cases": len(full),
+        "rate_within_10_percent": float(np.mean([abs(case.error) <= 0.1 for case in full])),
+        "rate_at_pace_within_10_percent": float(np.mean([abs(case.error_at_pace) <= 0.1 for case in full])),
+        "rate_r2": r_squared([case.predicted_rate for case in full], measured),
+        "rate_at_pace_r2": r_squared([case.predicted_rate_at_pace for case in full], measured),
+        "p50_cases": len(p50),
+        "p50_within_25_percent": float(np.mean([abs(error) <= 0.25 for error in p50])) if p50 else float("nan"),
+        "cpu_r2": r_squared([case.predicted_cpu for case in cases], [case.measured_cpu for case in cases]),
+        "memory_r2": r_squared(
+            [case.predicted_memory_mb for case in cases], [case.measured_memory_mb for case in cases]
+        ),
+        "calm_runs": sum(case.disturbance <= CALM for case in cases),
+        "runs": len(cases),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mix", choices=("micro", "unseen"), default="micro")
     parser.add_argument("--models", type=Path)
     parser.add_argument("--budget", type=float, default=90.0, help="seconds of profiling for each operator")
     parser.add_argument("--seconds", type=float, default=18.0)
     parser.add_argument("--attempts", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", help="one pipeline of the unseen mix")
+    parser.add_argument("--runs", type=Path, help="a file for every run, as JSON")
+    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    models = given.models
-    if models is None:
-        models = Path(tempfile.mkdtemp()) / "models.json"
+    models = given.models or Path(tempfile.mkdtemp()) / "models.json"
+    if given.mix == "micro" and given.models is None:
         penstock.profile("linear", models, budget_seconds=given.budget)
-    runs: list[Run] = []
-    for pipeline, pair, plan in plans(models, given.quick):
+    subjects: Iterator[tuple[str, str, penstock.Plan | penstock.Pipeline]] = (
+        plans(models, given.quick) if given.mix == "micro" else unseen_pipelines(models, given.budget, given.only)
+    )
+    cases: list[Run] = []
+    for pipeline, pair, plan in subjects:
         for saturated in (True, False):
             attempt = partial(run, pipeline, pair, plan, models, given.seconds, saturated=saturated)
-            one = calmest(attempt, given.attempts)
-            runs.append(one)
-            print(
-                f"{pipeline:8} {pair:16} {one.slots} slots {'full' if saturated else 'part':4} rate predicted "
-                f"{one.predicted_rate:7.1f} measured {one.measured_rate:7.1f} ({100 * one.error:+5.1f} %, at its pace "
-                f"{100 * one.error_at_pace:+5.1f} %)  cpu "
-                f"{one.predicted_cpu:.2f} {one.measured_cpu:.2f}  memory {one.predicted_memory_mb:4.0f} "
-                f"{one.measured_memory_mb:4.0f} MB  others {100 * one.others_cpu:2.0f} % ({one.attempts})  "
-                f"pace {one.pace or float('nan'):.2f}",
-                flush=True,
-            )
-    full = [one for one in runs if one.saturated]
-    measured = [one.measured_rate for one in full]
-    for what, errors, predicted in (
-        ("", [one.error for one in full], [one.predicted_rate for one in full]),
-        (", at the pace", [one.error_at_pace for one in full], [one.predicted_rate_at_pace for one in full]),
-    ):
-        within = sum(abs(error) <= 0.1 for error in errors)
-        print(
-            f"rate{what:13} within 10 % in {within} of {len(full)} cases (wanted 9 of 10), "
-            f"R2 {r_squared(predicted, measured):.3f} (wanted 0.95)"
-        )
-    print(f"{sum(one.disturbance <= CALM for one in full)} of these runs were calm")
-    cpu = r_squared([one.predicted_cpu for one in runs], [one.measured_cpu for one in runs])
-    memory = r_squared([one.predicted_memory_mb for one in runs], [one.measured_memory_mb for one in runs])
-    print(f"cpu     R2 {cpu:.3f} (wanted 0.85)\nmemory  R2 {memory:.3f} (wanted 0.7)")
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(one) for one in runs], indent=1), encoding="utf-8")
+            cases.append(calmest(attempt, given.attempts))
+            print(shown(cases[-1]), file=sys.stderr if given.json else sys.stdout, flush=True)
+            if given.runs is not None:
+                given.runs.write_text(json.dumps([asdict(case) for case in cases], indent=1), encoding="utf-8")
+    figures = figures_of(cases)
+    if given.json:
+        print(json.dumps(figures, indent=2))
+        return
+    for name, value in figures.items():
+        print(f"{name:32} {value:,.3f}")
 
 
 if __name__ == "__main__":

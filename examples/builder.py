@@ -36,4 +36,4 @@ clicks.sink("store", reads=["parse", "enrich"])
 if __name__ == "__main__":
     for built in (words, clicks.build()):
         plan = penstock.plan(built, rate=20)
-        print(f"{built.name}: {plan.allocation.slots_with_ends} slots, {plan.cluster.price:.3f} per hour")
+        print(f"{built.name}: {plan.allocation.slots_with_sources_and_sinks} slots, {plan.cluster.price:.3f} per hour")

@@ -21,14 +21,14 @@ from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import FixedDemand, Model, Point
 from penstock.modelling.task_profile import Bound, TaskProfile, memory, thread_cpu_range
 from penstock.modelling.traffic import Traffic
-from penstock.placement.contract import OperatorRequest, Placement, Request, Room
+from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from _pytest.mark import ParameterSet
 
-    from penstock.allocation.contract import Bundle
+    from penstock.allocation.contract import ThreadBundle
 
 SLOT_MEMORY_MB = 3584.0
 VECTORS = Path(os.environ.get("PENSTOCK_VECTORS") or Path(__file__).parent / "vectors")
@@ -137,7 +137,7 @@ def by_slot(mapping: Mapping[str, Mapping[str, int]]) -> dict[Slot, Mapping[str,
     return {slot(name): threads for name, threads in mapping.items()}
 
 
-def operator_request(name: str, *bundles: tuple[int, Bundle]) -> OperatorRequest:
+def operator_request(name: str, *bundles: tuple[int, ThreadBundle]) -> OperatorRequest:
     """An operator of counted bundles; the demand of one thread is the average, as the planner gives it."""
     threads = sum(count * bundle.threads for count, bundle in bundles)
     cpu = sum(count * bundle.cpu for count, bundle in bundles) / threads
@@ -145,12 +145,12 @@ def operator_request(name: str, *bundles: tuple[int, Bundle]) -> OperatorRequest
     return OperatorRequest(name, threads, (100 * cpu, SLOT_MEMORY_MB * memory), bundles)
 
 
-def request(operators: Sequence[OperatorRequest], edges: Sequence[tuple[str, str, float]] = ()) -> Request:
+def request(operators: Sequence[OperatorRequest], edges: Sequence[tuple[str, str, float]] = ()) -> PlacementRequest:
     position = {operator.name: index for index, operator in enumerate(operators)}
     streams = tuple((position[sender], position[receiver]) for sender, receiver, _ in edges)
     receivers = {receiver for _, receiver in streams}
     sources = tuple(index for index in range(len(operators)) if index not in receivers)
-    return Request("case", tuple(operators), streams, sources)
+    return PlacementRequest("case", tuple(operators), streams, sources)
 
 
 def profile(given: Mapping[str, Any]) -> TaskProfile:
@@ -175,7 +175,7 @@ def traffic(app: Mapping[str, Any], operator: str) -> Traffic:
     )
 
 
-def packing_request(given: Given) -> Request:
+def packing_request(given: Given) -> PlacementRequest:
     """The threads of a P-Deployer case, with CPU as if nothing were co-located."""
     app, threads = given["app"], given["P"]
     operators = []
@@ -187,7 +187,9 @@ def packing_request(given: Given) -> Request:
     position = {operator.name: index for index, operator in enumerate(operators)}
     streams = tuple((position[sender], position[receiver]) for sender, receiver, _ in app["streams"])
     sources = tuple(position[name] for name in app["ingest"])
-    return Request("case", tuple(operators), streams, sources, rates=tuple(size for _, _, size in app["streams"]))
+    return PlacementRequest(
+        "case", tuple(operators), streams, sources, rates=tuple(size for _, _, size in app["streams"])
+    )
 
 
 def packing_room(given: Given) -> Room:

@@ -1,7 +1,8 @@
 """From the worked cases of E-Stream to our types.
 
 A case has vertices with `instr` (work), `alpha` and `beta` (what leaves for what arrives) and `instances`, edges with
-`data`, `bandwidth` and `weight`, and nodes with `power`, `used` and `idle`.
+`data`, `bandwidth` and `weight`, and nodes with `power`, `used` and `idle`. `load` says by vertex what of a node's
+power it takes, shared out among its instances; where it does not, the power left does not change.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.dataflow.task_graph import Edge, average_cost, kahn_order
-from penstock.placement.eft_schedule import Instances, Machines, OpenFloor, Rules, Tasks, Transfer, schedule
-from penstock.placement.eft_timeline import Queue
+from penstock.dataflow.task_graph import Edge, kahn_order
+from penstock.placement.eft.schedule import Instances, Machines, Rules, Tasks, Transfer, schedule
+from penstock.placement.eft.timeline import Queue
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from adapters import Given
-    from penstock.placement.eft_schedule import Schedule, Shortfall
+    from penstock.placement.eft.schedule import Schedule, Shortfall
 
 PROBE = " out"
 """Behind a vertex's name: an operator that receives all the vertex sends, so that its output rate can be read."""
@@ -77,8 +82,10 @@ def vertex_with_many_inputs(alpha: list[list[float]], beta: list[list[float]], i
 
 
 def costs(given: Given) -> list[float]:
+    """`avg c = work * mean over nodes of 1 / power`."""
     powers = [node["power"] for node in given["nodes"]]
-    return [average_cost(vertex["instr"], powers) for vertex in given["graph"]["vertices"]]
+    slowness = sum(1 / power for power in powers) / len(powers)
+    return [vertex["instr"] * slowness for vertex in given["graph"]["vertices"]]
 
 
 def edges(given: Given) -> list[Edge]:
@@ -121,10 +128,29 @@ def current(given: Given) -> dict[tuple[int, int], Any]:
     }
 
 
+class PowerLeft:
+    """Room for everything: a floor that only knows how much power each machine has left (rule 2)."""
+
+    def __init__(self, left: NDArray[np.float64], loads: Sequence[float] | None = None) -> None:
+        self.left = left
+        self._loads = loads
+
+    def fits(self, vertex: int, kind: int) -> NDArray[np.bool_]:
+        return np.ones(len(self.left), dtype=bool)
+
+    def take(self, vertex: int, kind: int, machine: int) -> None:
+        if self._loads is not None:
+            self.left[machine] -= self._loads[vertex]
+
+
 def scheduled(given: Given) -> Schedule | Shortfall:
     left = np.array([node["power"] - node.get("used", 0.0) for node in given["nodes"]], dtype=float)
+    loads = [
+        given.get("load", {}).get(vertex["name"], 0.0) / vertex.get("instances", 1)
+        for vertex in given["graph"]["vertices"]
+    ]
     found = machines(given)
-    return schedule(tasks(given), found, OpenFloor(left), Queue(found.idle), Rules(current=current(given)))
+    return schedule(tasks(given), found, PowerLeft(left, loads), Queue(found.idle), Rules(current=current(given)))
 
 
 def named(given: Given, found: Schedule) -> dict[str, list[Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import api
+from penstock.dataflow.code import code_of
 from penstock.dataflow.file import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
@@ -175,7 +175,7 @@ def stream(**given: Any) -> dict[str, Any]:
         (changed(operators={}, streams=[]), "f.yaml: pipeline 'words': expected at least one operator"),
         (changed(operators=["a"]), "f.yaml: operators: .*valid dictionary"),
         (changed(operator={}), "f.yaml: unknown key 'operator'; did you mean 'operators'"),
-        (operators(a={"modle": "pi"}), "f.yaml: operators.a: unknown key 'modle'; did you mean 'model'"),
+        (operators(a={"modell": "pi"}), "f.yaml: operators.a: unknown key 'modell'; did you mean 'model'"),
         (operators(a=5), "f.yaml: operators.a: .*dictionary"),
         (operators(a={"kind": "sauce"}), "f.yaml: operators.a.kind: .*'source', 'operator' or 'sink', found 'sauce'"),
         (operators(a={"name": "b"}), "f.yaml: operators.a: unknown key 'name'; an operator is named by its key"),
@@ -199,14 +199,16 @@ def stream(**given: Any) -> dict[str, Any]:
         ),
         (
             operators(a={"kind": "source", "files": "a.bin"}),
-            "operators.a: source 'a': the ending of 'a.bin' does not say .*; give format: jsonl, csv, parquet, text",
+            "operators.a: source 'a': the ending of 'a.bin' does not say .*; give format: json, csv, parquet, orc",
         ),
         (
-            operators(a={"kind": "source", "files": "a.csv", "format": "excel"}),
-            "operators.a.format: .*'jsonl', 'csv', 'parquet' or 'text', found 'excel'",
+            operators(a={"kind": "source", "options": {"path": "in"}}),
+            "source 'a': options mean something only with a format",
         ),
-        (operators(a={"kind": "source", "format": "csv"}), "source 'a': a format means something only with files"),
-        (operators(a={"kind": "source", "files": "a.csv", "run": "m:f"}), "source 'a' names files and also code"),
+        (operators(a={"kind": "source", "files": "a.csv", "run": "m:f"}), "source 'a' has files and code; keep one"),
+        (operators(a={"kind": "sink", "write": "m:f", "format": "json"}), "sink 'a' has write and format; keep one"),
+        (operators(a={"per": "panda"}), "operators.a.per: .*'pandas'.*found 'panda'"),
+        (operators(a={"frame_code": "x"}), "operators.a: unknown key 'frame_code'"),
         (
             operators(a={"model": "pi", "files": "a.csv"}),
             "operator 'a': 'files' belongs to a source, and its kind is operator",
@@ -279,4 +281,25 @@ def test_cycles_are_accepted_until_rates_are_needed() -> None:
         [Stream(sender=x, receiver=y) for x, y in ("sa", "ab", "ba")],
     )
     with pytest.raises(BadInputError, match=r"'loop': rates need a pipeline without cycles, found '(a|b)' -> "):
-        api.plan(looping, 10)
+        penstock.plan(looping, 10)
+
+
+def of_a_module(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (of_a_module, {"run": f"{__name__}:of_a_module", "schema": "value long"}),
+        (lambda row: row, {}),
+        (penstock.logic(schema="value long", open=dict)(of_a_module), {}),
+    ],
+)
+def test_code_of_a_module_is_named_in_files_and_found_again(code: Any, said: dict[str, str]) -> None:
+    built = penstock.pipeline("named").source("in").then("work", logic=code, schema="value long").sink("out").build()
+    document = pipeline_document(built)
+    assert document["operators"]["work"] == said
+    if said:
+        read = parse_pipeline(document, "file")
+        assert code_of(read.operators["work"]) == code_of(built.operators["work"])

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+import penstock
 from adapters import chain, cluster, declared, model, source
-from penstock import api
 from penstock.allocation.registry import ALLOCATORS
 from penstock.dataflow.pipeline import Operator
 from penstock.errors import BadInputError
@@ -19,7 +19,7 @@ from penstock.planning.capacity import Capacity
 @pytest.fixture(scope="module")
 def twenty_slots() -> dict[str, Capacity]:
     """Of every pair."""
-    return api.capacity("linear", cluster([4] * 5))
+    return penstock.capacity("linear", cluster([4] * 5))
 
 
 def test_capacity_of_twenty_slots(twenty_slots: dict[str, Capacity]) -> None:
@@ -32,9 +32,9 @@ def test_capacity_says_what_can_be_placed_and_what_that_will_do(twenty_slots: di
     for pair, found in twenty_slots.items():
         assert 0 <= found.placed <= found.allocated, pair
         assert found.predicted >= 0
-    best = api.capacity("linear", cluster([4] * 5), allocator="mba", placer="sam")["mba+sam"]
+    best = penstock.capacity("linear", cluster([4] * 5), allocator="mba", placer="sam")["mba+sam"]
     # a plan at that rate exists on this cluster, and supports it
-    plan = api.plan("linear", best.placed, cluster=cluster([4] * 5))
+    plan = penstock.plan("linear", best.placed, cluster=cluster([4] * 5))
     assert plan.prediction.slot_aware.rate == best.predicted
     assert best.predicted >= best.placed
 
@@ -42,7 +42,7 @@ def test_capacity_says_what_can_be_placed_and_what_that_will_do(twenty_slots: di
 def test_capacity_of_too_small_a_cluster_is_nothing() -> None:
     # linear at 10/s: blob alone takes 0.26 memory, table 0.1, pi 0.086 cpu; below that one slot would do, but one
     # slot of 100/s steps would need 7
-    found = api.capacity("linear", cluster([1]), step=100, allocator="mba", placer="sam")["mba+sam"]
+    found = penstock.capacity("linear", cluster([1]), step=100, allocator="mba", placer="sam")["mba+sam"]
     assert (found.allocated, found.placed, found.predicted) == (0, 0, 0)
 
 
@@ -50,7 +50,7 @@ def test_capacity_of_too_small_a_cluster_is_nothing() -> None:
 def test_capacity_by_hand() -> None:
     library = ModelLibrary.of([model("A", (1, 100, 1.0, 0.5))])
     pipeline = chain(source(), Operator(name="A"))
-    found = api.capacity(pipeline, cluster([2, 1]), models=library)
+    found = penstock.capacity(pipeline, cluster([2, 1]), models=library)
     assert found["mba+round-robin"].allocated == 300
     assert found["lsa+rsm"].allocated == 300
     # three threads and the source by turns on three slots: one each, 3 * 100/s
@@ -60,18 +60,20 @@ def test_capacity_by_hand() -> None:
 @pytest.mark.parametrize("step", [0, -10, math.nan, math.inf])
 def test_a_step_that_is_none(step: float) -> None:
     with pytest.raises(BadInputError, match="step: expected a finite number of tuples/s above 0"):
-        api.capacity("linear", cluster([4]), step=step)
+        penstock.capacity("linear", cluster([4]), step=step)
 
 
 def test_capacity_where_nothing_grows_with_the_rate() -> None:
     fixed = declared(threads=1, cpu=50, memory_mb=100)
     with pytest.raises(BadInputError, match=r"no operator with a model .* any rate"):
-        api.capacity(fixed, cluster([4]), allocator="mba", placer="sam")
+        penstock.capacity(fixed, cluster([4]), allocator="mba", placer="sam")
 
 
 def test_capacity_of_a_large_cluster_and_of_models_that_need_nothing() -> None:
-    large = api.capacity("linear", cluster([8] * 1000), allocator="mba", placer="sam")["mba+sam"]
+    large = penstock.capacity("linear", cluster([8] * 1000), allocator="mba", placer="sam")["mba+sam"]
     assert large.allocated >= large.placed > 100_000
     nothing = ModelLibrary.of([model("A", (1, 10, 0.0, 0.0))])
     with pytest.raises(BadInputError, match="any rate fits"):
-        api.capacity(chain(source(), Operator(name="A")), cluster([2]), allocator="lsa", placer="sam", models=nothing)
+        penstock.capacity(
+            chain(source(), Operator(name="A")), cluster([2]), allocator="lsa", placer="sam", models=nothing
+        )

@@ -117,7 +117,7 @@ def test_prices_come_from_the_catalogue_unless_the_cluster_says() -> None:
         ),
         (
             {"name": "c", "sizes": [{"name": "a", "slots": 1, "memory_mb": 0, "price": 1}]},
-            r"c.yaml: sizes\[0\].memory_mb: .*greater than 0",
+            r"c.yaml: sizes\[0\].memory_mb: .*greater than or equal to 0.001",
         ),
         (
             {"name": "c", "sizes": [{"name": "a", "slots": 1, "memory_mb": 1, "price": -1}]},

@@ -129,3 +129,12 @@ def test_rates_too_large_for_numbers() -> None:
     steep = chain(source(), Operator(name="a"), Operator(name="b"), sink(), selectivity=1e200)
     with pytest.raises(BadInputError, match="pipeline 'chain': operator 'b': its rate is too large to compute"):
         gains(steep)
+
+
+def test_a_pipeline_too_large_to_plan_says_the_limit() -> None:
+    operators = [Operator(name="s", kind=Kind.SOURCE), *(Operator(name=f"o{number}") for number in range(2000))]
+    with pytest.raises(BadInputError, match="pipeline 'p': expected at most 2,000 operators, found 2,001"):
+        Pipeline.of("p", operators, [])
+    streams = [Stream(sender="s", receiver="o0")] * 20_001
+    with pytest.raises(BadInputError, match="pipeline 'p': expected at most 20,000 streams, found 20,001"):
+        Pipeline.of("p", operators[:2], streams)

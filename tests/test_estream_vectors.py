@@ -11,7 +11,7 @@ from adapters import Given, cases, close
 from penstock.dataflow.convex import convex_groups
 from penstock.dataflow.rates import gains
 from penstock.dataflow.task_graph import communication_to_computation, joined_pairs, upward_ranks
-from penstock.placement.eft_schedule import Schedule, Shortfall
+from penstock.placement.eft.schedule import Schedule, Shortfall
 
 
 @pytest.mark.parametrize(("given", "expected"), cases("es_rates"))
@@ -48,7 +48,7 @@ def test_schedule(given: Given, expected: dict[str, Any]) -> None:
     found = es.scheduled(given)
     if "error" in expected:
         assert isinstance(found, Shortfall)
-        assert found.wanted > found.found == len(given["nodes"])
+        assert found.wanted > found.candidates == len(given["nodes"])
         return
     assert isinstance(found, Schedule)
     placed = es.named(given, found)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from penstock.errors import BadInputError
-from penstock.files import DEEPEST_NESTING, LARGEST_FILE, atomic_path, read_document, read_text, write_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from penstock.files import (
+    DEEPEST_NESTING,
+    LARGEST_FILE,
+    LARGEST_YAML,
+    atomic_path,
+    parse_json,
+    parse_yaml,
+    private_folder,
+    read_document,
+    read_text,
+    sweep_temporary_folders,
+    temporary_folder,
+    write_output,
+    write_text,
+)
 
 
 def refused(path: Path, content: bytes | str) -> str:
@@ -62,7 +77,7 @@ def test_bad_yaml(tmp_path: Path, content: bytes | str, complaint: str) -> None:
         pytest.param('{"a": 1, "a": 2}', "key 'a' appears twice in one mapping", id="double key"),
         pytest.param('{"a": 1,\n}', "line 2: not valid JSON", id="trailing comma"),
         pytest.param("", "line 1: not valid JSON", id="empty"),
-        pytest.param("[" * 100_000, "nested too deeply", id="deep"),
+        pytest.param("[" * 100_000, "nested deeper than 40 levels", id="deep"),
         pytest.param('{"a": ' + "9" * 5000 + "}", "not valid JSON", id="number of 5000 digits"),
         pytest.param(b'{"a": "\xff"}', "expected UTF-8 text, found byte 0xff", id="not UTF-8"),
     ],
@@ -146,13 +161,103 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_written_files_have_ordinary_permissions(tmp_path: Path) -> None:
-    mask = os.umask(0o022)
+@pytest.mark.parametrize(("mask", "kept", "asked_for"), [(0o022, 0o600, 0o644), (0o000, 0o600, 0o666)])
+def test_the_umask_says_who_reads_what_a_user_asked_for(tmp_path: Path, mask: int, kept: int, asked_for: int) -> None:
+    before = os.umask(mask)
     try:
-        write_text(tmp_path / "out.json", "")
+        write_text(tmp_path / "kept", "")
+        write_output(tmp_path / "asked-for", "")
+        private_folder(tmp_path / "a" / "b")
+        assert os.umask(mask) == mask
     finally:
-        os.umask(mask)
-    assert (tmp_path / "out.json").stat().st_mode & 0o777 == 0o644
+        os.umask(before)
+    assert (tmp_path / "kept").stat().st_mode & 0o777 == kept
+    assert (tmp_path / "asked-for").stat().st_mode & 0o777 == asked_for
+    assert [folder.stat().st_mode & 0o777 for folder in (tmp_path / "a", tmp_path / "a" / "b")] == [0o700, 0o700]
+
+
+def test_what_is_written_is_on_the_disk_before_it_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "out.json"
+    steps: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
+
+    def fsync(handle: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        real_fsync(handle)
+
+    def replace(source: Path, target: Path) -> Path:
+        steps.append("rename")
+        return real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    write_text(path, "kept")
+    assert steps == ["file", "rename", "folder"]
+
+
+def test_special_files_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(BadInputError, match=r"pipe\.json: cannot be read: not a regular file"):
+        read_document(tmp_path / "pipe.json")
+    with pytest.raises(BadInputError, match="zero: cannot be read: not a regular file"):
+        read_text(Path("/dev/zero"))
+
+
+def test_many_keys_are_checked_in_the_time_of_one_look() -> None:
+    # twice as many keys must not take four times as long: a million were 3 hours when every key was counted
+    keys = ",".join(f'"k{number}":1' for number in range(1_000_000))
+    with pytest.raises(BadInputError, match="key 'k7' appears twice"):
+        parse_json(f'{{{keys},"k7":2}}', "p.json")
+
+
+@pytest.mark.parametrize("text", [r'{"\ud800": 1}', r'{"a": ["\udfff"]}', r'["a\ud800b"]'])
+def test_half_characters_are_not_text(text: str) -> None:
+    with pytest.raises(BadInputError, match="half a character"):
+        parse_json(text, "p.json")
+    with pytest.raises(BadInputError):
+        parse_yaml(text, "p.yaml")
+
+
+def test_both_halves_of_a_character_are_one() -> None:
+    assert parse_json(r'["\ud83d\ude00"]', "p.json") == ["\U0001f600"]
+
+
+def test_large_yaml_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(BadInputError, match="larger than the limit of 2 MB for YAML; write it as JSON"):
+        parse_yaml("a" * (LARGEST_YAML + 1), "p.yaml")
+
+
+def test_a_temporary_folder_is_private_and_ends_with_its_block(temporary: Path) -> None:
+    with temporary_folder("test") as folder:
+        assert folder.parent == temporary
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert sweep_temporary_folders() == []
+        assert folder.is_dir()
+    assert list(temporary.iterdir()) == []
+
+
+def test_folders_of_killed_processes_are_swept(temporary: Path) -> None:
+    code = "from penstock.files import temporary_folder\nwith temporary_folder('t') as f: print(f, flush=True); input()"
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        left = Path(process.stdout.readline().strip())
+        assert sweep_temporary_folders() == []
+        process.kill()
+        process.wait()
+        assert left.is_dir()
+    somebody_elses = temporary / "penstock-not-ours"
+    somebody_elses.mkdir()
+    assert sweep_temporary_folders() == [left]
+    assert list(temporary.iterdir()) == [somebody_elses]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
 
 def test_writing_where_there_is_no_folder(tmp_path: Path) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from penstock.dataflow.rates import Gain
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock.dataflow.logic import Logic, Per
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
+from penstock.dataflow.rates import Gain, topological_order
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
-from penstock.prediction.fused import FusedSetup, fused_batch, fused_rate, fused_usage, slowest_of
+from penstock.prediction.crews import crews_of
+from penstock.prediction.fused import PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
 from penstock.prediction.rate import Demands
+from penstock.runtime import crew
+from penstock.runtime.steps import Read, Step, plan_crews
 
 ON = MeasuredOn(slot_memory_mb=1000.0, batch_seconds=1.0, base_memory_mb=80.0)
 CPU_BOUND = Model("cpu", (Point(threads=1, rate=100.0, cpu=1.0, memory=0.01, operator_cpu=0.8),), ON)
@@ -17,37 +27,132 @@ DEMANDS: Demands = {"source": FixedDemand(0.1, 0.1), "cpu": CPU_BOUND, "waiting"
 THREADS = {"source": 1, "cpu": 1, "waiting": 10}
 
 
+def one(name: str, model: Model, threads: int, most_rows: int, overhead: float = 0.0, slots: int = 1) -> FusedSetup:
+    return FusedSetup({name: Gain(1.0, 0.0)}, {name: model}, {name: threads}, slots, 64, most_rows, overhead, 0.0)
+
+
+def both(most_rows: int, slots: int = 1, handling: float = 0.0) -> FusedSetup:
+    return FusedSetup(GAINS, DEMANDS, THREADS, slots, 64, most_rows, 0.0, 0.0, handling_seconds=handling)
+
+
 def test_one_operator_alone_does_what_its_model_says() -> None:
     # measured with a second of work and 0.2 s of overhead; a batch of 120 holds just that: 1.2 s for 120
-    gains, demands = {"cpu": Gain(1.0, 0.0)}, {"cpu": CPU_BOUND}
-    assert fused_rate(gains, demands, {"cpu": 1}, 1, 120, 0.2) == pytest.approx(100.0)
+    assert one("cpu", CPU_BOUND, 1, 120, 0.2).rate() == pytest.approx(100.0)
 
 
 def test_larger_batches_leave_less_to_the_engine() -> None:
-    gains, demands = {"cpu": Gain(1.0, 0.0)}, {"cpu": CPU_BOUND}
     # 0.2 + 240 * 0.01 / 1.2
-    assert fused_rate(gains, demands, {"cpu": 1}, 1, 240, 0.2) == pytest.approx(240 / (0.2 + 2.0))
+    assert one("cpu", CPU_BOUND, 1, 240, 0.2).rate() == pytest.approx(240 / (0.2 + 2.0))
 
 
-def test_a_round_that_is_not_full_takes_as_long() -> None:
-    # a round of `waiting` takes 10 / 20 s; 11 tuples go round twice
-    gains, demands, threads = {"waiting": Gain(1.0, 0.0)}, {"waiting": WAITING}, {"waiting": 10}
-    assert fused_rate(gains, demands, threads, 1, 10, 0.0) == pytest.approx(10 / 0.5)
-    assert fused_rate(gains, demands, threads, 1, 11, 0.0) == pytest.approx(11 / 1.0)
+def test_a_round_that_is_not_full_takes_as_long_as_its_threads() -> None:
+    # a round of `waiting` takes 10 / 20 s, and so does one of a single tuple: a thread does 2 a second
+    assert one("waiting", WAITING, 10, 10).rate() == pytest.approx(10 / 0.5)
+    assert one("waiting", WAITING, 10, 11).rate() == pytest.approx(11 / 1.0)
 
 
 def test_batches_are_whole_rounds_of_the_slowest() -> None:
-    # 0.01 + 0.05 s a tuple: 17 in a second, two rounds of ten are nearest
-    assert fused_batch(GAINS, DEMANDS, THREADS, 1, 1.0, 0.0) == 20
-    assert fused_batch(GAINS, DEMANDS, THREADS, 2, 1.0, 0.0) == 40
+    # 0.05 s a tuple, beside which the other's 0.01 s pass: 20 in a second, which is two rounds of ten
+    assert rows_of_batch(both(1), 1.0) == 20
+    assert rows_of_batch(both(1, slots=2), 1.0) == 40
     # a tenth of a second is less than one round
-    assert fused_batch(GAINS, DEMANDS, THREADS, 1, 0.1, 0.0) == 10
+    assert rows_of_batch(both(1), 0.1) == 10
+    assert rows_of_batch(FusedSetup({}, {}, {}, 1, 1, 1, 0.0, 0.0), 1.0) == 100_000
 
 
-def test_operators_of_a_slot_take_turns() -> None:
-    # 20 tuples: 20 x 0.01 s and two rounds of 0.5 s; two slots do twice that
-    assert fused_rate(GAINS, DEMANDS, THREADS, 1, 20, 0.0) == pytest.approx(20 / 1.2)
-    assert fused_rate(GAINS, DEMANDS, THREADS, 2, 40, 0.0) == pytest.approx(40 / 1.2)
+def test_crews_of_a_slot_overlap() -> None:
+    # 20 tuples: two rounds of 0.5 s, in which 20 x 0.01 s of the other pass; its first piece, 0.025 s, comes before
+    assert both(20).rate() == pytest.approx(20 / 1.025)
+    assert both(40, slots=2).rate() == pytest.approx(40 / 1.025)
+
+
+def test_a_model_that_knows_how_long_its_code_was_at_work_says_it_exactly() -> None:
+    # 10 tuples/s while it was at work half of the time: a tuple takes 0.05 s, whatever the engine needed then
+    point = Point(threads=1, rate=10.0, cpu=0.5, memory=0.0, operator_cpu=0.4, busy=0.5)
+    setup = one("half", Model("half", (point,), ON), 1, 20, overhead=0.2)
+    assert setup.batch_seconds(20) == pytest.approx(0.2 + 20 * 0.05)
+
+
+def test_pieces_are_as_long_as_crews_cut_them() -> None:
+    assert PIECE_SECONDS == crew.PIECE_SECONDS
+
+
+def test_operators_in_one_thread_take_turns() -> None:
+    demands: Demands = {"a": CPU_BOUND, "b": CPU_BOUND}
+    gains = dict.fromkeys(demands, Gain(1.0, 0.0))
+    joined = FusedSetup(gains, demands, {"a": 1, "b": 1}, 1, 64, 100, 0.0, 0.0, handling_seconds=0.001)
+    # 100 x (0.01 + 0.01 + 0.001)
+    assert joined.batch_seconds(100) == pytest.approx(2.1)
+    # in threads of their own they still have one core: 100 x (0.008 + 0.008 + 0.001) s of CPU, and a piece of 0.025 s
+    apart = replace(joined, crews=(("a",), ("b",)))
+    assert apart.batch_seconds(100) == pytest.approx(1.7 + 0.025)
+
+
+def test_an_operator_of_sparks_own_adds_its_time_and_what_it_costs_a_batch() -> None:
+    on = ON.model_copy(update={"per": Per.DATAFRAME, "own_batch_ms": 300.0})
+    own = Model("own", (Point(threads=1, rate=1000.0, cpu=1.0, memory=0.0, operator_cpu=1.0),), on)
+    gains = {"waiting": Gain(1.0, 0.0), "own": Gain(0.5, 0.0)}
+    setup = FusedSetup(gains, {"waiting": WAITING, "own": own}, {"waiting": 10, "own": 1}, 1, 64, 20, 0.1, 0.0, 0.0)
+    # 0.1 and 0.3 s for any batch, two rounds of 0.5 s, ten tuples of 1 ms
+    assert setup.batch_seconds(20) == pytest.approx(0.4 + 1.0 + 0.01)
+
+
+def test_latency_is_the_wait_for_a_batch_and_the_batch() -> None:
+    setup = one("cpu", CPU_BOUND, 1, 1000, overhead=0.2)
+    # a tuple takes 0.01 / 1.2 s; at 60 a second a batch of n takes 0.2 + n / 120 = n / 60: n = 24, every 0.4 s
+    found = setup.latency_ms(60.0, 0.1)
+    assert found == pytest.approx({"p50": 600, "p95": 780, "p99": 796})
+    # a batch shorter than the interval is waited for: 1 tuple, 208 ms, every 2 s
+    assert setup.latency_ms(0.4, 2.0) == pytest.approx({"p50": 208.3 + 1000, "p95": 2108.3, "p99": 2188.3}, rel=1e-4)
+    # 120 a second is what it does without the engine
+    assert setup.latency_ms(120.0, 0.1) is None
+
+
+@given(st.floats(1.0, 110.0), st.floats(0.0, 1.0))
+def test_latency_is_that_of_a_batch_that_holds_what_comes_meanwhile(rate: float, interval: float) -> None:
+    setup = one("cpu", CPU_BOUND, 1, 100_000, overhead=0.2)
+    found = setup.latency_ms(rate, interval)
+    assert found is not None
+    period = (found["p99"] - found["p50"]) / 0.49 / 1000
+    batch = found["p50"] / 1000 - period / 2
+    assert period >= max(interval, batch) - 1e-6
+    # within the one tuple that is not whole
+    assert setup.batch_seconds(max(1, round(rate * period))) == pytest.approx(batch, abs=2 * 0.01)
+
+
+NAMES = ("a", "b", "c", "d", "e", "f")
+
+
+@given(st.lists(st.tuples(st.sampled_from((1, 1, 4)), st.sets(st.integers(-1, 4), min_size=1)), min_size=1, max_size=6))
+def test_crews_are_those_of_the_engine(drawn: list[tuple[int, set[int]]]) -> None:
+    """Graphs at random: operator n reads from the source (-1) or from operators before it."""
+    threads = {NAMES[place]: count for place, (count, _) in enumerate(drawn)}
+    senders = {
+        NAMES[place]: ["s" if one < 0 else NAMES[one] for one in sorted({min(one, place - 1) for one in given})]
+        for place, (_, given) in enumerate(drawn)
+    }
+    streams = [{"from": sender, "to": name} for name, before in senders.items() for sender in before]
+    operators = [Operator(name="s", kind=Kind.SOURCE), *(Operator(name=name) for name in threads)]
+    pipeline = Pipeline.of("p", operators, [Stream.model_validate(stream) for stream in streams])
+    # the engine has them in topological order
+    order = [name for name in topological_order(pipeline) if name != "s"]
+    place = {"s": -1, **{name: at for at, name in enumerate(order)}}
+    steps = [
+        Step(name, Logic(print), threads[name], tuple(Read(place[sender]) for sender in senders[name]))
+        for name in order
+    ]
+    wanted = tuple(tuple(order[at] for at in crew.positions) for crew in plan_crews(steps))
+    assert crews_of(pipeline, threads, set()) == wanted
+
+
+def test_what_sparks_own_sends_enters_a_slot_anew() -> None:
+    built = penstock.pipeline("p").source("s")
+    for name in ("a", "own", "b", "c"):
+        built = built.then(name, logic=Logic(print))
+    pipeline = built.sink("o").build()
+    threads = dict.fromkeys(("a", "own", "b", "c"), 1)
+    assert crews_of(pipeline, threads, {"own"}) == (("a",), ("b", "c"))
+    assert crews_of(pipeline, {**threads, "b": 8}, {"own"}) == (("a",), ("b",), ("c",))
 
 
 @pytest.mark.parametrize(
@@ -62,12 +167,9 @@ def test_the_slowest_of_several_slots(slots: int, largest: float) -> None:
 def test_a_batch_ends_with_its_slowest_slot() -> None:
     # a second for 100 tuples, give or take a tenth: the slower of two slots takes 1 + 0.1 z(2)
     model = Model("cpu", (CPU_BOUND.points[0].model_copy(update={"batch_spread": 0.1}),), ON)
-    gains, demands, threads = {"cpu": Gain(1.0, 0.0)}, {"cpu": model}, {"cpu": 1}
-    assert fused_rate(gains, demands, threads, 1, 100, 0.0) == pytest.approx(100)
-    assert fused_rate(gains, demands, threads, 2, 200, 0.0) == pytest.approx(200 / (1 + 0.1 * slowest_of(2)))
-    setup = FusedSetup(gains, demands, threads, 2, 4, 200, 0.0, 0.0)
-    assert setup.batch_seconds(200) == pytest.approx(1 + 0.1 * slowest_of(2))
-    assert setup.rate() == pytest.approx(200 / (1 + 0.1 * slowest_of(2)))
+    assert one("cpu", model, 1, 100).rate() == pytest.approx(100)
+    assert one("cpu", model, 1, 200, slots=2).batch_seconds(200) == pytest.approx(1 + 0.1 * slowest_of(2))
+    assert one("cpu", model, 1, 200, slots=2).rate() == pytest.approx(200 / (1 + 0.1 * slowest_of(2)))
 
 
 def test_cpu_and_memory_follow_the_rate() -> None:

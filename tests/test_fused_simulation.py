@@ -11,7 +11,7 @@ from penstock.dataflow.rates import Gain
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.prediction.fused import FusedSetup
 from penstock.report.report import Audit, summarise
-from penstock.simulation.fused_run import BEFORE_WORK, FusedScenario, simulate_fused
+from penstock.simulation.fused_run import FusedScenario, simulate_fused
 
 OVERHEAD = 0.5
 # measured with batches of 1 s of work: a tuple takes 1/10 s * 1 / (1 + 0.5) = 1/15 s without the overhead
@@ -42,8 +42,8 @@ def scenario(due: list[float], seconds: float = 60.0, given: FusedSetup | None =
 
 def test_one_tuple_waits_for_the_next_look() -> None:
     (batch,) = simulate_fused(scenario([0.25]))
-    # taken in at 0.3, the next multiple of 0.1; worked on after 0.7 of the overhead; done 1/15 s later
-    assert batch.latencies.tolist() == pytest.approx([0.05 + BEFORE_WORK * OVERHEAD + EACH])
+    # taken in at 0.3, the next multiple of 0.1; committed after the overhead and 1/15 s of work
+    assert batch.latencies.tolist() == pytest.approx([0.05 + OVERHEAD + EACH])
     assert batch.finished == pytest.approx(0.3 + OVERHEAD + EACH)
     assert batch.operators["a"].received == 1
     assert batch.operators["a"].busy_seconds == pytest.approx(EACH)
@@ -98,7 +98,7 @@ def test_every_tuple_is_in_one_batch_and_batches_do_not_overlap(due: list[float]
     given = setup(most_rows=rows, slots=slots)
     batches = simulate_fused(scenario(due, seconds=1e6, given=given))
     assert sum(batch.tuples for batch in batches) == len(due)
-    shortest = BEFORE_WORK * OVERHEAD + EACH
+    shortest = OVERHEAD + EACH
     before = 0.0
     for batch in batches:
         assert 1 <= batch.tuples <= rows

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock import api, measuring
+import penstock
 from penstock.errors import BadInputError
-from penstock.measuring import ProfileProgress, profile_settings
+from penstock.jobs.planning import planner_of
+from penstock.jobs.profiling import profile_settings, progress_of
 from penstock.modelling.file import models_document
 from penstock.modelling.fit import described, disturbed, fits, misfits
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.verbs import profile as measuring
 
 LAPTOP = MeasuredOn(cpu="Laptop CPU", cores=8, spark="4.3.0")
 SERVER = MeasuredOn(cpu="Server CPU", cores=64, spark="4.3.0")
@@ -82,18 +84,18 @@ def mixed_library() -> ModelLibrary:
 
 
 def test_a_plan_warns_of_a_mixture_and_of_nothing_else() -> None:
-    assert api.plan("linear", 100).warnings == ()
-    warnings = [text for text in api.plan("linear", 50, models=mixed_library()).warnings if "mixed" in text]
+    assert penstock.plan("linear", 100).warnings == ()
+    warnings = [text for text in penstock.plan("linear", 50, models=mixed_library()).warnings if "mixed" in text]
     assert len(warnings) == 1
     assert "pi on Laptop CPU" in warnings[0]
     # only models the pipeline uses are looked at
     unused = reference_library().updated_with(ModelLibrary.of([measured("of another pipeline", LAPTOP)]))
-    assert api.plan("linear", 100, models=unused).warnings == ()
+    assert penstock.plan("linear", 100, models=unused).warnings == ()
 
 
 def test_capacity_warns_too() -> None:
-    assert api.misfits("linear", EXAMPLES / "cluster.yaml") == []
-    assert len(api.misfits("linear", EXAMPLES / "cluster.yaml", models=mixed_library())) == 1
+    assert not list(planner_of("linear", cluster=EXAMPLES / "cluster.yaml").misfits())
+    assert len(list(planner_of("linear", cluster=EXAMPLES / "cluster.yaml", models=mixed_library()).misfits())) == 1
 
 
 def written(folder: Path, *models: Model) -> Path:
@@ -120,7 +122,7 @@ def pipeline(tmp_path: Path) -> Path:
 def test_a_profile_is_not_continued_elsewhere(tmp_path: Path, pipeline: Path, on: MeasuredOn) -> None:
     path = written(tmp_path, measured("pi", on))
     before = path.read_text("utf-8")
-    with pytest.raises(BadInputError, match=r"'pi' was measured on .*, this is .*; write to another file.*--fresh"):
+    with pytest.raises(BadInputError, match=r"'pi' was measured on .*, this is .*; write to another file.*fresh="):
         measuring.profile(pipeline, path)
     assert path.read_text("utf-8") == before
 
@@ -166,13 +168,11 @@ def test_settings() -> None:
 
 def test_progress_goes_by_the_time_that_may_be_spent() -> None:
     # 1 of 4 operators done, 15 of 60 s of the second: (1 + 0.25) / 4; at most 45 + 2 * 60 s left
-    progress = ProfileProgress("b", done=1, of=4, spent_seconds=15, budget_seconds=60)
-    assert progress.part == 0.3125
-    assert progress.most_seconds_left == 165
+    progress = progress_of("b", done=1, of=4, spent_seconds=15, budget_seconds=60)
+    assert (progress.part, progress.seconds_left) == (0.3125, 165)
     # over its budget it stands still and does not run ahead
-    late = replace(progress, spent_seconds=90)
-    assert late.part == 0.5
-    assert replace(progress, done=4, spent_seconds=0).part == 1
+    assert progress_of("b", done=1, of=4, spent_seconds=90, budget_seconds=60).part == 0.5
+    assert progress_of("b", done=4, of=4, spent_seconds=0, budget_seconds=60).part == 1
 
 
 def test_this_machine_says_where(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import penstock
 from adapters import model
-from penstock import api
 from penstock.errors import BadInputError
 from penstock.modelling.file import models_document, parse_models, read_csv_models, read_models
 from penstock.modelling.library import ModelLibrary, reference_library
@@ -193,7 +193,7 @@ def test_reference_tasks(name: str, peak: float, threads: int) -> None:
 
 def test_every_reference_figure_says_how_it_is_known() -> None:
     known = reference_library()
-    assert len(list(known)) == 6
+    assert sum("/" not in one.name for one in known) == 6
     for found in known:
         for point in found.points:
             assert {"rate", "cpu", "memory"} <= set(point.provenance), (found.name, point.threads)
@@ -203,6 +203,6 @@ def test_every_reference_figure_says_how_it_is_known() -> None:
 def test_models_of_a_file_come_before_the_reference_ones(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(models_document([model("pi", (1, 999, 0.1, 0.1))])))
-    found = api.models(path)
+    found = penstock.models(path)
     assert found.models["pi"].peak_rate == 999
     assert found.models["parse_xml"].peak_rate == 310

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import api
+import penstock
 from penstock.cluster.file import parse_cluster
 from penstock.errors import BadInputError
 from penstock.modelling.library import reference_library
 from penstock.modelling.model import Model, Point
 from penstock.pictures.canvas import check_ending
-from penstock.pictures.layout import Box, arrange
+from penstock.pictures.drawing.layout import Box, arrange
 from penstock.pictures.models import draw_models
 from penstock.pictures.plan import draw_plan
 
@@ -29,12 +29,12 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture(scope="module")
 def linear() -> Plan:
-    return api.plan("linear", 100)
+    return penstock.plan("linear", 100)
 
 
 @pytest.fixture(scope="module")
 def one_slot() -> Plan:
-    return api.plan("linear", 5)
+    return penstock.plan("linear", 5)
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,12 @@ def two_racks() -> Plan:
         {"count": 2, "slots": 1, "rack": "west"},
         {"name": "big-machine", "slots": 16, "rack": "west"},
     ]
-    return api.plan("diamond", 250, cluster=parse_cluster({"nodes": nodes}, "x"))
+    return penstock.plan("diamond", 250, cluster=parse_cluster({"nodes": nodes}, "x"))
 
 
 def many_nodes(count: int) -> Plan:
     nodes = [{"count": count // 3, "slots": 8, "rack": rack} for rack in ("a", "b", "c")]
-    return api.plan("linear", 100 * count, cluster=parse_cluster({"nodes": nodes}, "x"))
+    return penstock.plan("linear", 100 * count, cluster=parse_cluster({"nodes": nodes}, "x"))
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -98,15 +98,15 @@ class TestPlans:
             assert words in text
 
     def test_more_operators_than_colours(self, tmp_path: Path) -> None:
-        from penstock.pictures.plan_page import looks_of
+        from penstock.pictures.drawing.plan_page import looks_of
 
         looks = looks_of([f"operator-{number}" for number in range(40)])
         assert len(set(looks.values())) == 40
-        draw_plan(api.plan("app-grid", 100), tmp_path / "plan.svg")
+        draw_plan(penstock.plan("app-grid", 100), tmp_path / "plan.svg")
         assert "sink" in (tmp_path / "plan.svg").read_text(encoding="utf-8")
 
     def test_parts_of_a_slot_add_up_to_its_predicted_load(self, linear: Plan) -> None:
-        from penstock.pictures.plan_page import parts_by_slot
+        from penstock.pictures.drawing.plan_page import parts_by_slot
 
         for slot, parts in parts_by_slot(linear):
             load = linear.prediction.slots[slot]
@@ -117,7 +117,7 @@ class TestPlans:
     def test_short_of_the_target_is_red(self, linear: Plan, tmp_path: Path) -> None:
         from penstock.pictures.canvas import ALARM
 
-        poor = api.plan("star", 100, allocator="lsa", placer="rsm")
+        poor = penstock.plan("star", 100, allocator="lsa", placer="rsm")
         assert poor.prediction.slot_aware.rate < 100
         for name, plan in (("good", linear), ("poor", poor)):
             draw_plan(plan, tmp_path / f"{name}.svg")
@@ -133,10 +133,18 @@ class TestPlans:
 
     def test_a_dollar_in_a_name_is_a_dollar(self, tmp_path: Path) -> None:
         cluster = parse_cluster({"nodes": [{"name": "$a_b$", "slots": 8, "rack": "$r^2$"}]}, "x")
-        draw_plan(api.plan("linear", 100, cluster=cluster), tmp_path / "plan.svg")
+        draw_plan(penstock.plan("linear", 100, cluster=cluster), tmp_path / "plan.svg")
         text = (tmp_path / "plan.svg").read_text(encoding="utf-8")
         assert "$a_b$" in text
         assert "rack $r^2$" in text
+
+    def test_what_turns_or_breaks_a_line_is_escaped(self, tmp_path: Path) -> None:
+        name = "x\u202ey\x9b2J\N{CJK UNIFIED IDEOGRAPH-6C34}"
+        cluster = parse_cluster({"nodes": [{"name": name, "slots": 8, "rack": f"r{name}"}]}, "x")
+        draw_plan(penstock.plan("linear", 100, cluster=cluster), tmp_path / "plan.svg")
+        text = (tmp_path / "plan.svg").read_text(encoding="utf-8")
+        assert text.replace("\n", "").isprintable()
+        assert "x\\u202ey\\x9b2J" in text
 
     def test_leaves_the_users_settings_alone(self, one_slot: Plan, tmp_path: Path) -> None:
         import matplotlib as mpl
@@ -191,7 +199,7 @@ def overlapping(boxes: Sequence[Box]) -> list[tuple[Box, Box]]:
 class TestModels:
     def test_reference_models(self, tmp_path: Path) -> None:
         models = list(reference_library().models.values())
-        draw_models(models, tmp_path / "models.png")
+        draw_models(models[:2], tmp_path / "models.png")
         assert png_size(tmp_path / "models.png")[0] > 800
         draw_models(models, tmp_path / "models.svg")
         text = (tmp_path / "models.svg").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import api
+import penstock
 from penstock.cluster.topology import Slot
 from penstock.errors import BadInputError
 from penstock.files import check
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("pipeline", ["linear", "diamond", "star"])
 def test_round_trip(tmp_path: Path, pipeline: str) -> None:
-    plan = api.plan(pipeline, 100)
+    plan = penstock.plan(pipeline, 100)
     path = tmp_path / "plan.json"
     write_plan(plan, path)
     saved = read_plan(path)
@@ -37,7 +37,7 @@ def test_round_trip(tmp_path: Path, pipeline: str) -> None:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return api.plan("linear", 50).document()
+    return penstock.plan("linear", 50).document()
 
 
 def set_to(*keys: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -205,8 +205,8 @@ def test_slots_and_nodes_that_change() -> None:
 
 def test_diff_of_files(tmp_path: Path) -> None:
     for name, rate in (("a.json", 50), ("b.json", 100)):
-        write_plan(api.plan("linear", rate), tmp_path / name)
-    assert api.diff(tmp_path / "a.json", tmp_path / "a.json").threads_moved == 0
-    found = api.diff(tmp_path / "a.json", tmp_path / "b.json")
+        write_plan(penstock.plan("linear", rate), tmp_path / name)
+    assert penstock.diff(tmp_path / "a.json", tmp_path / "a.json").threads_moved == 0
+    found = penstock.diff(tmp_path / "a.json", tmp_path / "b.json")
     assert (found.before.rate, found.after.rate) == (50, 100)
     assert all(change.after >= change.before for change in found.operators)

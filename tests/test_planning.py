@@ -9,13 +9,12 @@ import pytest
 
 import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, declared, model, sink, source
-from penstock import api
 from penstock.allocation.contract import slots_needed
 from penstock.allocation.registry import ALLOCATORS
 from penstock.cluster.catalogue import find_catalogue
 from penstock.cluster.file import parse_cluster
 from penstock.dataflow.pipeline import Operator
-from penstock.errors import BadInputError, Refusal, Shortage
+from penstock.errors import Refusal, Shortage
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.placement.registry import PLACERS
@@ -25,13 +24,13 @@ from penstock.planning.planner import Planner
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.placement.contract import Placement, Request, Room
+    from penstock.placement.contract import Placement, PlacementRequest, Room
 
 
 @pytest.mark.parametrize(("rate", "lsa", "mba", "mba_with_ends"), [(50, 7, 4, 4), (100, 13, 7, 7), (200, 25, 14, 15)])
 def test_slots_of_linear(rate: float, lsa: int, mba: int, mba_with_ends: int) -> None:
-    assert api.plan("linear", rate, allocator="lsa").document()["slots"]["allocated"] == lsa
-    slots = api.plan("linear", rate, allocator="mba").document()["slots"]
+    assert penstock.plan("linear", rate, allocator="lsa").document()["slots"]["allocated"] == lsa
+    slots = penstock.plan("linear", rate, allocator="mba").document()["slots"]
     assert (slots["allocated"], slots["allocated_with_ends"]) == (mba, mba_with_ends)
     # machines are asked for with room for source and sink
     assert slots["placed"] >= mba_with_ends
@@ -45,7 +44,7 @@ def test_growth_by_one_slot(operators: int, allocated: int, placed: int, growth:
     names = [f"o{number}" for number in range(operators)]
     library = ModelLibrary.of(model(name, (1, 100, 0.3, 0.6)) for name in names)
     pipeline = chain(source("o", model=names[0]), *(Operator(name=name) for name in names[1:]))
-    plan = api.plan(pipeline, 100 * (1 - 1e-6), allocator="lsa", models=library)
+    plan = penstock.plan(pipeline, 100 * (1 - 1e-6), allocator="lsa", models=library)
     slots = plan.document()["slots"]
     assert (slots["allocated_with_ends"], slots["placed"], plan.growth) == (allocated, placed, growth)
 
@@ -61,7 +60,7 @@ class Never:
         self.more_slots_may_help = more_slots_may_help
         self.slots: list[int] = []
 
-    def place(self, request: Request, room: Room) -> Placement | Refusal:
+    def place(self, request: PlacementRequest, room: Room) -> Placement | Refusal:
         self.slots.append(len(room.cluster.slots))
         shortage = Shortage(request.operators[0].name, "luck", 1, 0, "nowhere")
         return Refusal(self.name, (shortage,), self.more_slots_may_help)
@@ -95,11 +94,11 @@ def test_growth_takes_a_refusal_at_its_word() -> None:
 
 def test_the_price_is_that_of_the_machines() -> None:
     # 7 slots of D machines by the published rule: one of 8 covers them, 8 * 0.098
-    plan = api.plan("linear", 100)
+    plan = penstock.plan("linear", 100)
     assert plan.slots_asked == 7
     assert [node.size for node in plan.cluster.nodes] == ["D4"]
     assert plan.document()["price_per_hour"] == pytest.approx(8 * 0.098)
-    exact = api.plan("linear", 100, acquisition="exact")
+    exact = penstock.plan("linear", 100, acquisition="exact")
     assert exact.document()["price_per_hour"] == pytest.approx(exact.slots_asked * 0.098)
 
 
@@ -119,12 +118,12 @@ def test_a_pipeline_from_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    assert api.find_pipeline("my_pipelines:built") == api.find_pipeline("my_pipelines:builder")
-    assert api.find_pipeline("my_pipelines:built").name == "mine"
+    assert penstock.find_pipeline("my_pipelines:built") == penstock.find_pipeline("my_pipelines:builder")
+    assert penstock.find_pipeline("my_pipelines:built").name == "mine"
 
 
 def test_every_pair_of_policies_answers() -> None:
-    rows = [row.document() for row in api.compare("diamond", 100)]
+    rows = [row.document() for row in penstock.compare("diamond", 100)]
     assert [(row["allocator"], row["placer"]) for row in rows] == [
         (allocator, placer) for allocator in ALLOCATORS.names() for placer in PLACERS.names()
     ]
@@ -133,7 +132,7 @@ def test_every_pair_of_policies_answers() -> None:
 
 
 def test_explanations_are_there_when_asked_for() -> None:
-    plain, explained = api.plan("linear", 100), api.plan("linear", 100, explain=True)
+    plain, explained = penstock.plan("linear", 100), penstock.plan("linear", 100, explain=True)
     assert plain.document() == explained.document()
     assert all(bundle.reason for bundle in explained.placement.bundles)
     assert all(operator.reason for operator in explained.allocation.operators)
@@ -145,20 +144,20 @@ def test_warnings() -> None:
     # measured on slots of 4096 MB, offered 3584
     measured = Model("A", (Point(threads=1, rate=10, cpu=0.1, memory=0.1),), MeasuredOn(slot_memory_mb=4096))
     library = ModelLibrary.of([measured])
-    plan = api.plan(chain(source(), Operator(name="A")), 10, models=library, cluster=cluster([2]))
+    plan = penstock.plan(chain(source(), Operator(name="A")), 10, models=library, cluster=cluster([2]))
     assert [warning for warning in plan.warnings if "measured on slots of 4096 MB" in warning]
     # without a model nobody knows what it can do
-    plan = api.plan(declared(threads=1, cpu=1, memory_mb=1), 10)
+    plan = penstock.plan(declared(threads=1, cpu=1, memory_mb=1), 10)
     assert "no model for A: assumed to keep up at any rate" in plan.warnings
     # one thread does it all, 10/s of 100
     funnel = chain(source(), Operator(name="P", model="pi"), grouping="global")
-    plan = api.plan(funnel, 200)
+    plan = penstock.plan(funnel, 200)
     assert [warning for warning in plan.warnings if "with the groupings as declared only 105/s" in warning]
 
 
 def test_declared_threads_are_placed_as_declared() -> None:
     # 4 threads of 0.5 cpu and 0.25 memory: 2 slots of cpu
-    plan = api.plan(declared(threads=4, cpu=50, memory_mb=SLOT_MEMORY_MB / 4), 10)
+    plan = penstock.plan(declared(threads=4, cpu=50, memory_mb=SLOT_MEMORY_MB / 4), 10)
     row = plan.document()["operators"]["A"]
     assert row == {"rate": 10, "threads": 4, "cpu": pytest.approx(2.0), "memory": pytest.approx(1.0)}
     assert plan.allocation.slots == 2
@@ -167,7 +166,7 @@ def test_declared_threads_are_placed_as_declared() -> None:
 def test_an_operator_that_gets_no_tuples_has_one_idle_thread() -> None:
     quiet = chain(source(), Operator(name="P", model="pi"), selectivity=0)
     for allocator in ALLOCATORS.names():
-        row = api.plan(quiet, 100, allocator=allocator).document()["operators"]["P"]
+        row = penstock.plan(quiet, 100, allocator=allocator).document()["operators"]["P"]
         assert row == {"rate": 0, "threads": 1, "cpu": 0, "memory": 0}
 
 
@@ -175,33 +174,13 @@ def test_an_operator_that_gets_no_tuples_has_one_idle_thread() -> None:
 def test_an_operator_that_gets_next_to_nothing_has_a_thread_too(allocator: str) -> None:
     # 100/s x 1e-15 is far less than a billionth of what one thread does
     faint = chain(source(), Operator(name="P", model="pi"), selectivity=1e-15)
-    plan = api.plan(faint, 100, allocator=allocator)
+    plan = penstock.plan(faint, 100, allocator=allocator)
     assert plan.document()["operators"]["P"]["threads"] == 1
     assert plan.prediction.slot_aware.rate >= 100
 
 
-def test_init_writes_a_project_that_can_be_planned(tmp_path: Path) -> None:
-    written = penstock.init(tmp_path / "project")
-    assert {path.name for path in written} == {"README.md", "cluster.yaml", "pipeline.yaml"}
-    assert penstock.plan(tmp_path / "project" / "pipeline.yaml", 50).slots_used >= 1
-    found = penstock.capacity(
-        tmp_path / "project" / "pipeline.yaml", tmp_path / "project" / "cluster.yaml", allocator="mba", placer="sam"
-    )
-    assert found["mba+sam"].placed > 0
-
-
-def test_init_writes_nothing_where_something_is_in_the_way(tmp_path: Path) -> None:
-    (tmp_path / "pipeline.yaml").write_text("mine")
-    with pytest.raises(BadInputError, match=r"pipeline.yaml: already there"):
-        penstock.init(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["pipeline.yaml"]
-    with pytest.raises(BadInputError, match="expected a folder, found a file"):
-        penstock.init(tmp_path / "pipeline.yaml")
-    assert (tmp_path / "pipeline.yaml").read_text() == "mine"
-
-
 def test_a_planner_can_be_asked_again() -> None:
-    planner = Planner(api.find_pipeline("linear"), api.models(), cluster([4] * 5))
+    planner = Planner(penstock.find_pipeline("linear"), penstock.models(), cluster([4] * 5))
     allocator, placer = ALLOCATORS.create("mba"), PLACERS.create("sam")
     first, again = planner.plan(100, allocator, placer), planner.plan(100, allocator, placer)
     assert first == again
@@ -213,25 +192,25 @@ def test_amounts_next_to_nothing(placer: str, amount: float) -> None:
     # 100/s by threads of 5/s: 20 threads of each, that need next to nothing
     library = ModelLibrary.of(model(name, (1, 5, amount, amount)) for name in "AB")
     faint = chain(source(), Operator(name="A"), Operator(name="B"))
-    rows = api.plan(faint, 100, allocator="lsa", placer=placer, models=library).document()["operators"]
+    rows = penstock.plan(faint, 100, allocator="lsa", placer=placer, models=library).document()["operators"]
     assert {name: row["threads"] for name, row in rows.items()} == {"source": 1, "A": 20, "B": 20}
 
 
 def test_a_node_with_less_cpu_than_cores_is_warned_about() -> None:
-    plan = api.plan("linear", 100, cluster=parse_cluster({"nodes": [{"slots": 8, "cpu": 10}]}, "c"))
+    plan = penstock.plan("linear", 100, cluster=parse_cluster({"nodes": [{"slots": 8, "cpu": 10}]}, "c"))
     assert any("10 points for 8 slots" in warning for warning in plan.warnings)
 
 
 def test_the_gap_counts_the_slots_used_and_is_unknown_below_the_bound() -> None:
-    spread = api.plan("linear", 50, placer="round-robin", cluster=cluster([4] * 5))
+    spread = penstock.plan("linear", 50, placer="round-robin", cluster=cluster([4] * 5))
     assert spread.gap == pytest.approx(spread.slots_used / spread.fewest_slots - 1)
     # lsa takes 67 threads of a third of a percent each into one slot; a slot peaks at 40/s, so 200/s need 5
     library = ModelLibrary.of([model("A", (1, 3, 0.01, 0.01), (60, 40, 0.6, 0.6))])
-    dreamt = api.plan(chain(source(), Operator(name="A")), 200, allocator="lsa", models=library)
+    dreamt = penstock.plan(chain(source(), Operator(name="A")), 200, allocator="lsa", models=library)
     assert (dreamt.slots_asked, dreamt.fewest_slots, dreamt.gap) == (1, 5, None)
 
 
 def test_threads_of_more_than_half_a_slot_count_one_each_in_the_bound() -> None:
     # three threads of 0.6 cores: 1.8 in all, but no two share a slot
     large = Operator(name="d", threads=3, cpu=60, memory_mb=1)
-    assert api.plan(chain(source(), large, sink()), 1).fewest_slots == 3
+    assert penstock.plan(chain(source(), large, sink()), 1).fewest_slots == 3

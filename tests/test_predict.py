@@ -20,7 +20,7 @@ from penstock.modelling.model import FixedDemand, Model, Point
 from penstock.prediction.groupings import supported_rate_as_declared
 from penstock.prediction.latency import LatencyAssumptions, erlang_c, latency_ms, sojourn_seconds
 from penstock.prediction.rate import Routing, highest_peak, lowest_peak, supported_rate
-from penstock.prediction.usage import Usage, node_usage, slot_usage
+from penstock.prediction.usage import SlotUsage, node_usage, slot_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -353,7 +353,7 @@ def test_usage_of_nodes_is_the_sum_of_their_slots() -> None:
     pipeline = chain(source(), Operator(name="A"), sink())
     demands: dict[str, Model | FixedDemand | None] = {"source": FixedDemand(0.1, 0.15), "A": STEEP, "sink": None}
     threads = by_slot({"v0s0": {"source": 1, "A": 2}, "v0s1": {"A": 1}, "v1s0": {"sink": 3}})
-    slots = slot_usage(gains(pipeline), demands, {"sink": Usage(0.2, 0.3)}, threads, 12.5, Routing.SLOT_AWARE)
+    slots = slot_usage(gains(pipeline), demands, {"sink": SlotUsage(0.2, 0.3)}, threads, 12.5, Routing.SLOT_AWARE)
     expected = {
         Slot("v0", 0): (0.1 + 0.4, 0.15 + 0.05),
         Slot("v0", 1): (0.25, 0.05),

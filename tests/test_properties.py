@@ -29,21 +29,21 @@ from penstock.dataflow.rates import gains, stream_rates
 from penstock.errors import BadInputError, Refusal
 from penstock.files import parse_json, parse_yaml
 from penstock.modelling.file import parse_models
-from penstock.placement.packing import Packing
+from penstock.placement.packing.placer import Packing
 from penstock.placement.registry import PLACERS
-from penstock.planning.cluster_file import parse_whole_cluster
 from penstock.planning.file import read_plan, write_plan
 from penstock.planning.growth import SINGLE_STEPS
 from penstock.planning.plan import Plan
+from penstock.planning.whole_cluster_file import parse_whole_cluster
 from strategies import Asked, models, pipelines, requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.allocation.contract import Bundle
+    from penstock.allocation.contract import ThreadBundle
     from penstock.cluster.topology import Slot
     from penstock.modelling.model import Model
-    from penstock.placement.contract import Placement, Request, Room
+    from penstock.placement.contract import Placement, PlacementRequest, Room
 
 patiently = tries(1, picky=True)  # requests for hundreds of threads are thrown away while they are drawn
 turns = st.integers(0, len(ALLOCATORS.names()) - 1)
@@ -77,7 +77,7 @@ def with_every_allocator(placer: str) -> Iterator[tuple[str, str]]:
     return product(ALLOCATORS.names(), [placer])
 
 
-def placed_bundles(plan: Plan) -> Iterator[tuple[Slot, Bundle]]:
+def placed_bundles(plan: Plan) -> Iterator[tuple[Slot, ThreadBundle]]:
     """Where each bundle of the allocation went, for placers that place them whole and in order."""
     waiting = {
         operator.name: [bundle for count, bundle in operator.bundles for _ in range(count)]
@@ -216,7 +216,7 @@ def test_same_input_same_plan(asked: Asked, turn: int) -> None:
 @given(requests())
 def test_sam_keeps_slots_within_limits_and_exclusive_ones_exclusive(asked: Asked) -> None:
     for plan in plans(asked, with_every_allocator("sam")):
-        held: dict[Slot, list[Bundle]] = {}
+        held: dict[Slot, list[ThreadBundle]] = {}
         for slot, bundle in placed_bundles(plan):
             held.setdefault(slot, []).append(bundle)
         for bundles in held.values():
@@ -274,7 +274,7 @@ class OneByOne:
     whole_cluster: ClassVar[bool] = True
     keeps_resources: ClassVar[bool] = True
 
-    def place(self, request: Request, room: Room) -> Placement | Refusal:
+    def place(self, request: PlacementRequest, room: Room) -> Placement | Refusal:
         answer = Packing().place(request, room)
         return replace(answer, slots_missing=1) if isinstance(answer, Refusal) else answer
 
@@ -348,11 +348,13 @@ def test_pipelines_read_back(pipeline: Pipeline) -> None:
 def test_models_answer_between_their_points(model: Model, threads: int, rate: float) -> None:
     rates = [point.rate for point in model.points]
     assert 0 <= model.rate(threads) <= max(rates)
-    assert model.rate(model.peak_threads) == model.peak_rate == max(rates)
-    if rate <= max(rates):
+    assert model.rate(model.peak_threads) == pytest.approx(max(rates), rel=1e-9)
+    assert model.peak_rate == max(rates)
+    forgiven = 1e-9 * max(rates)
+    if rate <= max(rates) + forgiven:
         count = model.threads_for(rate)
-        assert count == min(point.threads for point in model.points if point.rate >= rate)
-        assert model.rate(count) >= rate
+        assert count == min(point.threads for point in model.points if point.rate >= rate - forgiven)
+        assert model.rate(count) >= rate - forgiven
     else:
         with pytest.raises(BadInputError, match="one slot supports at most"):
             model.threads_for(rate)

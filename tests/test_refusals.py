@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, declared, model, source
-from penstock import api
 from penstock.allocation.registry import ALLOCATORS
 from penstock.cluster.file import parse_cluster
 from penstock.dataflow.pipeline import Operator, Pipeline
@@ -19,7 +19,7 @@ from penstock.placement.registry import PLACERS
 
 def refusal(pipeline: Pipeline, offer: Any, placer: str, library: ModelLibrary | None = None) -> Refusal:
     with pytest.raises(RefusedError) as caught:
-        api.plan(pipeline, 10, cluster=offer, placer=placer, models=library)
+        penstock.plan(pipeline, 10, cluster=offer, placer=placer, models=library)
     assert str(caught.value) == str(caught.value.refusal)
     return caught.value.refusal
 
@@ -46,7 +46,7 @@ def test_a_thread_that_fits_no_node(placer: str) -> None:
 @pytest.mark.parametrize("placer", [name for name in PLACERS.names() if name != "round-robin"])
 def test_a_thread_that_fits_no_rented_machine_is_refused_without_growing(placer: str) -> None:
     with pytest.raises(RefusedError, match=f"{placer}: operator 'A' needs"):
-        api.plan(declared(**LARGE), 10, placer=placer)
+        penstock.plan(declared(**LARGE), 10, placer=placer)
 
 
 @pytest.mark.parametrize("placer", PLACERS.names())
@@ -54,7 +54,7 @@ def test_a_cluster_that_is_too_small(placer: str) -> None:
     with pytest.raises(
         RefusedError, match="pipeline 'linear' needs 14 slots, closest is the whole cluster with 4"
     ) as caught:
-        api.plan("linear", 200, cluster=cluster([4]), placer=placer)
+        penstock.plan("linear", 200, cluster=cluster([4]), placer=placer)
     assert caught.value.refusal.by == "mba"
     assert caught.value.refusal.more_slots_may_help
 
@@ -68,13 +68,13 @@ def test_a_full_bundle_without_an_empty_slot() -> None:
 
 def test_more_threads_than_one_plan_holds() -> None:
     with pytest.raises(RefusedError, match=r"pipeline 'linear' needs .* threads, closest is the limit of one plan"):
-        api.plan("linear", 1e12)
+        penstock.plan("linear", 1e12)
 
 
 @pytest.mark.parametrize("rate", [0, -1, math.nan, math.inf])
 def test_rates(rate: float) -> None:
     with pytest.raises(BadInputError, match="rate: expected a finite number of tuples/s above 0, found"):
-        api.plan("linear", rate)
+        penstock.plan("linear", rate)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_rates(rate: float) -> None:
 )
 def test_unknown_names_list_the_known(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadInputError, match=complaint):
-        api.plan("linear", 50, **options)
+        penstock.plan("linear", 50, **options)
 
 
 @pytest.mark.parametrize(
@@ -119,18 +119,18 @@ def test_unknown_names_list_the_known(options: dict[str, Any], complaint: str) -
 )
 def test_unknown_pipelines(name: str, complaint: str) -> None:
     with pytest.raises(BadInputError, match=complaint):
-        api.find_pipeline(name)
+        penstock.find_pipeline(name)
 
 
 def test_an_operator_without_a_model() -> None:
     with pytest.raises(BadInputError, match="operator 'A': no model named 'A'; known: parse_xml"):
-        api.plan(chain(source(), Operator(name="A")), 10)
+        penstock.plan(chain(source(), Operator(name="A")), 10)
 
 
 def test_a_resource_no_node_offers() -> None:
     wants = declared(threads=1, cpu=1, memory_mb=1, resources={"gpu": 1})
     with pytest.raises(BadInputError, match="operator 'A' demands 'gpu', which no node offers under resources"):
-        api.plan(wants, 10, placer="r-storm", cluster=cluster([2]))
+        penstock.plan(wants, 10, placer="r-storm", cluster=cluster([2]))
 
 
 @pytest.mark.parametrize("rate", [1e300, 1e308])
@@ -139,7 +139,7 @@ def test_rates_beyond_counting(rate: float, allocator: str) -> None:
     # 1e300 / 1e-10 is beyond the largest float
     library = ModelLibrary.of([model("A", (1, 1e-10, 0.1, 0.1))])
     with pytest.raises(BadInputError, match=r"operator 'A': .* tuples/s is too much to count in threads"):
-        api.plan(chain(source(), Operator(name="A")), rate, allocator=allocator, models=library)
+        penstock.plan(chain(source(), Operator(name="A")), rate, allocator=allocator, models=library)
 
 
 def test_a_refusal_says_that_slots_are_taken_for_themselves() -> None:
@@ -157,15 +157,15 @@ GPU_CLUSTER = {"nodes": [{"name": "plain", "slots": 4}, {"name": "gpu", "slots":
 @pytest.mark.parametrize("placer", ["r-storm", "compact", "random", "packing"])
 def test_threads_go_where_the_gpus_are(placer: str) -> None:
     wants = declared(threads=2, cpu=10, memory_mb=100, resources={"gpu": 1})
-    plan = api.plan(wants, 10, placer=placer, cluster=parse_cluster(GPU_CLUSTER, "c"))
+    plan = penstock.plan(wants, 10, placer=placer, cluster=parse_cluster(GPU_CLUSTER, "c"))
     assert {slot.node for slot, threads in plan.placement.by_slot().items() if "A" in threads} == {"gpu"}
     three = declared(threads=3, cpu=10, memory_mb=100, resources={"gpu": 1})
     with pytest.raises(RefusedError, match="gpu"):
-        api.plan(three, 10, placer=placer, cluster=parse_cluster(GPU_CLUSTER, "c"))
+        penstock.plan(three, 10, placer=placer, cluster=parse_cluster(GPU_CLUSTER, "c"))
 
 
 @pytest.mark.parametrize("placer", ["sam", "rsm", "round-robin"])
 def test_placers_that_know_no_gpus_say_so(placer: str) -> None:
     wants = declared(threads=2, cpu=10, memory_mb=100, resources={"gpu": 1})
     with pytest.raises(BadInputError, match=f"demands gpu, and placer '{placer}' knows only cpu and memory"):
-        api.plan(wants, 10, placer=placer, cluster=parse_cluster(GPU_CLUSTER, "c"))
+        penstock.plan(wants, 10, placer=placer, cluster=parse_cluster(GPU_CLUSTER, "c"))

@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 import penstock
 from adapters import model, sink, source
 from effort import tries
+from penstock.dataflow.file import parse_pipeline, pipeline_document
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import flows, gains
 from penstock.dataflow.rewrite import What, fuse, replicate, separate
-from penstock.dataflow.rewrite_choice import fuse_busy, replicate_for, separate_heavy
+from penstock.dataflow.rewrite_choice import fuse_busy, separate_heavy
 from penstock.errors import BadInputError
+from penstock.jobs.find import logic_of
+from penstock.jobs.fused import prepare
+from penstock.jobs.placed import prepare_placed
 from penstock.modelling.fusion import fused_model
 from penstock.modelling.traffic import handled_per_tuple, traffic_of
-from penstock.placed_job import prepare_placed
-from penstock.running import prepare
 from strategies import pipelines
 
 
@@ -114,7 +116,7 @@ def test_selectivities_follow_a_sender_that_was_separated_or_fused() -> None:
     [
         (lambda: separate(JOIN, "nosuch", 2), "unknown operator 'nosuch'"),
         (lambda: separate(JOIN, "s", 2), "'s' cannot be separated: it is a source"),
-        (lambda: separate(JOIN, "a", 1), "expected at least 2 parts, found 1"),
+        (lambda: separate(JOIN, "a", 1), "expected 2 to 1000 parts, found 1"),
         (lambda: fuse(JOIN, "b", "a"), "no stream joins them"),
         (lambda: fuse(JOIN, "a", "c"), "'b' lies on another way from one to the other"),
         (lambda: fuse(JOIN, "c", "out"), "'out' cannot be fused: it is a sink"),
@@ -175,6 +177,13 @@ def test_heavy_operators_are_chosen_by_the_median_of_the_others() -> None:
     assert separate_heavy(new, dict.fromkeys(new.operators, 1.0), 4).done == ()
 
 
+def test_replication_changes_the_threads_an_operator_declares() -> None:
+    declared = Operator(name="a", threads=2, cpu=10, memory_mb=10)
+    new, done = replicate(Pipeline.of("p", [source("s"), declared], [stream("s", "a")]), "a", 5, "for 23 tuples/s")
+    assert new.operators["a"].threads == 5
+    assert str(done[0]) == "a replicated: 2 -> 5 threads, for 23 tuples/s"
+
+
 def test_busy_streams_are_fused_and_what_cannot_be_is_said() -> None:
     new, done = fuse_busy(JOIN, 10, 4)
     assert [(step.what, step.operators) for step in done] == [(What.FUSED, ("a", "b"))]
@@ -187,16 +196,6 @@ def test_busy_streams_are_fused_and_what_cannot_be_is_said() -> None:
     left = fuse_busy(keyed, 10, 4)
     assert left.pipeline == keyed
     assert [step.what for step in left.done] == [What.LEFT]
-
-
-# a receives 2 x 10 + 3 = 23 tuples/s; at 5 each that is 4.6, so 5 threads; at 100 each 1.
-@pytest.mark.parametrize(("peak", "threads"), [(5, 5), (100, 1), (23, 1)])
-def test_replication_follows_the_rate(peak: float, threads: int) -> None:
-    declared = Operator(name="a", threads=2, cpu=10, memory_mb=10)
-    pipeline = Pipeline.of("p", [source("s"), declared], [stream("s", "a", selectivity=2, constant=3)])
-    new, done = replicate_for(pipeline, 10, {"a": peak})
-    assert new.operators["a"].threads == threads
-    assert f"2 -> {threads} threads" in str(done[0])
 
 
 def test_the_model_of_a_fused_operator() -> None:
@@ -221,6 +220,56 @@ def test_a_rewritten_pipeline_can_be_planned() -> None:
         penstock.rewrite(pipeline, 50, busier=0.5)
 
 
+def test_code_of_fused_operators_runs_as_one() -> None:
+    """What has code is fused only where it can run: all of one's rows, and no others, go to the other."""
+    opened: list[str] = []
+
+    def in_two(row: dict[str, int]) -> list[dict[str, int]]:
+        return [{"n": row["n"]}, {"n": row["n"] + 1}]
+
+    def even(row: dict[str, int], factor: int) -> dict[str, int] | None:
+        return {"n": row["n"] * factor} if row["n"] % 2 == 0 else None
+
+    def ten() -> int:
+        opened.append("opened")
+        return 10
+
+    built = penstock.pipeline("p").source("s").then("a", logic=in_two, schema="n long")
+    built.then("b", logic=penstock.logic(schema="n long", open=ten, close=lambda _: opened.append("closed"))(even))
+    pipeline = built.sink("out").build()
+    code = logic_of(fuse(pipeline, "a", "b").pipeline)["a+b"]
+    assert code.open is not None
+    assert code.close is not None
+    handle = code.open()
+    # 3 becomes 3 and 4, of which 4 stays; 7 and 8
+    assert [code({"n": n}, handle) for n in (3, 7)] == [{"n": 40}, {"n": 80}]
+    code.close(handle)
+    assert (opened, code.schema) == (["opened", "closed"], "n long")
+
+    branched = penstock.pipeline("p").source("s").then("a", logic=in_two).then("b", logic=in_two).sink("out")
+    branched.sink("also", reads="a")
+    with pytest.raises(BadInputError, match="code, which runs as one only where nothing else enters or leaves"):
+        fuse(branched.build(), "a", "b")
+    mixed = penstock.pipeline("p").source("s").then("a", logic=in_two).then("b", logic=in_two, per="pandas").sink("out")
+    with pytest.raises(BadInputError, match=r"'a\+b': cannot run as one: a per row, b per pandas"):
+        logic_of(fuse(mixed.build(), "a", "b").pipeline)
+
+
+def test_fused_operators_of_a_file_name_their_code() -> None:
+    pipeline = Pipeline.of(
+        "p",
+        [source(), Operator(name="a", model="parse_xml"), Operator(name="b", model="pi"), sink()],
+        [stream("source", "a"), stream("a", "b"), stream("b", "sink")],
+    )
+    document = pipeline_document(fuse(pipeline, "a", "b").pipeline)
+    assert document["operators"]["a+b"]["chain"] == [
+        {"name": "a", "model": "parse_xml"},
+        {"name": "b", "model": "pi"},
+    ]
+    again = parse_pipeline(document, "there")
+    assert set(logic_of(again)) == {"a+b"}
+
+
 def test_an_aggregate_is_left_whole() -> None:
     counts = {"key": "word", "outputs": {"n": "count"}, "fields": "word string"}
     counting = Operator.model_validate({"name": "a", "aggregate": counts})
@@ -233,15 +282,13 @@ def test_an_aggregate_is_left_whole() -> None:
         fuse(pipeline, "a", "b")
 
 
-def test_no_way_of_running_takes_streams_with_a_weight() -> None:
+def test_streams_with_a_weight_run_fused_and_placed() -> None:
     pipeline = Pipeline.of(
         "p", [source("s"), Operator(name="a", model="pi")], [stream("s", "a", weight=0.5), stream("s", "a", weight=0.5)]
     )
-    message = r"stream 's' -> 'a': running a stream of weight 0\.5 is not possible yet"
-    with pytest.raises(BadInputError, match=message):
-        prepare(pipeline, 10, 1, None, search=False)
-    with pytest.raises(BadInputError, match=message):
-        prepare_placed(penstock.plan(pipeline, 10), None, None, None)
+    assert prepare(pipeline, 10, 1, None, search=False).pipeline is pipeline
+    placed = prepare_placed(penstock.plan(pipeline, 10), None, None, None).pipeline
+    assert [stream.weight for stream in placed.streams] == [0.5, 0.5]
 
 
 def test_what_an_operator_moves_follows_weights_and_selectivities_by_input() -> None:

@@ -11,15 +11,20 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.cli.live import view
+from penstock.cli.live import LiveListener
 from penstock.dataflow.load import Load
 from penstock.errors import BadInputError
+from penstock.jobs.fused import prepare
+from penstock.modelling.library import ModelLibrary
+from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.pictures.run import draw_run
 from penstock.planning.file import write_plan
-from penstock.report.progress import Progress
+from penstock.report.disturbance import disturbance
+from penstock.report.figures import RecentBatches
+from penstock.report.listener import Progress
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation, history, summarise
 from penstock.report.result import RunResult, TriedRate
-from penstock.running import disturbance, prepare, run
+from penstock.verbs.run import run
 
 NOTHING_LOST = Audit(0, 0, 0, 0, 0)
 
@@ -50,14 +55,13 @@ def test_the_history_has_every_batch() -> None:
 
 
 def test_figures_while_a_run_goes_on() -> None:
-    progress = Progress()
-    assert progress.figures() is None
-    progress.begin(Load.constant(120), seconds=20)
-    progress.add(batch(1000.0))
-    assert progress.figures() is None
+    recent = RecentBatches(Load.constant(120), seconds=20)
+    assert recent.figures() is None
+    recent.add(batch(1000.0))
+    assert recent.figures() is None
     for second in range(1, 5):
-        progress.add(batch(1000.0 + second, backlog=second))
-    figures = progress.figures()
+        recent.add(batch(1000.0 + second, backlog=second))
+    figures = recent.figures()
     assert figures is not None
     assert (figures.seconds, figures.offered, figures.sustained, figures.backlog) == (4.0, 120.0, 100.0, 4)
     assert figures.latency_ms == {"p50": 500.0, "p95": 500.0}
@@ -65,23 +69,37 @@ def test_figures_while_a_run_goes_on() -> None:
     assert figures.busy == {"a": pytest.approx(0.4)}
     assert [cpu for cpu, _ in figures.slots.values()] == pytest.approx([0.2, 0.1])
     assert [memory for _, memory in figures.slots.values()] == [100.0, 90.0]
-    progress.begin(Load.constant(5), seconds=20)
-    assert progress.figures() is None
 
 
 def test_the_live_view_says_it_all() -> None:
     from rich.console import Console
 
-    progress = Progress()
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    recent = RecentBatches(Load.constant(120), seconds=20)
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    listener = LiveListener(console)
     with console.file:
-        console.print(view(progress))
-        progress.begin(Load.constant(120), seconds=20)
+        listener.on_progress(Progress("starting Spark"))
+        console.print(listener.view())
+        listener.on_progress(Progress("cases", 3, 12, seconds_left=7))
+        console.print(listener.view())
         for second in range(5):
-            progress.add(batch(1000.0 + second))
-        console.print(view(progress))
+            recent.add(batch(1000.0 + second))
+        figures = recent.figures()
+        assert figures is not None
+        listener.on_figures(figures)
+        console.print(listener.view())
     text = console.export_text()
-    for words in ("starting Spark", "4 of 20 s", "offered 120", "sustained 100", "backlog 0", "p95 500 ms", "a 40.0 %"):
+    for words in (
+        "starting Spark",
+        "25 %",
+        "at most 7 s left",
+        "4 of 20 s",
+        "offered 120",
+        "sustained 100",
+        "backlog 0",
+        "p95 500 ms",
+        "a 40.0 %",
+    ):
         assert words in text
 
 
@@ -177,7 +195,7 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
 
 
 def test_the_rate_of_whole_batches_over_two_seconds() -> None:
-    from penstock.pictures.run_charts import smoothed
+    from penstock.pictures.drawing.run_charts import smoothed
 
     moments = history([batch(1000 + at, tuples=30) for at in (0.5, 1.5, 2.5, 4.5, 5.0)], began=1000.0)
     # 90 tuples in 2.5 s, 30 in 2 s, 30 in the last half
@@ -221,6 +239,30 @@ def test_operators_nobody_has_a_model_of_may_run() -> None:
     assert prepare(declared, 10, 2, None, search=False).threads["m"] == 3
 
 
+def test_of_a_source_of_ones_own_batches_are_predicted_as_they_came() -> None:
+    built = penstock.pipeline("p").source("s", files="in/*.json", schema="n long")
+    pipeline = built.then("a", logic=lambda row: row, schema="n long").sink("o").build()
+    # a tuple takes 10 ms, a batch 0.2 s on top
+    on = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=200.0)
+    point = Point(threads=1, rate=80.0, cpu=1.0, memory=0.1, operator_cpu=0.8, busy=0.8)
+    job = prepare(pipeline, None, 1, ModelLibrary.of([Model("p/a", (point,), on)]), search=False)
+    batches = [batch(1003.0, tuples=100), *(batch(1003.0 + 1.25 * n, tuples=100, latency=1.25) for n in range(1, 5))]
+    report = summarise(batches, 0.0, 5.0, NOTHING_LOST, began=1000.0, whole=True)
+    # the first batch, in which Spark gets ready, is counted and not measured
+    assert (report.sustained_rate, report.operators["a"].received) == (80.0, 500)
+    ended = job.result(replace(report, offered_rate=80.0), Load.constant(80), flat_out=True)
+    assert ended.predicted_rate == pytest.approx(100 / 1.2)
+    assert dict(ended.predicted_latency_ms or {}) == pytest.approx({"p50": 1200})
+    assert ended.rate_error == pytest.approx(100 / 1.2 / 80 - 1)
+    assert "what is predicted is for batches of 100 tuples, as they came on average" in ended.report.notes
+
+
+def test_too_many_dead_letters_are_the_verdict() -> None:
+    report = summarise([batch(1001.0), batch(1002.0)], 100.0, 0.5, Audit(200, 0, 0, 3, 0))
+    assert (report.stable, report.verdict) == (False, "too many tuples died")
+    assert replace(report, audit=NOTHING_LOST).verdict == "stable"
+
+
 def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
     job = prepare("linear", None, 2, None, search=True)
     # the reference Blob task peaks at 50 threads
@@ -231,13 +273,13 @@ def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ({}, "--rate: expected tuples/s; only a plan"),
-        ({"rate": 5, "low": 3}, "only with --find-max"),
-        ({"rate": 5, "find_max": True}, "leave out --rate"),
-        ({"find_max": True, "low": 5, "high": 5}, "--low: expected less than --high"),
-        ({"find_max": True, "high": -5}, "--high: .*above 0"),
-        ({"rate": 5, "until_end": True}, "--until-end: no source has files"),
-        ({"rate": 5, "warm_up": 30}, "more than the warm-up"),
+        ({}, "rate=: expected tuples/s; only a plan"),
+        ({"rate": 5, "low": 3}, "only with find_max="),
+        ({"rate": 5, "find_max": True}, "leave out rate="),
+        ({"find_max": True, "low": 5, "high": 5}, "low=: expected less than high="),
+        ({"find_max": True, "high": -5}, "high=: .*above 0"),
+        ({"rate": 5, "until_end": True}, "until_end=: source .* there is no end"),
+        ({"rate": 5, "seconds": 20, "warm_up": 30}, "more than the warm-up"),
         ({"rate": "trace:no.csv"}, "no.csv: cannot be read"),
     ],
 )

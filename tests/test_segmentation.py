@@ -198,7 +198,7 @@ def test_only_what_was_wanted_together_is_joined() -> None:
 @pytest.mark.parametrize("name", ["linear", "diamond", "star"])
 def test_ends_join_their_only_neighbour(name: str) -> None:
     found = penstock.segments(name, segmenter="ends").segments
-    pipeline = penstock.api.find_pipeline(name)
+    pipeline = penstock.find_pipeline(name)
     for operator in pipeline.operators.values():
         neighbours = len(pipeline.outputs(operator.name)) + len(pipeline.inputs(operator.name))
         if operator.kind is not Kind.OPERATOR:

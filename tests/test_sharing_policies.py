@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from effort import tries
 from penstock.sharing.contract import Divides, Sharer, Shares
-from penstock.sharing.dominant_fair import unit_demands
+from penstock.sharing.policies.dominant_fair import unit_demands
 from penstock.sharing.registry import SHARERS
 from penstock.sharing.share import share_cluster
 from penstock.sharing.tenants import Tenant, Tenants

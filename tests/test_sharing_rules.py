@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effort import tries
-from penstock.sharing.admission import aged_level
-from penstock.sharing.filling import filled, round_half_up, whole_shares
 from penstock.sharing.measures import Served, jain
+from penstock.sharing.policies.admission import aged_level
+from penstock.sharing.policies.filling import filled, round_half_up, whole_shares
 from penstock.sharing.registry import SHARERS
 from penstock.sharing.tenants import Tenant, Tenants
 from sharing_builders import pipelines, sized_nodes, tenancies, tenants

@@ -8,14 +8,20 @@ import pytest
 
 from adapters import Given, cases, close
 from penstock.cluster.topology import Cluster, Node
-from penstock.sharing.contract import Sharer, standing
-from penstock.sharing.filling import filled, whole_shares
+from penstock.sharing.contract import Sharer
 from penstock.sharing.handover import Moves, hand_over
-from penstock.sharing.max_min import by_fairness
 from penstock.sharing.measures import Served, fairness_degree
+from penstock.sharing.policies.filling import filled, whole_shares
+from penstock.sharing.policies.max_min import by_fairness
 from penstock.sharing.registry import SHARERS
 from penstock.sharing.share import share_cluster
 from penstock.sharing.tenants import Tenant, Tenants
+
+
+def standing(got: float, wanted: float) -> str:
+    if got >= wanted:
+        return "full"
+    return "partial" if got > 0 else "starved"
 
 
 def tenants(given: Given, **fields: Any) -> Tenants:

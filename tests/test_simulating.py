@@ -10,10 +10,10 @@ import pytest
 
 import penstock
 from penstock.errors import BadInputError, InterruptedWorkError
+from penstock.jobs.simulated import parse_network, parse_outage, parse_switch
+from penstock.jobs.simulated_search import highest_stable
 from penstock.planning.file import write_plan
 from penstock.report.simulated_result import Measured, read_measured
-from penstock.simulated_job import parse_network, parse_outage, parse_switch
-from penstock.simulated_search import highest_stable
 from penstock.simulation.system import Outage
 
 LINEAR = penstock.plan("linear", 100)
@@ -117,6 +117,7 @@ def test_each_plan_may_have_its_load() -> None:
 
 def test_an_outage_loses_tuples_and_a_drained_switch_none(files: dict[str, Path]) -> None:
     lost = penstock.simulate(LINEAR, 50, seconds=30, outages=["n1@10-12"]).report.audit.lost
+    assert lost is not None
     assert lost > 0
     load = "steps:15x90,15x150"
     switches = [f"{files['linear-200']}@15"]
@@ -128,7 +129,7 @@ def test_an_outage_loses_tuples_and_a_drained_switch_none(files: dict[str, Path]
     assert stayed.backlog > 2250
     assert switched.backlog < stayed.backlog / 2
     dropped = penstock.simulate(LINEAR, load, seconds=60, switches=switches, drain=False).report
-    assert dropped.audit.lost > 0
+    assert dropped.audit.lost
 
 
 def test_fused_has_one_server_so_an_overload_shows_the_most_it_does() -> None:
@@ -169,7 +170,7 @@ def test_measured_stands_beside_simulated(tmp_path: Path) -> None:
     assert result.first.comparison["latency_p99_ms"]["measured"] is None
     assert not result.notes
     other = penstock.simulate(LINEAR, 50, seconds=20, measured=read_measured(file))
-    assert other.notes == ("'linear' was offered 100 tuples/s when it was measured, and 50 here: give the same --load",)
+    assert other.notes == ("'linear' was offered 100 tuples/s when it was measured, and 50 here: give the same load",)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_measured_stands_beside_simulated(tmp_path: Path) -> None:
         ({"pipeline": "linear"}, "it has no 'mode'"),
         (measured(sustained_rate="many"), "could not convert"),
         (measured(pipeline="star"), "a run of 'star', which is not simulated"),
-        (measured(mode="fused"), "'linear' was run fused; simulate it so: --mode fused"),
+        (measured(mode="fused"), "'linear' was run fused; simulate it so: mode='fused'"),
     ],
 )
 def test_bad_measured_files(tmp_path: Path, document: Any, complaint: str) -> None:
@@ -202,7 +203,7 @@ def test_bad_measured_files(tmp_path: Path, document: Any, complaint: str) -> No
         ({"warm_up": -1}, "warm-up: .*found -1"),
         ({"arrivals": "poison"}, "unknown arrivals 'poison'; did you mean 'poisson'?"),
         ({"service": "normal"}, "unknown service 'normal'"),
-        ({"routing": "random"}, "routing: unknown 'random'"),
+        ({"routing": "random"}, "unknown routing 'random'"),
         ({"mode": "segmented"}, "unknown mode 'segmented'"),
         ({"queue_limit": 0}, "queue_limit: expected at least 1"),
         ({"in_flight": -3}, "in_flight: expected at least 1"),
@@ -216,12 +217,14 @@ def test_bad_measured_files(tmp_path: Path, document: Any, complaint: str) -> No
         ({"replay_seconds": 0}, "replay_seconds: .*above 0"),
         ({"switches": [(STAR, 5)]}, "a switch to a plan of 'star', which is not simulated"),
         ({"switches": [(LINEAR, -5)]}, "expected a time and a pause of at least 0"),
-        ({"find_max": True, "load": 5}, "no --load"),
-        ({"slots": 2}, "--slots: only for --mode fused"),
-        ({"mode": "fused", "in_flight": 5, "outages": ["n1@5"]}, "--in-flight, --fail: not for --mode fused"),
-        ({"mode": "fused", "slots": 0}, "--slots: expected at least 1"),
-        ({"mode": "fused", "batch_overhead_ms": 0}, "batch overhead: .*above 0"),
-        ({"mode": "fused", "batch_interval_ms": -1}, "batch interval: .*above 0"),
+        ({"find_max": True, "load": 5}, "no load="),
+        ({"slots": 2}, "slots=: only for mode='fused'"),
+        ({"mode": "fused", "in_flight": 5, "outages": ["n1@5"]}, "in_flight=, outages=: not for mode='fused'"),
+        ({"mode": "fused", "slots": 0}, "slots=: expected 1 to 1000, found 0"),
+        ({"mode": "fused", "batch_overhead_ms": 0}, "batch overhead: expected 0.001 to"),
+        ({"mode": "fused", "batch_interval_ms": -1}, "batch interval: expected 0.001 to"),
+        ({"mode": "fused", "seconds": 1e12}, "seconds: expected 0.001 to"),
+        ({"mode": "fused", "slots": 10**9}, "slots=: expected 1 to 1000"),
         ({"mode": "fused", "load": 1e9}, "simulate fewer seconds"),
     ],
 )
@@ -231,7 +234,7 @@ def test_bad_options(options: dict[str, Any], complaint: str) -> None:
 
 
 def test_bad_plans(files: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="linear: not a plan; make one: penstock plan linear"):
+    with pytest.raises(BadInputError, match="linear: a pipeline, not a plan of one: make one with `plan`"):
         penstock.simulate("linear")
     with pytest.raises(BadInputError, match="at least one plan"):
         penstock.simulate([])
@@ -280,11 +283,12 @@ def test_what_strings_say() -> None:
 
 
 def test_a_search_that_is_interrupted_says_what_it_found() -> None:
-    def tell(_text: str) -> None:
-        raise KeyboardInterrupt
+    class Impatient(penstock.Listener):
+        def on_message(self, text: str) -> None:
+            raise KeyboardInterrupt
 
     with pytest.raises(InterruptedWorkError, match="highest stable rate so far: 100 tuples/s"):
-        penstock.simulate(LINEAR, find_max=True, seconds=15, tell=tell)
+        penstock.simulate(LINEAR, find_max=True, seconds=15, listener=Impatient())
 
 
 def test_measured_is_a_value() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from adapters import Given, cases, close
 from penstock.errors import BadInputError
-from penstock.modelling.stepwise import Steps, Used, slope, stepwise_points
+from stepwise import Steps, Used, slope, stepwise_points
 
 
 @pytest.mark.parametrize(("given", "expected"), cases("perf_model"))

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, model, source
 from effort import tries
-from penstock import api
 from penstock.dataflow.pipeline import Operator
 from penstock.errors import BadInputError, RefusedError
 from penstock.modelling.conversion import MOST_THREADS, model_of, profile_of
@@ -54,10 +53,12 @@ def test_limits_of_a_thread_are_options() -> None:
     pipeline = chain(source(), Operator(name="A"), Operator(name="B"))
     # io: 1000 x 0.02 = 20 points, at 10 a thread 2, at 5 a thread 4; memory: 1000 MB, at 512 a thread 2, at 100 ten
     for allocator, threads in (("profiled", (2, 2)), ("profiled:io_share=0.05,memory_mb=100", (4, 10))):
-        rows = api.plan(pipeline, 1000, allocator=allocator, placer="packing", models=library).document()["operators"]
+        rows = penstock.plan(pipeline, 1000, allocator=allocator, placer="packing", models=library).document()[
+            "operators"
+        ]
         assert (rows["A"]["threads"], rows["B"]["threads"]) == threads
     with pytest.raises(BadInputError, match=r"allocator 'profiled': io_share: .*greater than 0"):
-        api.plan(pipeline, 1000, allocator="profiled:io_share=0", models=library)
+        penstock.plan(pipeline, 1000, allocator="profiled:io_share=0", models=library)
 
 
 # ----------------------------------------------------------------------------------------------- conversion
@@ -96,7 +97,7 @@ def test_costs_become_a_slot_that_rises_straight_to_its_limit() -> None:
 )
 def test_costs_that_make_no_slot(profile: TaskProfile, complaint: str) -> None:
     with pytest.raises(BadInputError, match=complaint):
-        api.plan(chain(source(), Operator(name="A")), 10, models=ModelLibrary.of([], [profile]))
+        penstock.plan(chain(source(), Operator(name="A")), 10, models=ModelLibrary.of([], [profile]))
 
 
 def test_a_model_too_slow_to_compute_costs_from() -> None:
@@ -133,7 +134,7 @@ def test_profiles_read_back(tmp_path: Path) -> None:
     both = [model("A", (1, 1, 0.1, 0.1))], [costs("A", sojourn_seconds=1), costs("B", memory_mb=1, bound="memory")]
     path.write_text(json.dumps(models_document(both[0], "why", both[1])))
     assert read_models_and_profiles(path) == both
-    library = api.models(path)
+    library = penstock.models(path)
     assert (set(library.profiles), "A" in library.models, "pi" in library.models) == ({"A", "B"}, True, True)
 
 
@@ -166,7 +167,7 @@ def test_a_profile_given_twice(tmp_path: Path) -> None:
     for name in ("one.json", "two.json"):
         (tmp_path / name).write_text(json.dumps({"profiles": {"A": FULL}}))
     with pytest.raises(BadInputError, match="profile 'A' is given twice"):
-        api.models(tmp_path)
+        penstock.models(tmp_path)
 
 
 # ----------------------------------------------------------------------------------------------------- plans
@@ -175,7 +176,7 @@ def test_a_profile_given_twice(tmp_path: Path) -> None:
 def test_the_example_fits_two_small_machines() -> None:
     """The worked case of the packing, from files: split, counts and spout on one machine, both parses on the other."""
     two_cores = cluster([2] * 4)
-    plan = api.plan(
+    plan = penstock.plan(
         EXAMPLES / "word-count.yaml",
         1000,
         allocator="profiled",
@@ -200,22 +201,22 @@ def test_slots_are_counted_without_what_co_location_can_save() -> None:
     # processing 100 points each in any case; moving 1000 x 0.05 = 50 each when apart: 2 slots, not 3
     library = ModelLibrary.of([], [costs(name, processing_cpu=0.1, moving_cpu=0.05, bound="cpu") for name in "AB"])
     pipeline = chain(source("A"), Operator(name="B"))
-    plan = api.plan(pipeline, 1000, allocator="profiled", placer="packing", models=library)
+    plan = penstock.plan(pipeline, 1000, allocator="profiled", placer="packing", models=library)
     assert (plan.allocation.slots, plan.slots_asked, len(plan.cluster.nodes)) == (2, 2, 1)
     assert plan.allocation.operator("A").cpu == pytest.approx(1.5)
     assert plan.prediction.nodes["n1"].cpu == pytest.approx(2.0)
     # apart, every tuple is moved
-    apart = api.plan(
+    apart = penstock.plan(
         pipeline, 1000, allocator="profiled", placer="round-robin", models=library, cluster=cluster([1, 1])
     )
     assert [used.cpu for used in apart.prediction.nodes.values()] == pytest.approx([1.5, 1.5])
 
 
 def test_without_profiles_one_thread_of_the_slot_model_counts_and_the_plan_says_so() -> None:
-    plan = api.plan("linear", 50, allocator="profiled", placer="packing")
+    plan = penstock.plan("linear", 50, allocator="profiled", placer="packing")
     assert plan.allocation.operator("B").threads == 25  # 2/s a thread
     assert any(warning.startswith("no task profile for X, P, F, B, T: what a tuple costs") for warning in plan.warnings)
-    assert not any("no task profile" in warning for warning in api.plan("linear", 50, placer="packing").warnings)
+    assert not any("no task profile" in warning for warning in penstock.plan("linear", 50, placer="packing").warnings)
 
 
 def test_more_slots_than_one_plan_holds() -> None:
@@ -223,13 +224,13 @@ def test_more_slots_than_one_plan_holds() -> None:
     library = ModelLibrary.of([], [costs(processing_cpu=1e9, sojourn_seconds=1e-3, bound="sojourn")])
     for allocator in ("profiled", "per-node", "per-node:nodes=3"):
         with pytest.raises(RefusedError, match=r"needs .* slots, closest is the limit of one plan"):
-            api.plan(chain(source(), Operator(name="A")), 1000, allocator=allocator, models=library)
+            penstock.plan(chain(source(), Operator(name="A")), 1000, allocator=allocator, models=library)
 
 
 def test_capacity_with_profiles() -> None:
     # A: 0.1 points a tuple; a machine of one core does 1000/s; at 1000/s the source's 10 points do not fit beside it
     library = ModelLibrary.of([], [costs(processing_cpu=0.1, bound="cpu")])
-    found = api.capacity(
+    found = penstock.capacity(
         chain(source(), Operator(name="A")), cluster([1]), allocator="profiled", placer="packing", models=library
     )["profiled+packing"]
     assert (found.allocated, found.placed) == (1000, 900)
@@ -240,12 +241,12 @@ def test_capacity_with_profiles() -> None:
 
 def test_one_thread_for_every_node() -> None:
     for nodes in (1, 3):
-        plan = api.plan("diamond", 20, allocator="per-node", placer="round-robin", cluster=cluster([8] * nodes))
+        plan = penstock.plan("diamond", 20, allocator="per-node", placer="round-robin", cluster=cluster([8] * nodes))
         modelled = [operator for operator in plan.allocation.operators if not operator.is_end]
         assert {operator.threads for operator in modelled} == {nodes}
     # rented: 60 tuples/s of pi need 51 % of a core; a hundred times that 52 cores, 7 machines of 8
     pipeline = chain(source(), Operator(name="P", model="pi"))
     for rate, threads in ((60, 1), (6000, 7)):
-        plan = api.plan(pipeline, rate, allocator="per-node", placer="round-robin")
+        plan = penstock.plan(pipeline, rate, allocator="per-node", placer="round-robin")
         assert (plan.allocation.operator("P").threads, len(plan.cluster.nodes)) == (threads, threads)
-    assert api.plan(pipeline, 60, allocator="per-node:nodes=5").allocation.operator("P").threads == 5
+    assert penstock.plan(pipeline, 60, allocator="per-node:nodes=5").allocation.operator("P").threads == 5

@@ -26,27 +26,26 @@ from adapters import (
     room,
     traffic,
 )
-from penstock.allocation.contract import Bundle
+from penstock.allocation.contract import ThreadBundle
 from penstock.allocation.pipeline import allocate_pipeline
 from penstock.allocation.registry import ALLOCATORS
 from penstock.cluster.catalogue import Acquisition, acquire
 from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError, Refusal
 from penstock.modelling.task_profile import (
-    Neighbour,
     cpu,
     memory,
     parallelism,
-    thread_cpu,
     thread_cpu_range,
     threads_per_tuple,
 )
 from penstock.modelling.traffic import Traffic
 from penstock.placement.contract import Placement
-from penstock.placement.packing import Packing, pack
-from penstock.placement.packing_node import OpenNode
-from penstock.placement.packing_tasks import Tasks
+from penstock.placement.packing.node import OpenNode
+from penstock.placement.packing.placer import Packing, pack
+from penstock.placement.packing.tasks import PackingTasks
 from penstock.placement.registry import PLACERS
+from penstock.placement.resource_aware.rsm import Rsm
 from penstock.planning.capacity import capacity
 from penstock.planning.planner import Planner
 from penstock.prediction.rate import Routing, supported_rate
@@ -98,7 +97,7 @@ def allocate(given: Given, allocator: str) -> Allocation:
 def test_lsa(given: Given, expected: dict[str, Any]) -> None:
     allocation = allocate(given, "lsa")
     # The cases count sources and sinks in.
-    assert allocation.slots_with_ends == expected["slots"]
+    assert allocation.slots_with_sources_and_sinks == expected["slots"]
     for name, task in expected["tasks"].items():
         found = allocation.operator(name)
         assert found.threads == task["threads"]
@@ -108,13 +107,13 @@ def test_lsa(given: Given, expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("given", "expected"), cases("mba"))
 def test_mba(given: Given, expected: dict[str, Any]) -> None:
     allocation = allocate(given, "mba")
-    assert allocation.slots_with_ends == expected["slots"]
+    assert allocation.slots_with_sources_and_sinks == expected["slots"]
     for name, task in expected["tasks"].items():
         found = allocation.operator(name)
-        partial = next((bundle for _, bundle in found.bundles if not bundle.exclusive), Bundle(0, 0.0, 0.0))
+        partial = next((bundle for _, bundle in found.bundles if not bundle.exclusive), ThreadBundle(0, 0.0, 0.0))
         assert found.threads == task["threads"]
         assert (100 * found.cpu, 100 * found.memory) == close((task["cpu"], task["mem"]))
-        assert found.exclusive_bundles == task["full"]
+        assert sum(count for count, bundle in found.bundles if bundle.exclusive) == task["full"]
         assert partial.threads == task["partial_threads"]
         assert (100 * partial.cpu, 100 * partial.memory) == close((task["partial_cpu"], task["partial_mem"]))
 
@@ -123,7 +122,8 @@ def test_mba(given: Given, expected: dict[str, Any]) -> None:
 def test_plan(given: Given, expected: float) -> None:
     offer = cluster([given["slots"]])
     planner = Planner(pipeline(given), library(given), offer)
-    found = capacity(planner, offer, ALLOCATORS.create(given["algorithm"]), PLACERS.create("round-robin"), step=10)
+    allocator, step = ALLOCATORS.create(given["algorithm"]), given.get("step", 10)
+    found = capacity(planner, offer, allocator, PLACERS.create("round-robin"), step)
     assert found.allocated == expected
 
 
@@ -146,7 +146,7 @@ def test_predict_usage(given: Given, expected: dict[str, list[float]]) -> None:
 
 @pytest.mark.parametrize(("given", "expected"), cases("dsm"))
 def test_dsm(given: Given, expected: dict[str, list[str]]) -> None:
-    wanted = request([operator_request(name, (count, Bundle(1, 0.0, 0.0))) for name, count in given["threads"]])
+    wanted = request([operator_request(name, (count, ThreadBundle(1, 0.0, 0.0))) for name, count in given["threads"]])
     answer = PLACERS.create("round-robin").place(wanted, room(given["vms"]))
     assert isinstance(answer, Placement)
     assert numbered(answer) == expected
@@ -167,9 +167,10 @@ def test_rsm(given: Given, expected: dict[str, Any]) -> None:
     operators = []
     for name in given["tasks"]:
         cpu, memory = given["demand"][name]
-        operators.append(operator_request(name, (given["counts"][name], Bundle(1, cpu / 100, memory / 100))))
-    answer = PLACERS.create("rsm").place(request(operators, given["edges"]), room(given["vms"], given.get("racks")))
-    check(answer, expected)
+        operators.append(operator_request(name, (given["counts"][name], ThreadBundle(1, cpu / 100, memory / 100))))
+    memory_weight, cpu_weight, network_weight = given.get("weights", (1, 1, 1))
+    placer = Rsm(cpu_weight=cpu_weight, memory_weight=memory_weight, network_weight=network_weight)
+    check(placer.place(request(operators, given["edges"]), room(given["vms"], given.get("racks"))), expected)
 
 
 @pytest.mark.parametrize(("given", "expected"), cases("sam"))
@@ -179,9 +180,9 @@ def test_sam(given: Given, expected: dict[str, Any]) -> None:
         task, size = given["alloc"][name], given["bundle"][name]
         bundles = []
         if task["full"]:
-            bundles.append((task["full"], Bundle(size, 1.0, 1.0, exclusive=True)))
+            bundles.append((task["full"], ThreadBundle(size, 1.0, 1.0, exclusive=True)))
         if rest := task["threads"] - task["full"] * size:
-            bundles.append((1, Bundle(rest, task["partial_cpu"] / 100, task["partial_mem"] / 100)))
+            bundles.append((1, ThreadBundle(rest, task["partial_cpu"] / 100, task["partial_mem"] / 100)))
         operators.append(operator_request(name, *bundles))
     check(PLACERS.create("sam").place(request(operators, given["edges"]), room(given["vms"])), expected)
 
@@ -203,15 +204,24 @@ def test_cpu_and_memory_of_a_task(given: Given, expected: dict[str, float]) -> N
     assert found == close(expected)
 
 
+def cpu_beside(given: Given) -> float:
+    """Points of one more thread of an operator on a node that holds so many threads of its neighbours."""
+    wanted = packing_request(given)
+    names = [operator.name for operator in wanted.operators]
+    machines = packing_room({**given, "Wc": 1e9, "Wm": 1e9})
+    node = OpenNode(PackingTasks(wanted, machines), machines.capacity[0], machines.free[0], saving_weight=1.0)
+    for other, count in given["adj"].items():
+        for _ in range(count):
+            node.put(names.index(other))
+    return node.cpu_of(names.index(given["op"])) * node.cpu_capacity
+
+
 @pytest.mark.parametrize(("given", "expected"), cases("pd_eq3"))
 def test_cpu_beside_neighbours(given: Given, expected: dict[str, Any]) -> None:
     app, threads, name = given["app"], given["P"], given["op"]
     costs = next(profile(entry) for entry in app["operators"] if entry["name"] == name)
     seen = traffic(app, name)
-    others = [(sender, size) for sender, receiver, size in app["streams"] if receiver == name]
-    others += [(receiver, size) for sender, receiver, size in app["streams"] if sender == name]
-    neighbours = [Neighbour(size, threads[other], given["adj"].get(other, 0)) for other, size in others]
-    assert thread_cpu(costs, threads[name], seen.received, neighbours) == close(expected["C"])
+    assert cpu_beside(given) == close(expected["C"])
     assert list(thread_cpu_range(costs, threads[name], seen)) == close(expected["range"])
     assert memory(costs, seen, threads[name]) == close(expected["M"])
 
@@ -231,7 +241,7 @@ def test_parallelism(given: Given, expected: dict[str, int]) -> None:
 @pytest.mark.parametrize(("given", "expected"), cases("pd_score"))
 def test_priority_on_a_machine(given: Given, expected: dict[str, Any]) -> None:
     machines, wanted = packing_room(given), packing_request(given)
-    tasks = Tasks(wanted, machines)
+    tasks = PackingTasks(wanted, machines)
     names = [operator.name for operator in wanted.operators]
     machine = OpenNode(tasks, machines.capacity[0], machines.free[0], given.get("ar", 1))
     for there in given["machine"]:
@@ -250,7 +260,7 @@ def test_packing(given: Given, expected: Any) -> None:
     machines, wanted = packing_room(given), packing_request(given)
     weight = given.get("ar", 1)
     answer = Packing(saving_weight=weight).place(wanted, machines)
-    tasks = Tasks(wanted, machines)
+    tasks = PackingTasks(wanted, machines)
     packed = pack(tasks, wanted, machines, weight, None)
     if isinstance(expected, dict):
         assert isinstance(answer, Refusal)

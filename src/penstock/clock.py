@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 
 
 def now() -> float:
@@ -29,9 +30,19 @@ def today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
-def stamp() -> str:
-    """Date and time to the second, fit for a file's name."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+def time_of_day(at: float) -> str:
+    """Of a moment in seconds since the epoch, as clocks here show it."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def stamp(at: float | None = None) -> str:
+    """Date and time to the second, fit for a file's name; now, or of a moment in seconds since the epoch."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(at))
+
+
+def seconds_of(timestamp: str) -> float:
+    """Seconds since the epoch of a time as `2026-01-01T12:00:00.000Z`."""
+    return datetime.fromisoformat(timestamp).timestamp()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+LONGEST_NAME = 200
+MOST_COMPARED = 1000
+MOST_LISTED = 60
+
+
+def printable(text: str, keep: str = "") -> str:
+    """`text` with escapes (\\x1b, \\u202e) for all characters that show nothing but do something, but for `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
 
 class PenstockError(Exception):
     """Everything Penstock raises on purpose."""
@@ -20,6 +34,14 @@ class BadInputError(PenstockError):
 
 class ClusterError(PenstockError):
     """A running cluster that is not there, is there already, or does not start. The command line exits with 1."""
+
+
+class RunError(PenstockError):
+    """A run that cannot do what it is asked for, as things are. The command line exits with 1."""
+
+
+class RunFailedError(PenstockError):
+    """A run that was stopped: by Spark, or by the pipeline's own code. The command line exits with 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +72,11 @@ class Refusal:
     more_slots_may_help: bool = True
     slots_missing: int = 1
     """Fewer more slots than this do not help, where the policy knows."""
+    notes: tuple[str, ...] = ()
+    """What was tried, what a bound says, which constraint is in the way: sentences for people."""
 
     def __str__(self) -> str:
-        return f"{self.by}: " + "; ".join(map(str, self.shortages))
+        return f"{self.by}: " + "; ".join((*map(str, self.shortages), *self.notes))
 
 
 class RefusedError(PenstockError):
@@ -68,8 +92,13 @@ class InterruptedWorkError(PenstockError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The tail of an error message about an unknown name: a suggestion if one is close, and the known names."""
-    names = list(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.6)
+    """The tail of an error message about an unknown name: a suggestion if one is close, and the known names.
+
+    Comparing takes the time of both lengths: what is longer than any name, or one of too many, gets no suggestion.
+    """
+    names = list(dict.fromkeys(known))
+    comparable = len(name) <= LONGEST_NAME and len(names) <= MOST_COMPARED
+    close = get_close_matches(name, names, n=1, cutoff=0.6) if comparable else []
     hint = f"did you mean '{close[0]}'? " if close else ""
-    return f"{hint}known: {', '.join(names) if names else 'none'}"
+    more = f", and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return f"{hint}known: {', '.join(names[:MOST_LISTED]) + more if names else 'none'}"

@@ -25,6 +25,9 @@ P = TypeVar("P")
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """An option of a policy: a finite number of at least 0."""
 
+Share = Annotated[float, Field(ge=0, le=1)]
+"""An option of a policy: from 0 to 1."""
+
 
 @dataclass(frozen=True)
 class Registry(Generic[P]):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from outcome import Penstock
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 GOOD = "name: p\noperators: {s: {kind: source}, x: {model: pi}, o: {kind: sink}}\n"
 STREAMS = "streams: [{from: s, to: x}, {from: x, to: o}]\n"
 
@@ -88,7 +90,7 @@ def test_bad_pipelines(penstock: Penstock, tmp_path: Path, case: str) -> None:
         (("place", "yahoo-1312-nodes", "--placer", "sam"), "not a whole cluster"),
         (("diff", "missing.json", "other.json"), "missing.json"),
         (("models", "show", "pie"), "did you mean 'pi'?"),
-        (("models", "plot", "models.bmp"), "models.bmp"),
+        (("models", "plot", "-o", "models.bmp"), "models.bmp"),
         (("frobnicate",), "frobnicate"),
         (("plan", "linear", "--rate", "5", "--frobnicate"), "--frobnicate"),
     ],
@@ -110,7 +112,8 @@ CLUSTERS = {
     "capacity 0": ("nodes: [{slots: 4, memory_mb: 0}]\n", "nodes[0].memory_mb"),
     "no nodes": ("nodes: []\n", "at least one node"),
     "unknown dimension": ("nodes: [{slots: 4}]\ndimensions: {gpu: {hard: true}}\n", "dimensions.gpu"),
-    "absurd count": ("nodes: [{slots: 4, count: 999999999}]\n", "at most 1000000"),
+    "absurd count": ("nodes: [{slots: 4, count: 999999999}]\n", "at most 20000"),
+    "absurd slots": ("nodes: [{slots: 5000}]\n", "at most 4096"),
     "text for a number": ("nodes: [{slots: four}]\n", "nodes[0].slots"),
 }
 
@@ -150,6 +153,24 @@ def test_a_thread_that_fits_no_slot_is_a_refusal(penstock: Penstock, tmp_path: P
     assert "missing" in outcome.err
 
 
+def test_a_complaint_about_something_long_is_short(penstock: Penstock, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(GOOD + f"streams: [{{from: s, to: {'y' * 100_000}}}]\n")
+    outcome = penstock("plan", file, "--rate", 10)
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: {file}: pipeline 'p': streams[0].to: unknown operator 'yyyy")
+    assert outcome.err.endswith("'; known: s, x, o\n")
+    assert len(outcome.err) < 2100
+
+
+def test_a_step_too_fine_to_tell_is_refused(penstock: Penstock, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("nodes: [{slots: 4}]\n")
+    outcome = penstock("capacity", "linear", "--cluster", file, "--step", "1e-300")
+    assert outcome.code == 2
+    assert "1e-300 is too fine" in outcome.err
+
+
 def test_a_file_above_the_limit_is_refused(penstock: Penstock, tmp_path: Path) -> None:
     file = tmp_path / "huge.yaml"
     with file.open("wb") as handle:
@@ -157,3 +178,26 @@ def test_a_file_above_the_limit_is_refused(penstock: Penstock, tmp_path: Path) -
     outcome = penstock("plan", file, "--rate", 10)
     assert outcome.code == 2
     assert "larger than the limit of 32 MB" in outcome.err
+
+
+def test_memory_too_small_to_divide_is_refused(penstock: Penstock, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("nodes: [{count: 3, slots: 4, memory_mb: 5.0e-324}]")
+    outcome = penstock("plan", "linear", "--rate", 10, "--cluster", cluster)
+    assert outcome.code == 2
+    assert "memory_mb" in outcome.err
+
+
+def test_more_bundles_than_can_be_compared_with_slots_are_refused(penstock: Penstock, tmp_path: Path) -> None:
+    profiles = json.loads((EXAMPLES / "profiles.json").read_text())
+    profiles["profiles"]["parse"]["memory_mb"] = 2e8
+    (tmp_path / "profiles.json").write_text(json.dumps(profiles))
+    (tmp_path / "counted.yaml").write_text(
+        "name: counted\n"
+        "operators: {spout: {kind: source}, parse: {model: parse}, split: {model: split}, count: {model: count}}\n"
+        "streams: [{from: spout, to: parse}, {from: parse, to: split}, {from: split, to: count}]\n"
+    )
+    words = ("plan", tmp_path / "counted.yaml", "--rate", 1, "--models", tmp_path / "profiles.json")
+    outcome = penstock(*words, "--allocator", "lsa")
+    assert outcome.code == 1
+    assert "the limit of placer sam" in outcome.err

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from outcome import Penstock
 
-from penstock.experiments.p_deployer import PDeployer
-from penstock.experiments.store import Store
+from penstock.experiments.p_deployer.experiment import PDeployerEvaluation
+from penstock.experiments.store import CaseStore
 
 
-@pytest.fixture
-def done(tmp_path: Path) -> Path:
-    experiment, store = PDeployer(), Store(tmp_path, "p-deployer")
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    experiment, store = PDeployerEvaluation(), CaseStore(folder, "p-deployer")
     cases = list(experiment.cases(quick=False))
     store.begin(cases, quick=False)
     for case in cases:
         store.keep(case, experiment.run_case(case), 0.0)
+    return folder
+
+
+@pytest.fixture
+def done(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from outcome import Penstock
 
-from penstock import measuring
-from penstock.measuring import ProfileProgress
+from penstock.jobs.profiling import progress_of
 from penstock.modelling.file import models_document
 from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.verbs import profile as measuring
 
 POINTS = (
     Point(threads=1, rate=50, cpu=0.25, memory=0.01, operator_cpu=0.2, engine_cpu=0.05),
@@ -32,9 +32,9 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[dict[str, Any
         def profile(pipeline: str, output: Path, **options: Any) -> list[Model]:
             asked.append({"pipeline": pipeline, **options})
             for spent, point in enumerate(POINTS):
-                options["progress"](ProfileProgress("pi (1 of 1)", 0, 1, spent, 15))
+                options["listener"].on_progress(progress_of("pi (1 of 1)", 0, 1, spent, 15))
                 output.write_text(json.dumps(models_document([Model("pi", POINTS[: spent + 1])])))
-                options["watch"]("pi", point)
+                options["listener"].on_point("pi", point)
             if interrupt:
                 raise KeyboardInterrupt
             return [MODEL]

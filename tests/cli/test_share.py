@@ -129,7 +129,7 @@ def test_python_is_checked_like_files(wrong: dict[str, Any], complaint: str) -> 
 
 
 def test_nodes_from_python_are_checked() -> None:
-    with pytest.raises(package.BadInputError, match=r"nodes: expected 1 to 1,000,000 nodes, found 2\.5"):
+    with pytest.raises(package.BadInputError, match=r"nodes: expected 1 to 20,000 nodes, found 2\.5"):
         package.share(EXAMPLE, nodes=2.5)  # type: ignore[arg-type]
 
 
@@ -153,7 +153,7 @@ def test_nodes_that_differ_and_declared_resources(penstock: Penstock, tmp_path: 
 
 
 BAD = {
-    "zero nodes": ("nodes: 0\npipelines:\n" + PIPELINE, "nodes: expected 1 to 1,000,000 nodes, found 0"),
+    "zero nodes": ("nodes: 0\npipelines:\n" + PIPELINE, "nodes: expected 1 to 20,000 nodes, found 0"),
     "no nodes": ("nodes: []\npipelines:\n" + PIPELINE, "at least one node"),
     "half a node": ("nodes: 2.5\npipelines:\n" + PIPELINE, "nodes"),
     "nobody": ("nodes: 4\npipelines: []\n", "at least one pipeline"),
@@ -213,7 +213,7 @@ def test_bad_files(penstock: Penstock, tmp_path: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--nodes", 0), "nodes: expected 1 to 1,000,000 nodes, found 0"),
+        (("--nodes", 0), "nodes: expected 1 to 20,000 nodes, found 0"),
         (("--policy", "fair-prioritty"), "unknown sharing policy 'fair-prioritty'; did you mean 'fair-priority'?"),
         (("--policy", "fair-priority:ratio=0.5"), "ratio"),
         (("--policy", "fair-priority:patience=0"), "patience"),

@@ -74,7 +74,7 @@ def test_a_picture(penstock: Penstock, plan: Path, tmp_path: Path, ending: str) 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--load", "-1"), "at least 0, found -1"),
+        (("--load", "-1"), "expected 0, or 1e-06 to 1e+12 tuples/s, found -1"),
         (("--load", "trace:none.csv"), "none.csv: cannot be read"),
         (("--seconds", "0"), "seconds: expected a finite number above 0"),
         (("--fail", "nowhere@5"), "outage: unknown node 'nowhere'"),
@@ -109,4 +109,4 @@ def test_a_trace_with_a_gap_is_refused_by_its_line(penstock: Penstock, plan: Pat
 def test_what_is_not_a_plan(penstock: Penstock) -> None:
     outcome = penstock("simulate", "linear")
     assert outcome.code == 2
-    assert "not a plan; make one" in outcome.err
+    assert "not a plan of one: make one" in outcome.err

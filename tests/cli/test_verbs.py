@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from outcome import Outcome, Penstock
 
 from penstock.allocation.registry import ALLOCATORS
-from penstock.cli.place import BESIDE
+from penstock.cli.commands.place import BESIDE
+from penstock.cli.main import app
 from penstock.placement.registry import PLACERS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -97,7 +99,7 @@ def test_plan_writes_a_plan_file_and_a_picture(penstock: Penstock, tmp_path: Pat
 
 
 def test_capacity_of_twenty_slots(penstock: Penstock) -> None:
-    words = ("capacity", "linear", "--cluster", EXAMPLES / "cluster.yaml", "--json")
+    words = ("capacity", "linear", "--cluster", EXAMPLES / "cluster.yaml", "--json", "--step", 40)
     document = penstock(*words, "--placer", "sam").document
     assert document["slots"] == 20
     assert set(document["rates"]) == {f"{allocator}+sam" for allocator in ALLOCATORS.names()}
@@ -173,11 +175,11 @@ def test_diff_says_what_moves(penstock: Penstock, tmp_path: Path) -> None:
     assert penstock("diff", before, before, "--json").document["threads_moved"] == 0
 
 
-def test_init_writes_a_project_that_plans(penstock: Penstock, tmp_path: Path) -> None:
+def test_init_writes_a_project_once(penstock: Penstock, tmp_path: Path) -> None:
     folder = tmp_path / "project"
-    assert penstock("init", folder).code == 0
-    assert penstock("plan", folder / "pipeline.yaml", "--rate", 200).code == 0
-    assert penstock("plan", folder / "pipeline.yaml", "--rate", 60, "--cluster", folder / "cluster.yaml").code == 0
+    first = penstock("init", folder)
+    assert first.code == 0
+    assert "penstock profile orders:pipeline" in first.out
     again = penstock("init", folder)
     assert again.code == 2
     assert "already there" in again.err
@@ -188,7 +190,7 @@ def test_models_are_listed_shown_drawn_and_imported(penstock: Penstock, tmp_path
     assert "derived" in penstock("models", "show", "azure_blob").out
     assert len(penstock("models", "show", "pi", "--json").document["models"]["pi"]["points"]) == 2
     picture = tmp_path / "models.svg"
-    assert penstock("models", "plot", picture, "pi", "azure_blob").code == 0
+    assert penstock("models", "plot", "pi", "azure_blob", "-o", picture).code == 0
     assert "azure_blob" in picture.read_text()
     imported = tmp_path / "geocode.json"
     assert penstock("models", "import", EXAMPLES / "models.csv", "-o", imported).code == 0
@@ -208,6 +210,7 @@ def test_profiles_are_listed_shown_and_converted(penstock: Penstock) -> None:
     assert set(penstock("models", *given, "--json").document["profiles"]) == {"spout", "parse", "split", "count"}
     shown = penstock("models", "show", "split", *given, "--json").document
     assert shown == {
+        "format": 1,
         "profiles": {
             "split": {
                 "sojourn_seconds": 0.0005,
@@ -216,7 +219,7 @@ def test_profiles_are_listed_shown_and_converted(penstock: Penstock) -> None:
                 "memory_mb": 0.1,
                 "bound": "cpu",
             }
-        }
+        },
     }
     # a core does 100 / 0.05 = 2000/s
     converted = penstock("models", "show", "split", *given, "--as", "model", "--json").document["models"]["split"]
@@ -362,3 +365,67 @@ def test_rewrite_does_not_write_two_things_into_one_file(penstock: Penstock, tmp
     assert outcome.code == 2
     assert "--output and --models-output both name" in outcome.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_place_explains_and_says_why_not(penstock: Penstock) -> None:
+    example = EXAMPLES / "constrained-cluster.yaml"
+    outcome = penstock("place", example, "--json", "--no-compare", "--why-not", "trial")
+    assert outcome.code == 1
+    found = json.loads(outcome.out)
+    assert found["placed"] == ["orders"]
+    assert found["constraints_broken"] == 0
+    assert found["explain"]["trial"]["cause"] == "constraint"
+    assert found["explain"]["trial"]["changes"] == [
+        "constraint most_per_node of 'read' dropped",
+        "1 of its 3 threads fewer, every operator cut alike",
+        "1 more node of 400 cpu, 16384 memory_mb, labels ssd",
+    ]
+    told = penstock("place", example, "--no-compare", "--explain").out
+    assert "orders: placed: 8 threads" in told
+    assert "would get in with" in told
+
+
+def test_place_with_nodes_excluded_by_hand(penstock: Penstock) -> None:
+    example = EXAMPLES / "whole-cluster.yaml"
+    document = penstock("place", example, "--json", "--full", "--exclude", "n1").document
+    assert all(row["node"] != "n1" for rows in document["placement"].values() for row in rows)
+    unknown = penstock("place", example, "--exclude", "n9")
+    assert (unknown.code, "node 'n9' does not exist" in unknown.err) == (2, True)
+    nobody = penstock("place", example, "--why-not", "nobody")
+    assert nobody.code == 2
+    assert "--why-not: unknown pipeline 'nobody'; known: billing, vision" in nobody.err
+
+
+def test_place_current_evicts_and_keeps_the_rest(penstock: Penstock, tmp_path: Path) -> None:
+    # One node of 400 points: low takes 300, and must go for urgent's 200; small's 100 stay.
+    def pipeline(name: str, priority: int, threads: int) -> dict[str, object]:
+        operator = {"name": "o", "threads": threads, "cpu": 100, "memory_mb": 10}
+        return {"name": name, "priority": priority, "operators": [operator]}
+
+    nodes = [{"slots": 4, "cpu": 400, "memory_mb": 4000}]
+    there = [pipeline("low", 9, 3), pipeline("small", 5, 1)]
+    (tmp_path / "before.json").write_text(json.dumps({"nodes": nodes, "pipelines": there}))
+    running = penstock("place", tmp_path / "before.json", "--json", "--full", "--no-compare").out
+    (tmp_path / "running.json").write_text(running)
+    after = {"nodes": nodes, "pipelines": [*there, pipeline("urgent", 1, 2)]}
+    (tmp_path / "after.json").write_text(json.dumps(after))
+    outcome = penstock(
+        "place", tmp_path / "after.json", "--current", tmp_path / "running.json", "--json", "--full", "--no-compare"
+    )
+    found = json.loads(outcome.out)
+    assert outcome.code == 1
+    assert set(found["placed"]) == {"small", "urgent"}
+    assert "gave way to 'urgent'" in found["evicted"]["low"]
+    assert found["placement"]["small"] == json.loads(running)["placement"]["small"]
+
+
+def test_the_list_of_verbs_is_that_of_the_verbs_with_their_options(penstock: Penstock) -> None:
+    """`--help` leaves out the options of verbs to be quick; what it prints is the same."""
+    context = typer.Context(typer.main.get_command(app), info_name="penstock")
+    assert penstock("--help").out.split() == context.get_help().split()
+
+
+def test_help_names_every_policy(penstock: Penstock) -> None:
+    """Help is written out, because to ask the registries for it would load numpy."""
+    text = "".join(penstock("plan", "--help").out.split())
+    assert [name for name in (*ALLOCATORS.names(), *PLACERS.names()) if name not in text] == []

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.dataflow.load import Load
 from penstock.errors import BadInputError
-from penstock.experiments.contract import Experiment, Result, Results, Verdict
+from penstock.experiments.contract import Agreement, CaseResult, Experiment, Results
 from penstock.experiments.declared import (
     Declared,
     Topology,
@@ -22,10 +22,10 @@ from penstock.experiments.declared import (
     simulated,
     stream_rates,
 )
-from penstock.experiments.e_stream import EStream, stream_topology
+from penstock.experiments.e_stream.experiment import EStreamEvaluation, stream_topology
 from penstock.experiments.ours import Ours, against
-from penstock.experiments.priority import Priority, calibrated
-from penstock.experiments.priority_runs import (
+from penstock.experiments.priority.experiment import Priority, calibrated
+from penstock.experiments.priority.runs import (
     SPELL_SECONDS,
     USE_1,
     USE_2,
@@ -39,11 +39,11 @@ from penstock.experiments.priority_runs import (
     worker_nodes,
 )
 from penstock.experiments.published_file import read_published
-from penstock.experiments.r_storm import RStorm, run_placer_case
-from penstock.experiments.r_storm_topologies import cpu_bound, network_bound, storm_cluster, topologies_of, yahoo
+from penstock.experiments.r_storm.experiment import RStormEvaluation, run_placer_case
+from penstock.experiments.r_storm.topologies import cpu_bound, network_bound, storm_cluster, topologies_of, yahoo
 from penstock.pictures.chart import Series, spans_decades
 
-EXPERIMENTS: tuple[Experiment, ...] = (RStorm(), Priority(), EStream(), Ours())
+EXPERIMENTS: tuple[Experiment, ...] = (RStormEvaluation(), Priority(), EStreamEvaluation(), Ours())
 
 
 def fake_measures(case: dict[str, Any]) -> dict[str, Any]:
@@ -66,11 +66,13 @@ def fake_measures(case: dict[str, Any]) -> dict[str, Any]:
 def test_every_case_is_judged_and_drawn(experiment: Experiment, quick: bool) -> None:
     cases = list(experiment.cases(quick=quick))
     assert len({str(sorted(case.items())) for case in cases}) == len(cases)
-    results = Results(tuple(Result(case, fake_measures(case)) for case in cases))
+    results = Results(tuple(CaseResult(case, fake_measures(case)) for case in cases))
     published = read_published(experiment.published)
     lines = experiment.lines(results, published)
     assert lines
-    assert all(line.why for line in lines if line.verdict in (Verdict.DIFFERS, Verdict.NOT_COMPARABLE, Verdict.WORSE))
+    assert all(
+        line.why for line in lines if line.verdict in (Agreement.DIFFERS, Agreement.NOT_COMPARABLE, Agreement.WORSE)
+    )
     assert all(chart.panels for chart in experiment.charts(results, published))
     assert experiment.choices
 
@@ -246,12 +248,12 @@ def test_declared_points_are_what_the_rate_takes() -> None:
 @pytest.mark.parametrize(
     ("theirs", "ours", "low", "verdict"),
     [
-        (100.0, 97.0, True, Verdict.BETTER),
-        (100.0, 99.0, True, Verdict.AGREES),
-        (100.0, 103.0, True, Verdict.WORSE),
-        (100.0, 103.0, False, Verdict.BETTER),
-        (0.0, 5.0, True, Verdict.WORSE),
+        (100.0, 97.0, True, Agreement.BETTER),
+        (100.0, 99.0, True, Agreement.AGREES),
+        (100.0, 103.0, True, Agreement.WORSE),
+        (100.0, 103.0, False, Agreement.BETTER),
+        (0.0, 5.0, True, Agreement.WORSE),
     ],
 )
-def test_wins_ties_and_losses(theirs: float, ours: float, low: bool, verdict: Verdict) -> None:
+def test_wins_ties_and_losses(theirs: float, ours: float, low: bool, verdict: Agreement) -> None:
     assert against("x", "y", ("a", theirs), ("b", ours), low=low).verdict is verdict

@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInputError, InterruptedWorkError
-from penstock.experiments import p_deployer, sweep
-from penstock.experiments.contract import Case, Experiment, Measures, Result, Results, Verdict
-from penstock.experiments.model_driven import ModelDriven
-from penstock.experiments.model_driven_cases import PAIRS, policies, run_slots, without_ends
-from penstock.experiments.p_deployer import PDeployer, fewest_nodes
-from penstock.experiments.p_deployer_pipelines import BUDGET, PROFILES, library, pipelines
+from penstock.experiments import sweep
+from penstock.experiments.contract import Agreement, Case, CaseResult, Experiment, Measures, Results
+from penstock.experiments.model_driven.cases import PAIRS, policies, run_slots, without_ends
+from penstock.experiments.model_driven.experiment import ModelDrivenEvaluation
+from penstock.experiments.p_deployer import experiment as p_deployer
+from penstock.experiments.p_deployer.experiment import PDeployerEvaluation, fewest_nodes
+from penstock.experiments.p_deployer.pipelines import BUDGET, PROFILES, library, pipelines
 from penstock.experiments.page import cell, write_page
 from penstock.experiments.published_file import read_published
 from penstock.experiments.registry import EXPERIMENTS
-from penstock.experiments.store import Store, key_of
+from penstock.experiments.store import CaseStore, key_of
 from penstock.modelling.task_profile import Bound
-from penstock.spark.case_sweep import Ended
+from penstock.spark.case_sweep import SweepOutcome
 
 NAMES = EXPERIMENTS.names()
 
@@ -86,9 +87,9 @@ def test_under_metis_a_sojourn_thread_stands_for_five() -> None:
     assert list(pipelines()) == ["word-count", "linear", "diamond", "star"]
 
 
-def stored(tmp_path: Path) -> PDeployer:
+def stored(tmp_path: Path) -> PDeployerEvaluation:
     """A folder with P-Deployer's results, run here."""
-    experiment, store = PDeployer(), Store(tmp_path, "p-deployer")
+    experiment, store = PDeployerEvaluation(), CaseStore(tmp_path, "p-deployer")
     cases = list(experiment.cases(quick=True))
     store.begin(cases, quick=True)
     for case in cases:
@@ -133,16 +134,20 @@ def test_a_finished_sweep_needs_no_spark(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("ended", "error", "message"),
     [
-        (Ended(interrupted=True), InterruptedWorkError, r"29 of 30 cases are kept in .*; the same command goes on"),
-        (Ended(failed={}), BadInputError, "1 of 30 cases are missing"),
+        (
+            SweepOutcome(interrupted=True),
+            InterruptedWorkError,
+            r"29 of 30 cases are kept in .*; the same command goes on",
+        ),
+        (SweepOutcome(failed={}), BadInputError, "1 of 30 cases are missing"),
     ],
 )
 def test_a_sweep_that_does_not_finish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Ended, error: type[Exception], message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: SweepOutcome, error: type[Exception], message: str
 ) -> None:
     pytest.importorskip("pymetis")  # for its 15 cases
     experiment = stored(tmp_path)
-    Store(tmp_path, "p-deployer").path_of(experiment.cases(quick=True)[0]).unlink()
+    CaseStore(tmp_path, "p-deployer").path_of(experiment.cases(quick=True)[0]).unlink()
     monkeypatch.setattr("penstock.spark.case_sweep.run_tasks", lambda *_given: ended)
     with pytest.raises(error, match=message):
         sweep.sweep(["p-deployer"], quick=True, folder=tmp_path, session=object())
@@ -150,10 +155,10 @@ def test_a_sweep_that_does_not_finish(
 
 def test_a_case_that_raises_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = stored(tmp_path)
-    Store(tmp_path, "p-deployer").path_of(experiment.cases(quick=True)[0]).unlink()
+    CaseStore(tmp_path, "p-deployer").path_of(experiment.cases(quick=True)[0]).unlink()
     monkeypatch.setattr(
         "penstock.spark.case_sweep.run_tasks",
-        lambda _session, _work, tasks, _tell: Ended(failed={tasks[0]: "ValueError: odd"}),
+        lambda _session, _work, tasks, _tell: SweepOutcome(failed={tasks[0]: "ValueError: odd"}),
     )
     with pytest.raises(sweep.CasesFailedError, match=r"1 of \d+ cases.*'target': 2000.*ValueError: odd"):
         sweep.sweep(["p-deployer"], quick=True, folder=tmp_path, session=object())
@@ -167,7 +172,7 @@ def test_without_metis_the_lines_say_so(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(p_deployer, "PLACERS", NoMetis())
     experiment = stored(tmp_path)
     found = sweep.finding("p-deployer", tmp_path)
-    skipped = [line for line in found.lines if line.verdict is Verdict.NOT_COMPARABLE]
+    skipped = [line for line in found.lines if line.verdict is Agreement.NOT_COMPARABLE]
     assert skipped
     why = "Metis is not installed: pip install 'penstock[metis]'"
     assert {line.why for line in skipped if line.where == "Fig 12"} == {why}
@@ -197,10 +202,10 @@ def measured(case: Case) -> Measures:
 
 
 def test_model_driven_judges_any_results() -> None:
-    experiment, published = ModelDriven(), read_published("model-driven")
-    results = Results(tuple(Result(case, measured(case)) for case in experiment.cases(quick=True)))
+    experiment, published = ModelDrivenEvaluation(), read_published("model-driven")
+    results = Results(tuple(CaseResult(case, measured(case)) for case in experiment.cases(quick=True)))
     lines = experiment.lines(results, published)
-    assert all(line.why for line in lines if line.verdict is Verdict.NOT_COMPARABLE)
+    assert all(line.why for line in lines if line.verdict is Agreement.NOT_COMPARABLE)
     # predicted and simulated from the same numbers: R2 is 1 by construction here
     cpu = [line for line in lines if line.what == "R2 of predicted and actual cpu per node"]
     assert [line.ours for line in cpu] == ["1"] * 3
@@ -234,8 +239,8 @@ def asked_for(experiment: Experiment, results: Results) -> tuple[set[str], set[s
 
 
 def test_every_published_value_is_judged_by_model_driven() -> None:
-    experiment = ModelDriven()
-    results = Results(tuple(Result(case, measured(case)) for case in experiment.cases(quick=True)))
+    experiment = ModelDrivenEvaluation()
+    results = Results(tuple(CaseResult(case, measured(case)) for case in experiment.cases(quick=True)))
     asked, known = asked_for(experiment, results)
     # threads, CPU and memory are found by the shape of their id, not by name
     assert all(one.rpartition(".")[2] in {"threads", "cpu", "memory"} for one in known - asked)

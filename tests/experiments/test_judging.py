@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadInputError
-from penstock.experiments.contract import Line, Result, Results, Verdict, counted
+from penstock.experiments.contract import Agreement, CaseResult, Line, Results, counted
 from penstock.experiments.judging import Good, claimed, compared, judge, r_squared, r_squared_of_identity
 from penstock.experiments.published_file import How, Value
 from penstock.experiments.trials import highest
@@ -22,23 +22,23 @@ def published(**fields: object) -> Value:
 @pytest.mark.parametrize(
     ("fields", "ours", "within", "good", "verdict"),
     [
-        ({"value": 100}, 100, 0.0, Good.NEITHER, Verdict.AGREES),
-        ({"value": 100}, 110, 0.1, Good.NEITHER, Verdict.AGREES),  # |110 - 100| = 10 % of 100
-        ({"value": 100}, 111, 0.1, Good.NEITHER, Verdict.DIFFERS),
-        ({"value": 100}, 111, 0.1, Good.LOW, Verdict.WORSE),
-        ({"value": 100}, 111, 0.1, Good.HIGH, Verdict.BETTER),
-        ({"value": 100}, 89, 0.1, Good.LOW, Verdict.BETTER),
-        ({"value": 100}, 89, 0.1, Good.HIGH, Verdict.WORSE),
-        ({"low": 30, "high": 50}, 40, 0.0, Good.HIGH, Verdict.AGREES),
-        ({"low": 30, "high": 50}, 54, 0.1, Good.NEITHER, Verdict.AGREES),  # 50 + 10 % = 55
-        ({"low": 30, "high": 50}, 26, 0.1, Good.NEITHER, Verdict.DIFFERS),  # 30 - 10 % = 27
-        ({"low": 0.81}, 0.99, 0.0, Good.NEITHER, Verdict.AGREES),
-        ({"low": 0.81}, 0.5, 0.0, Good.HIGH, Verdict.WORSE),
-        ({"high": 30}, 80, 0.1, Good.LOW, Verdict.WORSE),
-        ({"claim": "it is fast"}, 1, 0.1, Good.NEITHER, Verdict.NOT_COMPARABLE),
+        ({"value": 100}, 100, 0.0, Good.NEITHER, Agreement.AGREES),
+        ({"value": 100}, 110, 0.1, Good.NEITHER, Agreement.AGREES),  # |110 - 100| = 10 % of 100
+        ({"value": 100}, 111, 0.1, Good.NEITHER, Agreement.DIFFERS),
+        ({"value": 100}, 111, 0.1, Good.LOW, Agreement.WORSE),
+        ({"value": 100}, 111, 0.1, Good.HIGH, Agreement.BETTER),
+        ({"value": 100}, 89, 0.1, Good.LOW, Agreement.BETTER),
+        ({"value": 100}, 89, 0.1, Good.HIGH, Agreement.WORSE),
+        ({"low": 30, "high": 50}, 40, 0.0, Good.HIGH, Agreement.AGREES),
+        ({"low": 30, "high": 50}, 54, 0.1, Good.NEITHER, Agreement.AGREES),  # 50 + 10 % = 55
+        ({"low": 30, "high": 50}, 26, 0.1, Good.NEITHER, Agreement.DIFFERS),  # 30 - 10 % = 27
+        ({"low": 0.81}, 0.99, 0.0, Good.NEITHER, Agreement.AGREES),
+        ({"low": 0.81}, 0.5, 0.0, Good.HIGH, Agreement.WORSE),
+        ({"high": 30}, 80, 0.1, Good.LOW, Agreement.WORSE),
+        ({"claim": "it is fast"}, 1, 0.1, Good.NEITHER, Agreement.NOT_COMPARABLE),
     ],
 )
-def test_verdicts(fields: dict[str, object], ours: float, within: float, good: Good, verdict: Verdict) -> None:
+def test_verdicts(fields: dict[str, object], ours: float, within: float, good: Good, verdict: Agreement) -> None:
     assert judge(published(**fields), ours, within=within, good=good) is verdict
 
 
@@ -54,7 +54,7 @@ def test_a_claim_holds_or_differs() -> None:
     value = published(claim="A beats B")
     assert claimed("w", "x", value, holds=True, ours="yes", why="no").document()["why"] == ""
     line = claimed("w", "x", value, holds=False, ours="no", why="since")
-    assert (line.verdict, line.published, line.why) == (Verdict.DIFFERS, "A beats B", "since")
+    assert (line.verdict, line.published, line.why) == (Agreement.DIFFERS, "A beats B", "since")
 
 
 def test_correlation() -> None:
@@ -82,7 +82,7 @@ def test_the_search_finds_the_edge_from_any_guess(edge: int, guess: int, most: i
 
 
 def test_results_are_found_by_their_parameters() -> None:
-    results = Results((Result({"a": 1, "b": "x"}, {"m": 1}), Result({"a": 2, "b": "x"}, {"m": 2})))
+    results = Results((CaseResult({"a": 1, "b": "x"}, {"m": 1}), CaseResult({"a": 2, "b": "x"}, {"m": 2})))
     assert results.only(a=2) == {"m": 2}
     assert [one.measures["m"] for one in results.where(b="x")] == [1, 2]
     assert results.values("a") == [1, 2]
@@ -93,11 +93,11 @@ def test_results_are_found_by_their_parameters() -> None:
 
 def test_verdicts_are_counted() -> None:
     lines = [
-        Line("", "", "", "", Verdict.AGREES),
-        Line("", "", "", "", Verdict.WORSE),
-        Line("", "", "", "", Verdict.WORSE),
+        Line("", "", "", "", Agreement.AGREES),
+        Line("", "", "", "", Agreement.WORSE),
+        Line("", "", "", "", Agreement.WORSE),
     ]
     assert {verdict: count for verdict, count in counted(lines).items() if count} == {
-        Verdict.AGREES: 1,
-        Verdict.WORSE: 2,
+        Agreement.AGREES: 1,
+        Agreement.WORSE: 2,
     }

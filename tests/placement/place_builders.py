@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.cluster.resources import DEFAULT_DIMENSIONS, Dimension
 from penstock.cluster.topology import Cluster, Node
 from penstock.errors import Refusal
-from penstock.placement.contract import OperatorRequest, Placement, Request, Room
+from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +38,9 @@ def cases(algorithm: str) -> list[ParameterSet]:
 
 
 def bench_module(name: str) -> Any:
+    """As it is when it runs: modules beside it can be imported."""
+    if str(BENCH) not in sys.path:
+        sys.path.append(str(BENCH))
     spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -57,10 +60,10 @@ def pipeline(
     *,
     name: str = "p",
     slot_memory: float | None = None,
-) -> Request:
+) -> PlacementRequest:
     """Operators as (threads, cpu, memory) of one thread, named o0, o1, ...; those nobody sends to are sources."""
     receivers = {receiver for _, receiver in streams}
-    return Request(
+    return PlacementRequest(
         name,
         tuple(OperatorRequest(f"o{i}", threads, (cpu, memory)) for i, (threads, cpu, memory) in enumerate(operators)),
         tuple(streams),
@@ -74,13 +77,13 @@ def whole(cluster: Cluster) -> Room:
     return Room(cluster, slot_memory_shared=False)
 
 
-def placed(placer: Placer, request: Request, room: Room) -> Placement:
+def placed(placer: Placer, request: PlacementRequest, room: Room) -> Placement:
     answer = placer.place(request, room)
     assert isinstance(answer, Placement), answer
     return answer
 
 
-def refused(placer: Placer, request: Request, room: Room) -> Refusal:
+def refused(placer: Placer, request: PlacementRequest, room: Room) -> Refusal:
     answer = placer.place(request, room)
     assert isinstance(answer, Refusal), answer
     return answer
@@ -112,7 +115,7 @@ def clusters(draw: st.DrawFn, *, most: int = 7) -> Cluster:
 
 
 @st.composite
-def pipelines(draw: st.DrawFn, dimensions: int, name: str = "p") -> Request:
+def pipelines(draw: st.DrawFn, dimensions: int, name: str = "p") -> PlacementRequest:
     """Small pipelines with any streams: parallel ones, cycles, loops, operators nobody reaches."""
     count = draw(st.integers(1, 6))
     operators = []
@@ -127,11 +130,11 @@ def pipelines(draw: st.DrawFn, dimensions: int, name: str = "p") -> Request:
     streams = draw(st.lists(st.tuples(position, position), max_size=8))
     sources = draw(st.lists(position, unique=True, max_size=2))
     slot_memory = draw(st.sampled_from([None, 300.0, 700.0]))
-    return Request(name, tuple(operators), tuple(streams), tuple(sources), slot_memory)
+    return PlacementRequest(name, tuple(operators), tuple(streams), tuple(sources), slot_memory)
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> tuple[Cluster, list[tuple[Request, int]]]:
+def workloads(draw: st.DrawFn) -> tuple[Cluster, list[tuple[PlacementRequest, int]]]:
     """A cluster and some pipelines with priorities."""
     cluster = draw(clusters())
     dimensions = len(cluster.dimensions)

@@ -12,17 +12,18 @@ from place_builders import by_node, clusters, node, pipeline, pipelines, placed,
 from effort import tries
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.cluster.topology import Cluster
-from penstock.placement.compact import Compact
-from penstock.placement.compact_graph import Talk, blocks
-from penstock.placement.compact_search import Search
-from penstock.placement.contract import Placement, Request, Room
-from penstock.placement.r_storm import RStorm
-from penstock.planning.cluster_file import parse_whole_cluster
+from penstock.placement.compact.choices import SPARE, small_and_large
+from penstock.placement.compact.graph import Talk, blocks
+from penstock.placement.compact.placer import Compact
+from penstock.placement.compact.search import Search
+from penstock.placement.contract import Placement, PlacementRequest, Room
+from penstock.placement.resource_aware.r_storm import RStorm
 from penstock.planning.whole_cluster import place_all
+from penstock.planning.whole_cluster_file import parse_whole_cluster
 from penstock.prediction.network import stream_costs
 
 
-def cost(request: Request, room: Room) -> float:
+def cost(request: PlacementRequest, room: Room) -> float:
     return sum(stream_costs(request, placed(Compact(), request, room), room.cluster))
 
 
@@ -108,7 +109,7 @@ def test_what_fits_one_thread_per_slot_is_placed(data: st.DataObject) -> None:
     # As many equal nodes as threads, each able to take any one thread: first fit cannot fail, so nothing may.
     request = data.draw(pipelines(2))
     nodes = tuple(node(f"n{i}", f"r{i % 3}", cpu=130, memory=600, slots=1) for i in range(request.threads))
-    roomy = Request(request.pipeline, request.operators, request.streams, request.sources)
+    roomy = PlacementRequest(request.pipeline, request.operators, request.streams, request.sources)
     placed(Compact(), roomy, whole(Cluster(nodes)))
 
 
@@ -134,6 +135,21 @@ def test_search_counts_what_it_gains(data: st.DataObject) -> None:
     assert (search.held.sum(axis=0) == talk.threads).all()
     assert (search.free >= -1e-6).all()
     assert search.free == pytest.approx(fresh.free)
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=8), st.integers(1, 9))
+def test_as_many_racks_of_small_nodes_as_suffice(racks: list[tuple[int, int]], allowed: int) -> None:
+    """As looking at every number of small racks finds it, the most first. Shares in eighths add up exactly."""
+    sums, node = (np.array(column) / 8 for column in zip(*racks, strict=True))
+    largest, smallest = np.argsort(-sums, kind="stable"), np.argsort(node, kind="stable").tolist()
+    expected: list[int] = []
+    for small in range(allowed, 0, -1):
+        chosen = smallest[:small]
+        chosen += [rack for rack in largest.tolist() if rack not in chosen][: allowed - small]
+        if sums[chosen].sum() >= 1 + SPARE:
+            expected = chosen
+            break
+    assert small_and_large(largest, sums, node, allowed) == expected
 
 
 def test_blocks_pair_up_a_chain_of_large_operators() -> None:

@@ -14,26 +14,25 @@ from place_builders import by_node, clusters, node, pipeline, pipelines, placed,
 
 import penstock
 from effort import tries
+from estream_adapters import PowerLeft
 from penstock.cluster.file import cluster_document, parse_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.convex import capped_groups, convex_groups
 from penstock.dataflow.task_graph import (
     Edge,
-    average_cost,
     communication_to_computation,
     joined_pairs,
     kahn_order,
     upward_ranks,
 )
 from penstock.errors import BadInputError, Refusal, RefusedError
-from penstock.placement.balanced_eft import BalancedEft, best_schedule, least_bottleneck
-from penstock.placement.contract import OperatorRequest, Request, Room
-from penstock.placement.eft import Eft
-from penstock.placement.eft_schedule import (
+from penstock.placement.contract import OperatorRequest, PlacementRequest, Room
+from penstock.placement.eft.balanced import BalancedEft, best_schedule, least_bottleneck
+from penstock.placement.eft.placer import Eft
+from penstock.placement.eft.schedule import (
     Assigned,
     Instances,
     Machines,
-    OpenFloor,
     Rules,
     Schedule,
     Tasks,
@@ -41,7 +40,7 @@ from penstock.placement.eft_schedule import (
     order_of,
     schedule,
 )
-from penstock.placement.eft_timeline import Gaps, Queue
+from penstock.placement.eft.timeline import Gaps, Queue
 from penstock.planning.whole_cluster import place_all
 
 
@@ -58,13 +57,15 @@ def tasks(work: list[float], *transfers: tuple[int, int, float]) -> Tasks:
 
 
 def run(work: Tasks, on: Machines, timeline: Queue | Gaps, rules: Rules | None = None) -> Schedule:
-    found = schedule(work, on, OpenFloor(on.power), timeline, rules or Rules())
+    found = schedule(work, on, PowerLeft(on.power.copy()), timeline, rules or Rules())
     assert isinstance(found, Schedule)
     return found
 
 
-def sized(work: Request, *traffic: float) -> Request:
-    return Request(work.pipeline, work.operators, work.streams, work.sources, work.slot_memory, traffic=traffic)
+def sized(work: PlacementRequest, *traffic: float) -> PlacementRequest:
+    return PlacementRequest(
+        work.pipeline, work.operators, work.streams, work.sources, work.slot_memory, traffic=traffic
+    )
 
 
 def planned(cluster: Cluster) -> Room:
@@ -155,7 +156,7 @@ def test_schedules_keep_order_and_machines(drawn: tuple[Tasks, Machines]) -> Non
     append = run(work, on, Queue(on.idle))
     check_times(work, on, append)
     check_times(work, on, run(work, on, Gaps(on.idle)))
-    balanced, _ = best_schedule(work, on, lambda: OpenFloor(on.power), {}, BalancedEft())
+    balanced, _ = best_schedule(work, on, lambda: PowerLeft(on.power.copy()), {}, BalancedEft())
     assert isinstance(balanced, Schedule)
     check_times(work, on, balanced)
     assert least_bottleneck(work, on) <= balanced.bottleneck + 1e-9
@@ -197,7 +198,6 @@ def test_ratios_of_what_computes_nothing() -> None:
     edges = [Edge(0, 1, 2.0), Edge(0, 1, 1.0), Edge(1, 2, 0.0)]
     assert communication_to_computation([0, 0, 0], edges) == {(0, 1): np.inf, (1, 2): 0.0}
     assert communication_to_computation([1, 2, 0], edges) == {(0, 1): 1.0, (1, 2): 0.0}
-    assert average_cost(4, [1, 2]) == 3
 
 
 # ------------------------------------------------------------------------------------------------- the placers
@@ -265,9 +265,9 @@ def test_a_thread_larger_than_any_slot_is_refused_for_good() -> None:
 def test_further_resources_of_a_node_are_shared_by_its_slots() -> None:
     cluster = parse_cluster({"nodes": [{"count": 2, "slots": 4, "resources": {"gpu": 1}}]}, "c")
     operators = tuple(OperatorRequest(name, 1, (10.0, 10.0, 1.0)) for name in "xyz")
-    two = placed(Eft(), Request("p", operators[:2], (), (0, 1)), planned(cluster))
+    two = placed(Eft(), PlacementRequest("p", operators[:2], (), (0, 1)), planned(cluster))
     assert {slot.node for slot in two.by_slot()} == {"n1", "n2"}
-    assert "'z' needs 1 gpu" in str(refused(Eft(), Request("p", operators, (), (0, 1, 2)), planned(cluster)))
+    assert "'z' needs 1 gpu" in str(refused(Eft(), PlacementRequest("p", operators, (), (0, 1, 2)), planned(cluster)))
 
 
 def test_cycles_do_not_stop_it() -> None:

@@ -13,22 +13,22 @@ from place_builders import bench_module
 import penstock
 from adapters import chain, model, sink, source
 from effort import tries
-from penstock.allocation import joint as joint_module
-from penstock.allocation import joint_solver
-from penstock.allocation.contract import Bundle, Need, OperatorAllocation
-from penstock.allocation.joint import Joint
-from penstock.allocation.joint_problem import Fixed, Layout, Problem, is_right, loads, use
-from penstock.allocation.joint_search import thinned
+from penstock.allocation.contract import Need, OperatorAllocation, ThreadBundle
+from penstock.allocation.joint import allocator as joint_module
+from penstock.allocation.joint import solver as joint_solver
+from penstock.allocation.joint.allocator import JointPacking
+from penstock.allocation.joint.problem import Fixed, JointLayout, Problem, is_right, loads, use
+from penstock.allocation.joint.search import thinned
 from penstock.allocation.mba import ModelBased
 from penstock.allocation.pipeline import profiles_of
 from penstock.cluster.catalogue import find_catalogue
 from penstock.dataflow.pipeline import Operator
 from penstock.modelling.library import ModelLibrary
-from penstock.placement.joint import Joint as JointPlacer
-from penstock.placement.sam import Sam
+from penstock.placement.slot_aware.joint import Joint as JointPlacer
+from penstock.placement.slot_aware.sam import Sam
 from penstock.planning.plan import Plan
 from penstock.planning.planner import Planner
-from penstock.prediction.moving import moving_cpu
+from penstock.prediction.transfer_cpu import moving_cpu
 from strategies import Asked, requests
 
 generated = bench_module("joint_quality").generated
@@ -75,7 +75,7 @@ def test_random_pipelines_against_the_bound_and_mba() -> None:
     for _ in range(50):
         pipeline, library, rate = generated(draw)
         planner = Planner(pipeline, library, find_catalogue("azure-d"))
-        plan = planner.plan(rate, Joint(solver_nodes=0), JointPlacer())
+        plan = planner.plan(rate, JointPacking(solver_nodes=0), JointPlacer())
         published = planner.plan(rate, ModelBased(), Sam())
         assert isinstance(plan, Plan)
         assert isinstance(published, Plan)
@@ -90,7 +90,7 @@ def test_random_pipelines_against_the_bound_and_mba() -> None:
 @given(requests())
 def test_no_slot_above_one_and_the_rate_supported(asked: Asked) -> None:
     planner = asked.planner()
-    plan = planner.plan(asked.rate, Joint(solver_nodes=0), JointPlacer())
+    plan = planner.plan(asked.rate, JointPacking(solver_nodes=0), JointPlacer())
     if not isinstance(plan, Plan):
         return
     assert plan.prediction.slot_aware.rate >= asked.rate * (1 - 1e-6)
@@ -110,7 +110,7 @@ def test_copies_lose_no_slot_by_rounding(rate: float, slots: int) -> None:
     pipeline = chain(source("s"), Operator(name="a"), sink("k"))
     library = ModelLibrary.of([model("a", (1, 5.0, 0.0, 0.0))])
     planner = Planner(pipeline, library, find_catalogue("azure-d"))
-    plan = planner.plan(rate, Joint(solver_nodes=0), JointPlacer())
+    plan = planner.plan(rate, JointPacking(solver_nodes=0), JointPlacer())
     assert isinstance(plan, Plan)
     assert plan.slots_used == slots == math.ceil(rate / 5)
 
@@ -139,29 +139,31 @@ def test_it_plans_without_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_loads_and_use() -> None:
     # 1 thread does 10/s at 0.4 cpu; 15/s over 10 + 10 is a load of 0.75, so 0.3 on each slot, 0.5 beside a fixed 0.2
     problem = Problem([model("m", (1, 10, 0.4, 0.1))], [15.0], [Fixed(1, 0.2, 0.0)])
-    layout = Layout(np.array([[1], [1]]), np.array([[1], [0]]))
+    layout = JointLayout(np.array([[1], [1]]), np.array([[1], [0]]))
     assert loads(problem, layout.choice).tolist() == [0.75]
     assert use(problem, layout)[:, 0].tolist() == pytest.approx([0.5, 0.3])
     assert is_right(problem, layout)
-    assert not is_right(problem, Layout(np.array([[1], [0]]), layout.held))
+    assert not is_right(problem, JointLayout(np.array([[1], [0]]), layout.held))
 
 
 def test_bundles_nobody_needs_are_dropped() -> None:
     problem = Problem([model("m", (1, 10, 0.4, 0.1))], [10.0], [])
-    kept = thinned(problem, Layout(np.array([[1], [1], [1]]), np.zeros((3, 0), dtype=np.int64)))
+    kept = thinned(problem, JointLayout(np.array([[1], [1], [1]]), np.zeros((3, 0), dtype=np.int64)))
     assert kept.slots == 1
 
 
 def test_a_mixture_of_sizes_where_one_size_does_not_do() -> None:
     # 1 thread: 10/s at 0.2 cpu; 2 threads: 12/s at 1.0. 22/s on two slots: 10 + 12, not 12 + 12 nor 10 + 10
-    operators, patterns = Joint().allocate_together([Need("a", 22.0, model("m", (1, 10, 0.2, 0), (2, 12, 1.0, 0)))])
+    operators, patterns = JointPacking().allocate_together(
+        [Need("a", 22.0, model("m", (1, 10, 0.2, 0), (2, 12, 1.0, 0)))]
+    )
     assert sum(count for count, _ in patterns) == 2
     assert sorted(bundle.threads for count, bundle in operators[0].bundles for _ in range(count)) == [1, 2]
 
 
 def test_threads_too_large_for_a_slot_are_refused_by_the_placer() -> None:
-    given_operator = OperatorAllocation("d", 1.0, ((2, Bundle(1, 1.5, 0.0)),), "declared")
-    operators, patterns = Joint().allocate_together([given_operator])
+    given_operator = OperatorAllocation("d", 1.0, ((2, ThreadBundle(1, 1.5, 0.0)),), "declared")
+    operators, patterns = JointPacking().allocate_together([given_operator])
     assert operators == [given_operator]
     assert patterns == ((2, (("d", 1),)),)
 
@@ -172,9 +174,9 @@ def test_the_solver_proves_what_is_impossible(slots: int, possible: bool) -> Non
     problem = Problem([model("m", (1, 10, 0.4, 0.1))], [10.0], [Fixed(2, 0.45, 0.0)])
     # 0.45 + 0.45 + 0.4 is above one slot
     answer = joint_solver.solve(problem, slots, 1000)
-    assert isinstance(answer, Layout) is possible
+    assert isinstance(answer, JointLayout) is possible
     if not possible:
-        assert answer is joint_solver.Answer.IMPOSSIBLE
+        assert answer is joint_solver.NoLayout.IMPOSSIBLE
 
 
 def test_patterns_cover_the_rates() -> None:

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from place_builders import bench_module, by_node, clusters, node, pipeline, pipelines, placed, refused, whole
 
+import penstock
 from effort import tries
-from penstock import api
 from penstock.cluster.topology import Cluster, Slot
 from penstock.errors import BadInputError
-from penstock.placement.contract import Placement, Request, Room
-from penstock.placement.metis import Metis
-from penstock.placement.packing import Packing, pack
-from penstock.placement.packing_tasks import Tasks
+from penstock.placement.baselines.metis import Metis
+from penstock.placement.contract import Placement, PlacementRequest, Room
+from penstock.placement.packing.placer import Packing, pack
+from penstock.placement.packing.tasks import PackingTasks
 from penstock.placement.registry import PLACERS
 from penstock.registry import Registry
 
@@ -28,7 +28,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 needs_pymetis = pytest.mark.skipif("metis" not in PLACERS.names(), reason="pymetis is not installed")
 
 
-def talking(request: Request, rates: tuple[float, ...], moving: tuple[float, ...]) -> Request:
+def talking(request: PlacementRequest, rates: tuple[float, ...], moving: tuple[float, ...]) -> PlacementRequest:
     """The request with its declared cpu as what is needed in any case, and costs of moving on top."""
     operators = tuple(
         replace(operator, local_cpu=operator.demand[0], moving_cpu=cost)
@@ -37,7 +37,7 @@ def talking(request: Request, rates: tuple[float, ...], moving: tuple[float, ...
     return replace(request, operators=operators, rates=rates)
 
 
-def plain_packing(request: Request, room: Room, weight: float) -> list[tuple[int, int]]:
+def plain_packing(request: PlacementRequest, room: Room, weight: float) -> list[tuple[int, int]]:
     """Algorithm 1 as printed: every thread left is scored anew for every placing, from Eq. 3, 5 and 6 as they stand."""
     threads = [operator.threads for operator in request.operators]
     count = len(threads)
@@ -105,7 +105,7 @@ def test_the_fast_packing_is_the_printed_one(data: st.DataObject) -> None:
         tuple(data.draw(costs) for _ in request.operators),
     )
     weight = data.draw(st.sampled_from([0.0, 1.0, 2.5]))
-    packed = pack(Tasks(request, room), request, room, weight, None)
+    packed = pack(PackingTasks(request, room), request, room, weight, None)
     assert list(zip(packed.operators, packed.nodes, strict=True)) == plain_packing(request, room, weight)
 
 
@@ -143,7 +143,7 @@ def test_the_budget_of_nodes() -> None:
 @pytest.mark.parametrize("option", ["nodes=0", "nodes=two", "saving_weight=-1", "budget=2"])
 def test_bad_options(option: str) -> None:
     with pytest.raises(BadInputError, match="placer 'packing': "):
-        api.plan("linear", 50, placer=f"packing:{option}")
+        penstock.plan("linear", 50, placer=f"packing:{option}")
 
 
 def test_the_refusal_names_the_thread_that_fits_nowhere_not_the_first_that_is_left() -> None:
@@ -174,7 +174,7 @@ def test_the_bench_places_everything() -> None:
 # ------------------------------------------------------------------------------------------------------ Metis
 
 
-def exchanged(request: Request, answer: Placement) -> float:
+def exchanged(request: PlacementRequest, answer: Placement) -> float:
     """The share of the tuples that cross between nodes."""
     rows = by_node(answer)
     total = {operator.name: operator.threads for operator in request.operators}
@@ -222,14 +222,14 @@ def test_metis_says_when_the_graph_is_too_large() -> None:
 @needs_pymetis
 def test_metis_does_not_place_whole_clusters() -> None:
     with pytest.raises(BadInputError, match=r"placer 'metis' places bundles of a plan, .*use .*packing"):
-        api.place("yahoo-1312-nodes", placer="metis")
+        penstock.place("yahoo-1312-nodes", placer="metis")
 
 
 @needs_pymetis
 def test_the_published_baseline_as_a_pair_of_policies() -> None:
     machines = Cluster(tuple(node(name, slots=2, cpu=200, memory=7168) for name in "abc"))
     answers = [
-        api.plan(
+        penstock.plan(
             EXAMPLES / "word-count.yaml",
             1000,
             allocator="per-node",
@@ -252,7 +252,7 @@ def test_the_published_baseline_as_a_pair_of_policies() -> None:
 def test_metis_keeps_its_remarks_to_itself(capfd: pytest.CaptureFixture[str]) -> None:
     """From C it prints to standard output where parts stay empty: here there are many more nodes than threads."""
     machines = Cluster(tuple(node(f"n{number}", slots=1, cpu=100, memory=3584) for number in range(400)))
-    assert api.plan("linear", 20, placer="metis", cluster=machines).placement.bundles
+    assert penstock.plan("linear", 20, placer="metis", cluster=machines).placement.bundles
     ctypes.CDLL(None).fflush(None)
     assert capfd.readouterr().out == ""
 

@@ -22,8 +22,8 @@ from effort import tries
 from penstock.cluster.resources import Dimension
 from penstock.cluster.topology import Cluster, Node
 from penstock.errors import Refusal
-from penstock.placement.contract import OperatorRequest, Request, Room
-from penstock.placement.r_storm import RStorm, reference_node
+from penstock.placement.contract import OperatorRequest, PlacementRequest, Room
+from penstock.placement.resource_aware.r_storm import RStorm, reference_node
 
 PlainRStorm = bench_module("plain_r_storm").PlainRStorm
 
@@ -38,7 +38,7 @@ def test_worked_cases(case: dict[str, Any], expected: dict[str, Any]) -> None:
     components = case["topology"]["components"]
     names = [component["name"] for component in components]
     fed = {receiver for _, receiver in case["topology"]["edges"]}
-    request = Request(
+    request = PlacementRequest(
         "case",
         tuple(OperatorRequest(c["name"], c["tasks"], (float(c["cpu"]), float(c["mem"]))) for c in components),
         tuple((names.index(a), names.index(b)) for a, b in case["topology"]["edges"]),
@@ -79,7 +79,7 @@ def test_equals_the_plain_loop(data: st.DataObject, strict: bool, network_weight
 
 @pytest.mark.parametrize("shortlist", [1, 2, 5])
 def test_equals_the_plain_loop_when_the_shortlist_runs_out(shortlist: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.placement.nearest.SHORTLIST", shortlist)
+    monkeypatch.setattr("penstock.placement.resource_aware.nearest.SHORTLIST", shortlist)
     cluster = Cluster(tuple(node(f"n{i}", f"r{i % 3}", cpu=100 + 50 * (i % 4), memory=1000) for i in range(40)))
     request = pipeline([(60, 30, 210), (40, 55, 90), (7, 90, 490)], [(0, 1), (1, 2)])
     assert placed(RStorm(), request, whole(cluster)) == PlainRStorm().place(request, whole(cluster))

@@ -15,15 +15,16 @@ from place_builders import by_node, clusters, node, pipeline, pipelines, placed,
 from effort import tries
 from penstock.cluster.topology import Cluster, Slot
 from penstock.errors import BadInputError
-from penstock.placement.balanced_eft import BalancedEft
-from penstock.placement.compact import Compact
-from penstock.placement.contract import PlacedBundle, Placement, Placer, Request, Room
-from penstock.placement.eft import Eft
-from penstock.placement.packing import Packing
-from penstock.placement.r_storm import RStorm
-from penstock.placement.random_feasible import RandomFeasible
-from penstock.placement.round_robin import RoundRobin
+from penstock.placement.baselines.random_feasible import RandomFeasible
+from penstock.placement.baselines.round_robin import RoundRobin
+from penstock.placement.compact.placer import Compact
+from penstock.placement.contract import PlacedBundle, Placement, PlacementRequest, Placer, Room
+from penstock.placement.eft.balanced import BalancedEft
+from penstock.placement.eft.placer import Eft
+from penstock.placement.packing.placer import Packing
+from penstock.placement.resource_aware.r_storm import RStorm
 from penstock.planning.whole_cluster import place_all, usage
+from penstock.planning.whole_cluster_file import parse_whole_cluster
 from penstock.prediction.network import mean_cost, stream_costs
 
 PLACERS: list[Placer] = [RStorm(), Compact(), RandomFeasible(), RoundRobin(), Packing(), Eft(), BalancedEft()]
@@ -31,14 +32,14 @@ BLIND_TO_SOFT = (RStorm, RoundRobin)
 every_placer = pytest.mark.parametrize("placer", PLACERS, ids=lambda placer: placer.name)
 
 
-def demands(request: Request) -> dict[str, tuple[float, ...]]:
+def demands(request: PlacementRequest) -> dict[str, tuple[float, ...]]:
     return {operator.name: operator.demand for operator in request.operators}
 
 
 @every_placer
 @tries(2)
 @given(work=workloads())
-def test_limits_are_kept(placer: Placer, work: tuple[Cluster, list[tuple[Request, int]]]) -> None:
+def test_limits_are_kept(placer: Placer, work: tuple[Cluster, list[tuple[PlacementRequest, int]]]) -> None:
     cluster, requests = work
     result = place_all(cluster, requests, placer)
     assert {request.pipeline for request, _ in requests} == set(result.placements) | set(result.refused)
@@ -74,7 +75,7 @@ def test_limits_are_kept(placer: Placer, work: tuple[Cluster, list[tuple[Request
 @every_placer
 @tries(1)
 @given(work=workloads())
-def test_same_input_same_output(placer: Placer, work: tuple[Cluster, list[tuple[Request, int]]]) -> None:
+def test_same_input_same_output(placer: Placer, work: tuple[Cluster, list[tuple[PlacementRequest, int]]]) -> None:
     assert place_all(*work, placer) == place_all(*work, placer)
 
 
@@ -192,3 +193,20 @@ def test_network_cost_by_hand() -> None:
     assert costs == pytest.approx((1.5, 1.5))
     assert mean_cost(costs) == pytest.approx(1.5)
     assert mean_cost(()) == 0
+
+
+@pytest.mark.parametrize("grouping", ["none", "local_or_shuffle", "local-or-shuffle", "custom", "fields", "shuffle"])
+def test_groupings_are_read_in_storms_words_too(grouping: str) -> None:
+    operators = [
+        {"name": "s", "kind": "source", "threads": 1, "cpu": 10, "memory_mb": 100},
+        {"name": "a", "threads": 2, "cpu": 10, "memory_mb": 100},
+    ]
+    nodes = [{"name": "n", "slots": 4, "cpu": 400, "memory_mb": 4000}]
+
+    def read(word: str) -> PlacementRequest:
+        pipeline = {"name": "p", "operators": operators, "streams": [["s", "a", word]]}
+        return parse_whole_cluster({"nodes": nodes, "pipelines": [pipeline]}, "file").requests[0][0]
+
+    assert read(grouping).streams == ((0, 1),)
+    with pytest.raises(BadInputError, match="grouping"):
+        read("nosuch")

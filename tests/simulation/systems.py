@@ -15,10 +15,10 @@ from penstock.simulation.system import (
     Arrivals,
     Network,
     Outage,
-    Route,
     Scenario,
     Service,
     SimulatedPipeline,
+    SimulatedRoute,
     Station,
     Switch,
 )
@@ -50,7 +50,7 @@ def queue(rate: float, seconds: float, threads: int = 1, **more: Any) -> Simulat
             station("work", slot=1, threads=threads, seconds=seconds, service=service),
             station("sink", slot=2),
         ),
-        routes=(Route("source", "work"), Route("work", "sink")),
+        routes=(SimulatedRoute("source", "work"), SimulatedRoute("work", "sink")),
         sources=("source",),
         load=Load.constant(rate),
         **more,
@@ -109,7 +109,7 @@ def pipelines(draw: Callable[..., Any], name: str = "p") -> SimulatedPipeline:
         for sender in draw(st.lists(st.sampled_from(before), min_size=1, max_size=2)):
             grouping = draw(st.sampled_from(Grouping))
             routes.append(
-                Route(
+                SimulatedRoute(
                     sender,
                     receiver,
                     grouping,

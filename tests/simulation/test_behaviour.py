@@ -18,10 +18,10 @@ from penstock.simulation.system import (
     Arrivals,
     Network,
     Outage,
-    Route,
     Scenario,
     Service,
     SimulatedPipeline,
+    SimulatedRoute,
     Station,
     Switch,
 )
@@ -117,7 +117,7 @@ def dealt(grouping: Grouping, **more: Any) -> list[int]:
             station("source"),
             *(station("work", n, s, k, 0.01 if s + n == 0 else 0.005) for n, s, k in PLACES),
         ),
-        (Route("source", "work", grouping, **more),),
+        (SimulatedRoute("source", "work", grouping, **more),),
         ("source",),
         Load.constant(60.0),
     )
@@ -147,7 +147,7 @@ def test_skewed_keys() -> None:
     pipeline = SimulatedPipeline(
         "skewed",
         (station("source"), *(station("work", 0, slot, 1, 0.01) for slot in range(1, 4))),
-        (Route("source", "work", Grouping.FIELDS, skew=1.5),),
+        (SimulatedRoute("source", "work", Grouping.FIELDS, skew=1.5),),
         ("source",),
         Load.constant(200.0),
     )
@@ -159,7 +159,7 @@ def test_skewed_keys() -> None:
     assert not hot.stable
     assert hot.bottleneck is not None
     assert hot.bottleneck.slot == hot.stations[1 + int(shares.argmax())].slot
-    both = replace(pipeline, routes=(Route("source", "work", Grouping.PARTIAL_KEY, skew=1.5),))
+    both = replace(pipeline, routes=(SimulatedRoute("source", "work", Grouping.PARTIAL_KEY, skew=1.5),))
     spread = np.array([one.received for one in seen(both, 50.0).stations[1:]]) / 10_000
     assert spread.max() < shares.max()
 
@@ -167,7 +167,9 @@ def test_skewed_keys() -> None:
 def test_a_keyed_thread_has_its_own_queue() -> None:
     # all tuples have one key: one of four threads of 10 ms does everything, 100/s; with shuffle they do 400/s
     base = queue(150.0, 0.01, threads=4)
-    one_key = replace(base, routes=(Route("source", "work", Grouping.FIELDS, skew=1.0, keys=1), base.routes[1]))
+    one_key = replace(
+        base, routes=(SimulatedRoute("source", "work", Grouping.FIELDS, skew=1.0, keys=1), base.routes[1])
+    )
     assert seen(one_key, 20.0).sustained_rate == pytest.approx(100.0, rel=0.01)
     assert seen(base, 20.0).sustained_rate == pytest.approx(150.0, rel=0.01)
 
@@ -259,7 +261,7 @@ def two_on_a_slot(rate: float, cpu: float) -> SimulatedPipeline:
             station("first", 0, 0, 1, 0.01, cpu_seconds=cpu / 100),
             station("second", 0, 0, 1, 0.01, cpu_seconds=cpu / 100),
         ),
-        (Route("source", "first"), Route("first", "second")),
+        (SimulatedRoute("source", "first"), SimulatedRoute("first", "second")),
         ("source",),
         Load.constant(rate),
     )
@@ -298,7 +300,7 @@ def test_who_needs_little_gets_it() -> None:
         SimulatedPipeline(
             name,
             (station("source", 0, 1), station("work", 0, 0, 1, 0.005, cpu_seconds=0.005)),
-            (Route("source", "work"),),
+            (SimulatedRoute("source", "work"),),
             ("source",),
             Load.constant(rate),
         )
@@ -345,7 +347,7 @@ def test_replays_deliver_twice_what_another_branch_had_delivered() -> None:
     forked = replace(
         base,
         stations=(station("source"), station("work", 1), station("sink", 0, 2)),
-        routes=(Route("source", "work"), Route("source", "sink")),
+        routes=(SimulatedRoute("source", "work"), SimulatedRoute("source", "sink")),
         replay_seconds=3.0,
     )
     found = seen(forked, 20.0, outages=(Outage("n1", 4.0, 6.0),))
@@ -442,7 +444,7 @@ def test_far_too_much_takes_no_longer(arrivals: Arrivals, in_flight: int | None)
 
 
 def test_latencies_are_sampled_where_there_are_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.simulation.tally.SAMPLE", 1000)
+    monkeypatch.setattr("penstock.simulation.counters.SAMPLE", 1000)
     found = seen(queue(1000.0, 0.002, threads=3), 30.0)
     assert found.latency.count == pytest.approx(30_000, abs=10)
     assert 300 < len(found.latency.sample) <= 1000

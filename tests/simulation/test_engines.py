@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from systems import alone, queue, scenarios
 
-from penstock.simulation.arrays import simulate_arrays
+from penstock.simulation.arrays.engine import simulate_arrays
 from penstock.simulation.checks import check_scenario
 from penstock.simulation.engine import feeds_back, simulate_scenario
-from penstock.simulation.events import simulate_events
-from penstock.simulation.outcome import Outcome
+from penstock.simulation.events.engine import simulate_events
+from penstock.simulation.outcome import SimulationOutcome
 from penstock.simulation.system import Scenario, SimulatedPipeline
 
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -36,7 +36,7 @@ COUNTS = (
 )
 
 
-def same(one: Outcome, other: Outcome) -> None:
+def same(one: SimulationOutcome, other: SimulationOutcome) -> None:
     assert one.hops == other.hops
     for name, ours in one.pipelines.items():
         theirs = other.pipelines[name]
@@ -58,7 +58,7 @@ def test_both_engines_give_the_same_numbers(scenario: Scenario) -> None:
     same(simulate_arrays(scenario), simulate_events(scenario))
 
 
-def conserved(outcome: Outcome, pipelines: tuple[SimulatedPipeline, ...]) -> None:
+def conserved(outcome: SimulationOutcome, pipelines: tuple[SimulatedPipeline, ...]) -> None:
     """What an operator received it processed, has, or lost; what streams carried was received, travels, or was lost."""
     for pipeline in pipelines:
         seen = outcome.pipelines[pipeline.name]

@@ -14,7 +14,6 @@ from systems import NO_DELAY
 import penstock
 from adapters import model
 from penstock.allocation.pipeline import demands_of
-from penstock.api import models
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.load import Load
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
@@ -26,14 +25,15 @@ from penstock.prediction.rate import Routing
 from penstock.simulation.engine import simulate_scenario
 from penstock.simulation.from_plan import Options, from_plan, placed_pipeline, routes_of, stations_of
 from penstock.simulation.system import Network, Scenario
+from penstock.verbs.models import models
 
 if TYPE_CHECKING:
     from penstock.planning.plan import Plan
     from penstock.prediction.rate import Demands
-    from penstock.simulation.outcome import Outcome
+    from penstock.simulation.outcome import SimulationOutcome
 
 
-def simulated(plan: Plan, load: float, options: Options, seconds: float) -> Outcome:
+def simulated(plan: Plan, load: float, options: Options, seconds: float) -> SimulationOutcome:
     pipeline = from_plan(plan, demands_of(plan.pipeline, models()), load, options)
     scenario = Scenario(plan.cluster, (pipeline,), seconds, warm_up=seconds / 2, network=Network(), contention=False)
     return simulate_scenario(scenario)

@@ -8,7 +8,7 @@ from penstock.cluster.resources import CPU, MEMORY
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.load import Load
 from penstock.simulation.engine import simulate_scenario
-from penstock.simulation.system import Arrivals, Route, Scenario, SimulatedPipeline, Station
+from penstock.simulation.system import Arrivals, Scenario, SimulatedPipeline, SimulatedRoute, Station
 
 
 def looping(nodes: int, in_flight: int | None, queue_limit: int | None, arrivals: Arrivals) -> SimulatedPipeline:
@@ -21,7 +21,7 @@ def looping(nodes: int, in_flight: int | None, queue_limit: int | None, arrivals
     return SimulatedPipeline(
         "p",
         (Station("source", Slot("n0", 3), 1, 0.0), *work),
-        (Route("source", "a"), Route("a", "b"), Route("b", "c")),
+        (SimulatedRoute("source", "a"), SimulatedRoute("a", "b"), SimulatedRoute("b", "c")),
         ("source",),
         Load.constant(2000.0),
         arrivals,

@@ -13,7 +13,7 @@ from systems import alone, queue, station
 from penstock.dataflow.load import Load
 from penstock.prediction.latency import erlang_c
 from penstock.simulation.engine import simulate_scenario
-from penstock.simulation.system import Arrivals, Route, Service, SimulatedPipeline
+from penstock.simulation.system import Arrivals, Service, SimulatedPipeline, SimulatedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def test_tandem() -> None:
             station("first", slot=1, seconds=0.003, service=Service.EXPONENTIAL),
             station("second", slot=2, seconds=0.0035, service=Service.EXPONENTIAL),
         ),
-        (Route("source", "first"), Route("first", "second")),
+        (SimulatedRoute("source", "first"), SimulatedRoute("first", "second")),
         ("source",),
         Load.constant(200.0),
         Arrivals.POISSON,

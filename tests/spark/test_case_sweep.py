@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock.clock import pause
 from penstock.experiments import sweep
-from penstock.experiments.p_deployer import PDeployer
-from penstock.experiments.store import Store
+from penstock.experiments.p_deployer.experiment import PDeployerEvaluation
+from penstock.experiments.store import CaseStore
 from penstock.spark.case_sweep import run_tasks
 
 
@@ -70,14 +70,14 @@ def test_ctrl_c_before_anything_runs(session: Any, tmp_path: Path) -> None:
 
 
 def test_an_experiment_end_to_end(session: Any, tmp_path: Path) -> None:
-    store = Store(tmp_path, "p-deployer")
+    store = CaseStore(tmp_path, "p-deployer")
     told: list[tuple[int, int]] = []
 
     def progress(done: int, of: int) -> None:
         told.append((done, of))
 
     (found,) = sweep.sweep(["p-deployer"], quick=True, folder=tmp_path, progress=progress, session=session)
-    cases = list(PDeployer().cases(quick=True))
+    cases = list(PDeployerEvaluation().cases(quick=True))
     assert [one.case for one in found.results] == cases
     assert told[0] == (0, len(cases))
     assert told[-1] == (len(cases), len(cases))

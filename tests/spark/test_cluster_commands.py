@@ -8,7 +8,8 @@ import pytest
 
 from penstock.cli.main import run
 from penstock.errors import BadInputError
-from penstock.spark.foreground import is_loopback, master_host, read_secret
+from penstock.spark.session.secret import read_secret
+from penstock.spark.standalone.foreground import is_loopback, master_host
 
 
 @pytest.mark.parametrize(
@@ -19,9 +20,12 @@ from penstock.spark.foreground import is_loopback, master_host, read_secret
         ("up --cluster missing.yaml", 2, "missing.yaml: cannot be read"),
         ("up --nodes 0 --slots 2", 2, "--nodes"),
         ("status", 1, "no cluster runs in"),
-        ("worker --master nonsense --node n1 --slots 1", 2, "expected spark://host:port"),
-        ("worker --master spark://10.0.0.1:7077 --node n1 --slots 1", 2, "say by --host"),
-        ("worker --master spark://localhost:7077 --node n1 --slots 1 --memory 10", 2, "at least 512 MB"),
+        ("master", 2, "give --secret-file FILE, the same on all machines"),
+        ("master --open --secret-file missing", 2, "or --open"),
+        ("worker --master spark://10.0.0.1:7077 --node n1 --slots 1", 2, "give --secret-file FILE"),
+        ("worker --secret-file SECRET --master nonsense --node n1 --slots 1", 2, "expected spark://host:port"),
+        ("worker --secret-file SECRET --master spark://10.0.0.1:7077 --node n1 --slots 1", 2, "say by --host"),
+        ("worker --secret-file SECRET --master spark://localhost:1 --node n1 --slots 1 --memory 10", 2, "at least 512"),
         ("master --secret-file missing", 2, "missing: cannot be read"),
     ],
 )
@@ -34,7 +38,9 @@ def test_mistakes_are_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "none"))
-    assert run(["cluster", *words.split()]) == code
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 20)
+    assert run(["cluster", *words.replace("SECRET", str(secret)).split()]) == code
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
@@ -63,5 +69,8 @@ def test_a_short_secret_is_refused(tmp_path: Path) -> None:
     file.write_text("short\n")
     with pytest.raises(BadInputError, match="at least 16 characters"):
         read_secret(file)
-    file.write_text("long enough to do\n")
-    assert read_secret(file) == "long enough to do"
+    file.write_text("long-enough-to-do\n")
+    assert read_secret(file) == "long-enough-to-do"
+    file.write_text("two lines of\nsecret text\n")
+    with pytest.raises(BadInputError, match="on one line"):
+        read_secret(file)

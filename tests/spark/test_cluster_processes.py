@@ -10,18 +10,19 @@ import psutil
 import pytest
 
 from penstock.errors import BadInputError, ClusterError
-from penstock.spark import daemons, standalone
-from penstock.spark.cluster_state import (
-    RunningCluster,
-    read_state,
-    write_state,
-)
-from penstock.spark.foreground import run_master, run_worker
-from penstock.spark.processes import MARK, Daemon, end, find, marked, start, tree
-from penstock.spark.standalone import (
+from penstock.spark.standalone import cluster as standalone
+from penstock.spark.standalone import daemons
+from penstock.spark.standalone.cluster import (
     cluster_down,
     cluster_status,
     cluster_up,
+)
+from penstock.spark.standalone.foreground import run_master, run_worker
+from penstock.spark.standalone.processes import MARK, Daemon, end, find, marked, start, tree
+from penstock.spark.standalone.state import (
+    RunningCluster,
+    read_state,
+    write_state,
 )
 
 

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.errors import BadInputError, ClusterError
-from penstock.spark.cluster_state import (
+from penstock.spark.standalone.access import ClusterAccess, find_access
+from penstock.spark.standalone.cluster import shortfalls_on
+from penstock.spark.standalone.daemons import (
+    resource_name,
+)
+from penstock.spark.standalone.master_page import fetch_page, parse_page
+from penstock.spark.standalone.processes import Daemon
+from penstock.spark.standalone.state import (
     ClusterNode,
-    Process,
+    ClusterProcess,
     RunningCluster,
     locked,
     read_state,
     state_folder,
     write_secret,
+    write_session_settings,
     write_state,
 )
-from penstock.spark.daemons import (
-    resource_name,
-)
-from penstock.spark.master_page import parse_page
-from penstock.spark.processes import Daemon
-from penstock.spark.standalone import (
-    describe,
-    shortfalls_on,
-)
+from penstock.spark.standalone.status import describe
 
 
 def worker_on_page(node: str, state: str, heartbeat: int, used: list[str]) -> dict[str, Any]:
@@ -35,8 +39,8 @@ def worker_on_page(node: str, state: str, heartbeat: int, used: list[str]) -> di
     return {
         "state": state,
         "lastheartbeat": heartbeat,
-        "resources": {name: {"name": name, "addresses": ["0", "1"]}},
-        "resourcesused": {name: {"name": name, "addresses": used}},
+        "resources": {each: {"name": each, "addresses": ["0", "1"]} for each in (name, "slot")},
+        "resourcesused": {"slot": {"name": "slot", "addresses": used}},  # executors of fused runs ask for no node
     }
 
 
@@ -47,7 +51,7 @@ def page_of(*workers: dict[str, Any], url: str = "spark://127.0.0.1:1") -> str:
 
 def a_state(folder: Path) -> RunningCluster:
     nodes = [
-        ClusterNode(name=name, rack="r1", slots=2, memory_mb=1024, worker=Process(pid=pid, started=5))
+        ClusterNode(name=name, rack="r1", slots=2, memory_mb=1024, worker=ClusterProcess(pid=pid, started=5))
         for name, pid in (("n1", 11), ("n2", 12), ("n3", 13))
     ]
     return RunningCluster(
@@ -55,7 +59,7 @@ def a_state(folder: Path) -> RunningCluster:
         folder=folder,
         master_url="spark://127.0.0.1:1",
         web_url="http://127.0.0.1:2",
-        master=Process(pid=10, started=5),
+        master=ClusterProcess(pid=10, started=5),
         nodes=tuple(nodes),
     )
 
@@ -115,9 +119,77 @@ def test_sessions_get_the_secret_and_nobody_else(tmp_path: Path) -> None:
     write_secret(tmp_path, "s" * 64)
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
     state = a_state(tmp_path).model_copy(update={"authenticate": True})
-    assert state.session_settings()["spark.authenticate.secret"] == "s" * 64
-    assert "ssss" not in state.model_dump_json()
-    assert a_state(tmp_path).session_settings() == {"spark.master": "spark://127.0.0.1:1"}
+    assert state.secret() == "s" * 64
+    assert "ssss" not in state.model_dump_json() + repr(state.environment) + repr(ClusterAccess("url", state.secret()))
+    state.conf_folder.mkdir()
+    write_session_settings(state)
+    (file,) = state.conf_folder.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_text().splitlines() == [
+        "spark.master=spark://127.0.0.1:1",
+        "spark.authenticate=true",
+        f"spark.authenticate.secret={'s' * 64}",
+        "spark.network.crypto.enabled=true",
+    ]
+    write_session_settings(a_state(tmp_path))
+    assert file.read_text() == "spark.master=spark://127.0.0.1:1\n"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"id": "x"}', '{"id": "\\ud800"}'])
+def test_a_state_that_is_none_is_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "state.json").write_text(content)
+    with pytest.raises(BadInputError, match=r"^[^\n]*state\.json: [^\n]+$"):
+        read_state(tmp_path)
+
+
+@pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b'{"url": 5}', b"\xff\xfe", page_of().encode()[:-9]])
+def test_another_program_at_the_masters_port_is_no_master(answer: bytes) -> None:
+    with listening(answer) as url:
+        assert fetch_page(url) is None
+    with listening(page_of().encode()) as url:
+        page = fetch_page(url)
+    assert page is not None
+    assert page.status == "ALIVE"
+
+
+@contextmanager
+def listening(answer: bytes) -> Iterator[str]:
+    """A web server that answers everybody the same."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name http.server gives it
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_cluster_is_found_with_its_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
+    own = a_state(tmp_path).model_copy(update={"authenticate": True})
+    write_secret(tmp_path, "s" * 64)
+    write_state(own)
+    file = tmp_path / "other"
+    file.write_text("o" * 20)
+    assert find_access(None, None) == ClusterAccess(own.master_url, "s" * 64, own)
+    assert find_access(own.master_url, file) == ClusterAccess(own.master_url, "o" * 20, own)
+    assert find_access("spark://h:1", file) == ClusterAccess("spark://h:1", "o" * 20)
+    assert find_access("spark://h:1", None) == ClusterAccess("spark://h:1", None)
+    (tmp_path / "state.json").unlink()
+    assert find_access("spark://h:1", file) == ClusterAccess("spark://h:1", "o" * 20)
+    with pytest.raises(ClusterError, match="no cluster runs"):
+        find_access(None, file)
 
 
 def test_the_folder_is_the_one_given_or_told_or_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock import placed
 from penstock.cli.placed_view import print_placed
 from penstock.errors import BadInputError
-from penstock.placed_job import PlacedJob
+from penstock.jobs import placed_run
+from penstock.jobs.placed import PlacedJob
 from penstock.report.placed_result import PlacedResult
 from penstock.report.report import Audit, Report
 
 ABLE = 55.0
 
 
-def conducted(job: PlacedJob, place: Path, *_: Any) -> PlacedResult:
+@contextmanager
+def no_session(*_: Any) -> Iterator[None]:
+    yield
+
+
+def conducted(job: PlacedJob, place: Path, *_: Any, **__: Any) -> PlacedResult:
     """A cluster that does 55 tuples/s."""
     offered = job.load.mean_rate
     done = min(offered, ABLE)
@@ -30,7 +37,8 @@ def conducted(job: PlacedJob, place: Path, *_: Any) -> PlacedResult:
 def test_the_run_shown_is_the_best_of_the_search(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(placed, "_conducted", conducted)
+    monkeypatch.setattr(placed_run, "conducted", conducted)
+    monkeypatch.setattr(placed_run, "placed_session", no_session)
     found = penstock.run_placed(penstock.plan("linear", 100), find_max=True, folder=tmp_path)
     assert found.highest_rate is not None
     assert 0.94 * ABLE <= found.highest_rate <= ABLE
@@ -42,5 +50,5 @@ def test_the_run_shown_is_the_best_of_the_search(
 
 
 def test_a_rate_and_a_search_do_not_go_together() -> None:
-    with pytest.raises(BadInputError, match="--find-max looks for the rate itself"):
+    with pytest.raises(BadInputError, match="find_max= looks for the rate itself"):
         penstock.run_placed(penstock.plan("linear", 100), 50, find_max=True)

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from penstock.spark.process_tree import (
+from penstock.spark.session.process_tree import (
     MachineUsage,
     cpu_between,
     cpu_by_process,

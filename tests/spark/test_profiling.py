@@ -7,18 +7,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from penstock.spark.peak_search import PeakSearch, gained, quickening
-from penstock.spark.profiling import (
+from penstock.spark.trials.peak_search import PeakSearch, gained, quickening
+from penstock.spark.trials.profiling import (
     QUICK,
     THOROUGH,
+    Limits,
     ProfileSettings,
     least_sure,
     peak_of,
     point_of,
     profile,
+    still_rises,
     thread_counts,
 )
-from penstock.spark.trials import Trial
+from penstock.spark.trials.trials import Trial
 
 
 @dataclass
@@ -117,6 +119,9 @@ def always() -> bool:
     return True
 
 
+NEVER, ALWAYS = Limits(never, never), Limits(always, always)
+
+
 def test_the_peak_is_bracketed_within_the_precision() -> None:
     bench = KnownBench({1: 100.0})
     found = peak_of(bench, 1, ProfileSettings(precision=0.05), never)
@@ -143,11 +148,11 @@ def test_a_noisy_slot(seed: int) -> None:
 
 
 def test_several_noisy_repeats_are_nearer_than_one() -> None:
-    settings = ProfileSettings(precision=0.05, repeats=5)
+    settings = ProfileSettings(precision=0.05, most_threads=1, refine=False)
 
     def errors(repeats: int) -> float:
         found = [
-            next(profile(NoisyBench({1: 100.0}, seed, 0.05), replace(settings, repeats=repeats), 1000.0, [], never))
+            list(profile(NoisyBench({1: 100.0}, seed, 0.05), replace(settings, repeats=repeats), 1000.0, [], NEVER))[-1]
             for seed in range(20)
         ]
         rates = np.array([point.rate for point in found])
@@ -188,9 +193,9 @@ def test_a_pace_read_wrongly_makes_no_slot_do_more_than_saturated() -> None:
     search = PeakSearch(Trial(1, 100, stable=False, cpu=1, memory_mb=0, operator_cpu=1.0, pace=1000.0), 0.02)
     # stable at 98 on cores that seemed to be slower by 8 %: 106.5 at 1,000
     search.see(search.offer, Trial(1, 98, stable=True, cpu=1, memory_mb=0, operator_cpu=1.0, pace=920.0))
-    found = search.found()
-    assert found.pace == 960
-    assert found.rate == pytest.approx(0.98 * 100 * 0.96)
+    peak = search.peak()
+    assert peak.pace == 960
+    assert peak.rate == pytest.approx(0.98 * 100 * 0.96)
 
 
 def test_quickening() -> None:
@@ -229,7 +234,7 @@ def test_threads_double_then_gaps_are_halved(peaks: dict[int, float], following:
 
 @pytest.mark.parametrize(
     ("peaks", "following"),
-    [({}, 1), ({1: 10}, 4), ({1: 10, 4: 40}, 16), ({1: 10, 4: 10.5}, None), ({1: 10, 4: 40, 16: 90, 64: 120}, None)],
+    [({}, 1), ({1: 10}, 4), ({1: 10, 4: 40}, 16), ({1: 10, 4: 10.5}, None), ({1: 10, 4: 40, 16: 90, 256: 120}, None)],
 )
 def test_a_quick_profile_takes_every_fourth_power_and_does_not_refine(
     peaks: dict[int, float], following: int | None
@@ -250,38 +255,38 @@ class CoreBoundBench(KnownBench):
 
 def test_one_count_beyond_a_core_that_is_busy_is_enough() -> None:
     bench = CoreBoundBench({1: 100.0, 2: 120.0, 4: 140.0})
-    found = [point.threads for point in profile(bench, ProfileSettings(), 1000.0, [], never)]
+    found = [point.threads for point in profile(bench, ProfileSettings(), 1000.0, [], NEVER)]
     assert set(found) == {1, 2}
     # what an earlier profile found counts as well
-    one = next(profile(bench, ProfileSettings(), 1000.0, [], never))
-    assert {point.threads for point in profile(bench, ProfileSettings(), 1000.0, [one], never)} == {2}
+    one = next(profile(bench, ProfileSettings(), 1000.0, [], NEVER))
+    assert {point.threads for point in profile(bench, ProfileSettings(), 1000.0, [one], NEVER)} == {2}
     # 1 and 4 saturated, then the peak of 4; 16 threads would do still more
     wider = CoreBoundBench({1: 100.0, 4: 140.0, 16: 190.0})
-    assert [point.threads for point in profile(wider, QUICK, 1000.0, [], never)] == [1, 4, 4]
+    assert [point.threads for point in profile(wider, QUICK, 1000.0, [], NEVER)] == [1, 4, 4]
 
 
 def test_a_quick_profile_repeats_its_search_too() -> None:
-    *_, best = profile(KnownBench({1: 100.0, 4: 80.0}), replace(QUICK, repeats=2), 1000.0, [], never)
+    *_, best = profile(KnownBench({1: 100.0, 4: 80.0}), replace(QUICK, repeats=2), 1000.0, [], NEVER)
     assert best.rate_spread == 0
 
 
 def test_known_points_are_not_measured_again() -> None:
     bench = KnownBench({1: 10.0, 2: 20.0, 4: 20.5})
-    first = list(profile(bench, ProfileSettings(), 1000.0, [], never))
-    # 2 and 4 are near the best, so they are measured three times in all; 1 is not
-    assert [point.threads for point in first] == [1, 2, 4, 4, 2, 4, 2]
+    first = list(profile(bench, ProfileSettings(), 1000.0, [], NEVER))
+    # all are looked at; 2 and 4 are near the best, so their peaks are measured three times; that of 1 is not
+    assert [point.threads for point in first] == [1, 2, 4, 4, 2, 4, 2, 4, 2]
     bench.tried.clear()
-    assert list(profile(bench, ProfileSettings(), 1000.0, first, never)) == []
+    assert list(profile(bench, ProfileSettings(), 1000.0, first, NEVER)) == []
     assert bench.tried == []
 
 
 class DisturbedBench(KnownBench):
-    """While its first point is measured the slot does half as much, and says so in no way."""
+    """While its peak is searched for the first time the slot does half as much, and says so in no way."""
 
     searches = 0
 
     def _capacity(self, threads: int) -> float:
-        return super()._capacity(threads) * (0.5 if self.searches < 2 else 1.0)
+        return super()._capacity(threads) * (0.5 if self.searches == 2 else 1.0)
 
     def saturate(self, threads: int, seconds: float) -> Trial:
         self.searches += 1
@@ -289,41 +294,72 @@ class DisturbedBench(KnownBench):
 
 
 def test_a_disturbed_point_is_outvoted_while_there_is_budget() -> None:
-    *_, last = profile(DisturbedBench({1: 100.0}), ProfileSettings(most_threads=1), 1000.0, [], never)
+    *_, last = profile(DisturbedBench({1: 100.0}), ProfileSettings(most_threads=1), 1000.0, [], NEVER)
     assert last.rate == pytest.approx(100, rel=0.05)
     assert last.rate_spread is not None
     assert last.rate_spread > 20
 
 
 def test_a_spent_budget_ends_with_the_point_under_way() -> None:
-    assert [point.threads for point in profile(KnownBench({1: 10.0, 2: 20.0}), THOROUGH, 1000.0, [], always)] == [1]
+    assert [point.threads for point in profile(KnownBench({1: 10.0, 2: 20.0}), THOROUGH, 1000.0, [], ALWAYS)] == [1]
 
 
 def test_a_quick_profile_looks_at_all_counts_and_searches_the_best() -> None:
     bench = KnownBench({1: 100.0, 4: 80.0})
-    one, four, best = profile(bench, QUICK, 1000.0, [], never)
-    # saturated 104 and 83.2, taken to keep up with 10 % less; 100 is between 93.6 and 104
-    assert (one.rate, four.rate) == pytest.approx((0.9 * 104, 0.9 * 83.2))
+    one, four, best = profile(bench, QUICK, 1000.0, [], NEVER)
+    # saturated 104 and 83.2, taken to keep up with 5 % less; 100 is between 98.8 and 104
+    assert (one.rate, four.rate) == pytest.approx((0.95 * 104, 0.95 * 83.2))
+    # at work all the time when saturated: 104 a second of being at work
+    assert one.rate / (one.busy or 0) == pytest.approx(104)
     assert {threads for threads, _ in bench.tried} == {1}
     assert best.threads == 1
     assert 90 <= best.rate <= 100
     bench.tried.clear()
-    list(profile(bench, THOROUGH, 1000.0, [], never))
+    list(profile(bench, THOROUGH, 1000.0, [], NEVER))
     assert {threads for threads, _ in bench.tried} >= {1, 2}
 
 
 def test_a_quick_profile_spends_no_budget_on_repeats_before_threads() -> None:
     bench = SharedBench({1: 10.0, 4: 40.0, 16: 100.0, 64: 101.0}, set(range(100)))
     # others disturb every trial, and there is time for four
-    found = [point.threads for point in profile(bench, QUICK, 1000.0, [], lambda: bench.trials >= 4)]
-    assert found == [1, 4, 16, 64]
+    limits = Limits(lambda: bench.trials >= 4, never)
+    assert [point.threads for point in profile(bench, QUICK, 1000.0, [], limits)] == [1, 4, 16, 64]
+
+
+def waiting_bench() -> KnownBench:
+    """Every thread does 50 a second, up to 128 of them: code that waits 20 ms."""
+    return KnownBench({threads: 50.0 * min(threads, 128) for threads in range(1, 513)})
+
+
+def test_threads_are_looked_at_before_peaks_and_past_the_budget_while_rates_rise() -> None:
+    # the budget is spent at once, all there may be never
+    bench = waiting_bench()
+    points = {point.threads: point for point in profile(bench, THOROUGH, 1000.0, [], Limits(always, never))}
+    assert list(points) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    # none of the budget was left for peaks, and 256 threads do no more than 128
+    assert bench.tried == []
+    assert not still_rises(points, THOROUGH)
+
+
+def test_a_profile_that_ends_while_rates_rise_knows_it() -> None:
+    looked: list[int] = []
+    limits = Limits(always, lambda: len(looked) >= 3)
+    points = {}
+    for point in profile(waiting_bench(), THOROUGH, 1000.0, [], limits):
+        looked.append(point.threads)
+        points[point.threads] = point
+    assert looked == [1, 2, 4]
+    assert still_rises(points, THOROUGH)
+    # one point says nothing of two threads, unless it keeps its core busy
+    assert still_rises({1: points[1]}, THOROUGH)
+    assert not still_rises({1: points[1].model_copy(update={"operator_cpu": 0.95})}, THOROUGH)
 
 
 def test_a_quick_profile_that_goes_on_where_one_ended_searches_nothing_again() -> None:
     bench = KnownBench({1: 100.0, 4: 80.0})
-    known = list(profile(bench, QUICK, 1000.0, [], never))
+    known = list(profile(bench, QUICK, 1000.0, [], NEVER))
     bench.tried.clear()
-    assert list(profile(bench, QUICK, 1000.0, known, never)) == []
+    assert list(profile(bench, QUICK, 1000.0, known, NEVER)) == []
     assert bench.tried == []
 
 

@@ -13,7 +13,7 @@ from penstock.cluster.file import cluster_document, parse_cluster, read_cluster
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.cluster.topology import Cluster
 from penstock.errors import BadInputError
-from penstock.spark.standalone import (
+from penstock.spark.standalone.requested import (
     requested_cluster,
 )
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 
 import penstock
-from penstock.api import find_pipeline
-from penstock.dataflow.logic import Logic, OnError
+from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.dataflow.pipeline import Pipeline
-from penstock.measuring import subject_of
-from penstock.running import logic_of
-from penstock.spark.query import RunFailedError
-from penstock.spark.samples import MOST_TUPLES, Payload, repeated, sample, sampling_steps, take_samples
+from penstock.errors import BadInputError, RunFailedError
+from penstock.jobs.find import find_pipeline, logic_of
+from penstock.jobs.profiling import subject_of
+from penstock.runtime.steps import Read, Step
+from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN
+from penstock.spark.trials.replay import LEAST_ROWS, Replay
+from penstock.spark.trials.samples import OperatorSample, sample, take_samples, up_to
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 
@@ -40,6 +42,72 @@ def same(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+def numbers(count: int) -> dict[int, pa.Table]:
+    ids = np.arange(count)
+    return {-1: pa.table({ID_COLUMN: ids, DUE_COLUMN: ids / 10, "value": ids})}
+
+
+def chain(*codes: tuple[str, Logic]) -> tuple[Step, ...]:
+    return tuple(Step(name, code, reads=(Read(place - 1),)) for place, (name, code) in enumerate(codes))
+
+
+def shop_steps() -> tuple[Step, ...]:
+    return chain(("orders", Logic(order)), ("check", Logic(check)), ("split", Logic(split)), ("price", Logic(same)))
+
+
+def test_every_operator_gets_what_those_before_it_send() -> None:
+    found = sample(shop_steps(), numbers(4))
+    assert found["orders"].rows.to_pylist() == [{"value": n} for n in range(4)]
+    orders = found["check"].rows.sort_by("order").to_pylist()
+    assert orders == [{"order": n, "lines": ["a", "b"]} for n in range(4)]
+    # odd orders are filtered
+    assert sorted(found["split"].rows["order"].to_pylist()) == [0, 2]
+    # two lines each; `value` is still the number of the order, and nothing between had one
+    lines = sorted((row["value"], row["line"]) for row in found["price"].rows.to_pylist())
+    assert lines == [(0, "a"), (0, "b"), (2, "a"), (2, "b")]
+    assert {name: one.numbered for name, one in found.items()} == {
+        "orders": True,
+        "check": False,
+        "split": False,
+        "price": True,
+    }
+    # what each sends was seen
+    assert found["check"].sends is not None
+    assert found["check"].sends.names == ["order", "lines", "checked"]
+
+
+def test_code_that_stops_its_pipeline_ends_the_sample() -> None:
+    def picky(row: dict[str, Any]) -> dict[str, Any]:
+        if row["value"] == 40:
+            raise ValueError("forty")
+        return order(row)
+
+    schema = "order bigint, lines array<string>"
+    sends = pa.schema([("order", pa.int64()), ("lines", pa.list_(pa.string()))])
+    for on_error, kept in ((OnError.STOP, 32), (OnError.DEAD_LETTER, 63)):
+        first = Step("orders", Logic(picky, schema=schema, on_error=on_error), schema=sends)
+        then = Step("check", Logic(same), reads=(Read(0),), schema=sends)
+        assert sample((first, then), numbers(64))["check"].rows.num_rows == kept
+
+
+def test_code_through_which_nothing_comes_must_say_what_it_sends() -> None:
+    def never(row: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError(f"not {row['value']}")
+
+    with pytest.raises(
+        BadInputError, match=r"operator 'a': no sample tuple came through it: ValueError: not 0.*schema="
+    ):
+        sample(chain(("a", Logic(never))), numbers(8))
+
+
+def test_few_tuples_are_enough_to_see_columns_where_they_come_through() -> None:
+    def rare(row: dict[str, Any]) -> dict[str, Any] | None:
+        return {"late": row["value"]} if row["value"] > 50 else None
+
+    found = sample(chain(("rare", Logic(rare)), ("next", Logic(same))), numbers(64))
+    assert sorted(found["next"].rows["late"].to_pylist()) == list(range(51, 64))
+
+
 def shop(*, first: Logic | None = None, last: Logic | None = None) -> Pipeline:
     built = penstock.pipeline("shop").source("orders", logic=first or Logic(order))
     return (
@@ -51,90 +119,32 @@ def shop(*, first: Logic | None = None, last: Logic | None = None) -> Pipeline:
     )
 
 
-def sampled(pipeline: Pipeline, *wanted: str, most: int = 64) -> dict[str, list[Payload]]:
-    return sample(sampling_steps(pipeline, logic_of(pipeline), set(wanted)), most)
-
-
-def test_every_operator_gets_what_those_before_it_send() -> None:
-    found = sampled(shop(), "check", "split", "price", most=4)
-    assert [one.fields for one in found["check"]] == [{"order": n, "lines": ["a", "b"]} for n in range(4)]
-    # odd orders are filtered
-    assert [one.fields["order"] for one in found["split"]] == [0, 2]
-    assert all(one.fields["checked"] for one in found["split"])
-    # two lines each; `value` is still the number of the order, and nothing else had one
-    assert [(one.fields["line"], one.fields["value"]) for one in found["price"]] == [
-        ("a", 0),
-        ("b", 0),
-        ("a", 2),
-        ("b", 2),
-    ]
-    assert [one.numbered for one in found["price"]] == [True] * 4
-    assert not any(one.numbered for one in found["check"])
-
-
 def test_nothing_runs_that_is_not_needed() -> None:
-    def never(row: dict[str, Any]) -> dict[str, Any]:
-        raise AssertionError(f"called for {row}")
-
-    pipeline = shop(last=Logic(never, on_error=OnError.STOP))
-    steps = sampling_steps(pipeline, logic_of(pipeline), {"check", "split"})
-    assert "code of price" not in {step.operator for step in steps}
-    assert set(sample(steps, 8)) == {"check", "split"}
+    needed = up_to(shop(), {"check"})
+    assert list(needed.operators)[:2] == ["orders", "check"]
+    # a sink in place of all that is behind
+    assert len(needed.operators) == 3
+    assert [(stream.sender, stream.receiver) for stream in needed.streams][:1] == [("orders", "check")]
 
 
-def test_an_operator_that_nothing_comes_to_has_no_sample() -> None:
-    assert set(sampled(shop(first=Logic(lambda row: {"order": 1, **row})), "check", "split")) == {"check"}
+def test_a_sample_is_repeated_and_numbers_go_on() -> None:
+    replay = Replay(OperatorSample(pa.table({"value": [0, 1, 2], "a": ["x", "y", "z"]}), numbered=True))
+    # 3 rows are repeated to at least LEAST_ROWS; a cut in the middle of that is two pieces
+    size = 3 * -(-LEAST_ROWS // 3)
+    pieces = list(replay.rows(size - 2, 4))
+    assert [piece.num_rows for piece in pieces] == [2, 2]
+    rows = [row for piece in pieces for row in piece.to_pylist()]
+    assert [row["value"] for row in rows] == [size - 2, size - 1, size, size + 1]
+    assert [row["a"] for row in rows] == ["y", "z", "x", "y"]
+    plain = Replay(OperatorSample(pa.table({"value": [7, 8]})))
+    assert [row["value"] for piece in plain.rows(1, 3) for row in piece.to_pylist()] == [8, 7, 8]
 
 
-def test_a_sample_is_what_came_before_code_changed_it() -> None:
-    def takes_out(row: dict[str, Any]) -> dict[str, Any]:
-        return {"line": row.pop("line")}
-
-    assert all("line" in one.fields for one in sampled(shop(last=Logic(takes_out)), "price", "out")["price"])
+def doubled(frame: Any) -> Any:
+    return frame.selectExpr("order * 2 AS order")
 
 
-def test_nothing_comes_out_of_an_aggregation() -> None:
-    counting = {"key": "word", "outputs": {"count": "count"}, "fields": "word string"}
-    pipeline = (
-        penstock.pipeline("words")
-        .source("s")
-        .then("before", logic=Logic(same))
-        .then("count", aggregate=counting)
-        .then("after", logic=Logic(same))
-        .sink("o")
-        .build()
-    )
-    assert set(sampled(pipeline, "before", "after")) == {"before"}
-
-
-def test_code_that_stops_its_pipeline_ends_the_sample() -> None:
-    def picky(row: dict[str, Any]) -> dict[str, Any]:
-        if row["value"] == 40:
-            raise ValueError("forty")
-        return order(row)
-
-    found = sampled(shop(first=Logic(picky, on_error=OnError.STOP)), "check")
-    assert len(found["check"]) == 32
-    # with dead letters all but that one
-    assert len(sampled(shop(first=Logic(picky)), "check")["check"]) == 63
-
-
-def test_what_cannot_be_kept_is_left_out() -> None:
-    def mixed(row: dict[str, Any]) -> dict[str, Any]:
-        return {"order": row["value"], "lines": threading.Lock() if row["value"] % 2 else []}
-
-    assert len(sampled(shop(first=Logic(mixed)), "check", most=8)["check"]) == 4
-
-
-def test_trials_repeat_a_sample_with_new_numbers() -> None:
-    fields = repeated([Payload({"value": 0, "a": 1}, numbered=True), Payload({"b": 2}, numbered=False)])
-    assert [fields(n) for n in (0, 1, 2, 3)] == [{"value": 0, "a": 1}, {"b": 2}, {"value": 2, "a": 1}, {"b": 2}]
-    # code may change what it gets
-    fields(1).clear()
-    assert fields(1) == {"b": 2}
-
-
-def test_samples_are_taken_in_a_worker(session: Any, tmp_path: Path) -> None:
+def test_samples_are_taken_in_a_worker_and_through_what_is_sparks_own(session: Any, tmp_path: Path) -> None:
     rows = [{"order": n, "lines": ["x"]} for n in range(10)]
     (tmp_path / "orders.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     text = f"""
@@ -142,40 +152,40 @@ name: from-files
 operators:
   orders: {{kind: source, files: "{tmp_path}/*.jsonl"}}
   check: {{model: check}}
+  twice: {{model: twice}}
+  after: {{model: after}}
   sink: {{kind: sink}}
-streams: [{{from: orders, to: check}}, {{from: check, to: sink}}]
+streams:
+  - {{from: orders, to: check}}
+  - {{from: check, to: twice}}
+  - {{from: twice, to: after}}
+  - {{from: after, to: sink}}
 """
     (tmp_path / "p.yaml").write_text(text)
     pipeline = find_pipeline(tmp_path / "p.yaml")
-    found = take_samples(session, pipeline, {"check": Logic(check)}, ["check"], {})
-    payloads: list[Payload] = cloudpickle.loads(found["check"])
-    # the file holds no more than ten
-    assert [one.fields for one in payloads] == rows
-    assert len(payloads) < MOST_TUPLES
+    code = {"check": Logic(check), "twice": Logic(doubled, Per.DATAFRAME), "after": Logic(same)}
+    taken = take_samples(session, pipeline, code, {"check", "twice", "after"}, {})
+    # the file holds no more than ten; Spark sorts columns by name
+    assert sorted(taken.code["check"].rows["order"].to_pylist()) == list(range(10))
+    (entering,) = taken.sparks_own["twice"].inputs
+    assert sorted(entering.rows["order"].to_pylist()) == [0, 2, 4, 6, 8]
+    # behind Spark's own operator: what that made
+    assert sorted(taken.code["after"].rows["order"].to_pylist()) == [0, 4, 8, 12, 16]
 
+    def cannot_open() -> None:
+        raise OSError("no such server")
 
-def cannot_open() -> None:
-    raise OSError("no such server")
-
-
-def test_what_cannot_be_opened_is_said(session: Any) -> None:
-    pipeline = shop(first=Logic(lambda row, _: row, open=cannot_open))
+    broken = shop(first=Logic(lambda row, _: row, open=cannot_open))
     with pytest.raises(RunFailedError, match=r"no tuple came through pipeline 'shop': .*no such server"):
-        take_samples(session, pipeline, logic_of(pipeline), ["check"], {})
+        take_samples(session, broken, logic_of(broken), {"check"}, {})
 
 
 def test_which_operators_need_a_sample() -> None:
-    # the source has code; its own code gets numbers
-    assert set(subject_of(shop(), None).sampled(["orders", "check", "price"])) == {"check", "price"}
-    # reference operators need nothing but a number, and neither does what stands behind a plain source
+    assert set(subject_of(shop(), None).sampled(["shop/orders", "shop/check"])) == {"shop/orders", "shop/check"}
+    # reference operators need nothing but a number
     linear = subject_of("linear", None)
     assert linear.sampled(linear.code) == {}
     assert linear.models_run_for(["pi"]) == {"pi"}
-    behind = (
-        penstock.pipeline("p").source("s").then("a", logic=Logic(same)).then("b", logic=Logic(same)).sink("o").build()
-    )
-    subject = subject_of(behind, None)
-    assert subject.sampled(["a", "b"]) == {"b": "b"}
-    # a tuple for `check` needs the blob before it
+    # a tuple for `b` needs the blob before it
     mixed = penstock.pipeline("p").source("s").then("blob", model="azure_blob").then("b", logic=Logic(same)).sink("o")
-    assert subject_of(mixed.build(), ["b"]).models_run_for(["b"]) == {"azure_blob", "b"}
+    assert subject_of(mixed.build(), ["b"]).models_run_for(["p/b"]) == {"azure_blob", "b"}

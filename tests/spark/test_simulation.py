@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -16,12 +17,14 @@ import pytest
 import penstock
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
+from penstock.files import temporary_folder
+from penstock.jobs.fused import FusedJob, prepare
+from penstock.jobs.fused_run import FusedOptions, spec_of
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.report.report import BatchObservation
 from penstock.report.simulated_result import measured_of
-from penstock.running import prepare
-from penstock.spark.fused import FusedRun, run_fused
-from penstock.spark.process_tree import MachineUsage, share_of_others
+from penstock.spark.fused.run import Hooks, run_fused
+from penstock.spark.session.process_tree import MachineUsage, share_of_others
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 
@@ -68,10 +71,15 @@ class Attempt(NamedTuple):
 
 def run(session: Any, plan: penstock.Plan, rate: float, seconds: float) -> Attempt:
     job = prepare(plan, rate, None, LIBRARY, search=False)
-    fused = FusedRun(job.pipeline, job.logic, job.threads, job.load, job.slots, job.most_rows)
+    with temporary_folder("run") as folder:
+        return run_job(session, job, seconds, folder)
+
+
+def run_job(session: Any, job: FusedJob, seconds: float, folder: Path) -> Attempt:
+    spec = spec_of(job, FusedOptions(), "simulated", folder)
     batches: list[BatchObservation] = []
     began = MachineUsage.now()
-    report = run_fused(session, fused, seconds, warm_up=2, watch=batches.append)
+    report = run_fused(session, spec, seconds, 2.0, Hooks(batches.append))
     others = share_of_others(began, MachineUsage.now())
     assert (report.audit.lost, report.audit.duplicated) == (0, 0)
     gaps = [

@@ -18,38 +18,35 @@ from penstock.cluster.file import read_cluster
 from penstock.cluster.resources import CPU, MEMORY
 from penstock.cluster.topology import Cluster, Node
 from penstock.errors import ClusterError
-from penstock.spark.daemons import (
-    resource_name,
-)
-from penstock.spark.processes import find, marked
-from penstock.spark.standalone import (
+from penstock.spark.standalone.cluster import (
     cluster_status,
     cluster_up,
     kill_worker,
     running_cluster,
     start_worker,
 )
+from penstock.spark.standalone.daemons import (
+    resource_name,
+)
+from penstock.spark.standalone.processes import find, marked
 
 PLACED = """
 import json, os, sys
 from pyspark.resource import ExecutorResourceRequests, ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import SparkSession
-from penstock.spark.cluster_state import read_state
-from penstock.spark.standalone import resource_name
-from pathlib import Path
+from penstock.spark.standalone.cluster import resource_name
 
 def where(batches):
     import pandas as pd
     from pyspark import TaskContext
     for _ in batches:
         held = TaskContext.get().resources()
-        slots = [f"{name}/{one.addresses[0]}" for name, one in held.items()]
+        slots = [f"{name}/{one.addresses[0]}" for name, one in sorted(held.items())]
         yield pd.DataFrame({"folder": [os.getcwd()], "slot": [",".join(slots)]})
 
-name = resource_name(sys.argv[2])
+name = resource_name(sys.argv[1])
 builder = SparkSession.builder.appName("placed")
 for key, value in {
-    **read_state(Path(sys.argv[1])).session_settings(),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
@@ -65,8 +62,9 @@ for key, value in {
     builder = builder.config(key, value)
 session = builder.getOrCreate()
 session.sparkContext.setLogLevel("OFF")
-executor = ExecutorResourceRequests().cores(1).memory("512m").resource(name, 1)
-profile = ResourceProfileBuilder().require(executor).require(TaskResourceRequests().cpus(1).resource(name, 1)).build
+executor = ExecutorResourceRequests().cores(1).memory("512m").resource(name, 1).resource("slot", 1)
+task = TaskResourceRequests().cpus(1).resource(name, 1).resource("slot", 1)
+profile = ResourceProfileBuilder().require(executor).require(task).build
 rows = session.range(0, 1, 1, 1).mapInPandas(where, "folder string, slot string", profile=profile).collect()
 print(json.dumps([row.asDict() for row in rows]), flush=True)
 sys.stdin.read()
@@ -79,7 +77,7 @@ def test_a_real_cluster_places_survives_a_death_and_ends(tmp_path: Path, capsys:
     capacity = MappingProxyType({CPU: 200.0, MEMORY: 2048.0})
     wanted = Cluster((Node("a", "r1", 2, capacity), Node(node, "r2", 2, capacity)))
     folder = tmp_path / "state"
-    with running_cluster(cluster=wanted, folder=folder, authenticate=True, patience=300) as state:
+    with running_cluster(cluster=wanted, folder=folder, patience=300) as state:
         assert read_cluster(state.cluster_file) == wanted
         assert penstock.plan("linear", 10, cluster=state.cluster_file).cluster == wanted
         for daemon in state.daemons:
@@ -94,12 +92,17 @@ def test_a_real_cluster_places_survives_a_death_and_ends(tmp_path: Path, capsys:
             start_worker("a", folder)
 
         with subprocess.Popen(
-            [sys.executable, "-c", PLACED, str(folder), node],
+            [sys.executable, "-c", PLACED, node],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYSPARK_PYTHON": sys.executable},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_CONF_DIR": str(state.conf_folder),
+            },
         ) as driver:
             assert driver.stdin is not None
             assert driver.stdout is not None
@@ -109,9 +112,9 @@ def test_a_real_cluster_places_survives_a_death_and_ends(tmp_path: Path, capsys:
             (row,) = json.loads(line)
             work = folder / "work" / resource_name(node)
             assert Path(row["folder"]).is_relative_to(work)
-            held, address = row["slot"].split("/")
-            assert held == resource_name(node)
-            assert address in {"0", "1"}
+            on_node, any_slot = row["slot"].split(",")
+            assert on_node in {f"{resource_name(node)}/0", f"{resource_name(node)}/1"}
+            assert any_slot in {f"slot/{node}/0", f"slot/{node}/1"}
 
             busy = cluster_status(folder)
             assert busy.healthy

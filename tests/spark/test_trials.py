@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 
 from penstock.clock import Stopwatch, pause
-from penstock.dataflow.logic import Logic
+from penstock.dataflow.logic import Logic, Per
 from penstock.errors import BadInputError
 from penstock.modelling.file import read_models
-from penstock.spark.samples import Payload
-from penstock.spark.trials import TrialQuery
+from penstock.spark.trials.samples import OperatorSample
+from penstock.spark.trials.trials import TrialQuery
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 
@@ -46,15 +46,17 @@ def hungry(row: dict[str, Any], pantry: bytearray) -> dict[str, Any]:
 def test_trials_of_several_operators_in_one_query(session: Any) -> None:
     ticks: list[None] = []
     logic = {"waits": Logic(waits), "hungry": Logic(hungry, open=open_pantry), "raises": Logic(never_content)}
-    samples = {"waits": cloudpickle.dumps([Payload({"text": "something"}, numbered=False)])}  # type: ignore[no-untyped-call]
+    rows = pa.table({"text": ["something"]})
+    samples = {"waits": OperatorSample(rows, sends=rows.schema)}
     with TrialQuery(session, logic, {}, lambda: ticks.append(None), samples) as query:
         engine = query.engine_cost(1.0)
         assert engine.batch_seconds > 0
         assert engine.batch_cpu_seconds > 0
         assert engine.base_memory_mb > 20
 
-        # a tuple's way in and out is microseconds, not milliseconds
-        assert 0 < query.handling_seconds(1.0, 0.5, engine) < 0.001
+        # a tuple's way in and out is microseconds, not milliseconds, and less where no dict is made of it
+        by_row = query.handling_seconds(Per.ROW, 1.0, 0.5)
+        assert 0 < query.handling_seconds(Per.ARROW, 1.0, 0.5) < by_row < 0.001
 
         bench = query.bench("waits", batch_seconds=0.5)
         one = bench.saturate(1, 1.0)

@@ -36,7 +36,8 @@ def columns(code: Logic) -> list[str]:
 
 
 def test_there_is_code_for_every_reference_model() -> None:
-    assert set(reference_logic) == set(reference_library().models)
+    # the models of the applications stand under PIPELINE/OPERATOR, and their pipelines say where the code is
+    assert set(reference_logic) == {name for name in reference_library().models if "/" not in name}
 
 
 @pytest.mark.parametrize("name", ALL)

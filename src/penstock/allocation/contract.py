@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+from penstock.dataflow.tolerance import whole_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,7 @@ Pattern = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class ThreadBundle:
     """Threads of one operator that go to one slot together, with what they need there (1.0 = the slot)."""
 
     threads: int
@@ -34,7 +35,7 @@ class OperatorAllocation:
 
     name: str
     rate: float
-    bundles: tuple[tuple[int, Bundle], ...]
+    bundles: tuple[tuple[int, ThreadBundle], ...]
     """(how many, which): equal bundles are counted, not listed."""
     reason: str
     is_end: bool = False
@@ -55,14 +56,10 @@ class OperatorAllocation:
     def memory(self) -> float:
         return sum(count * bundle.memory for count, bundle in self.bundles)
 
-    @property
-    def exclusive_bundles(self) -> int:
-        return sum(count for count, bundle in self.bundles if bundle.exclusive)
-
 
 def slots_needed(cpu: float, memory: float) -> int:
     """`max(ceil(cpu), ceil(memory))`, forgiving what rounding adds to a whole number."""
-    return max(math.ceil(cpu - 1e-9), math.ceil(memory - 1e-9))
+    return max(whole_up(cpu), whole_up(memory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class Allocation:
         return slots_needed(sum(o.cpu - o.moving_cpu for o in inner), sum(o.memory for o in inner))
 
     @property
-    def slots_with_ends(self) -> int:
+    def slots_with_sources_and_sinks(self) -> int:
         cpu = sum(o.cpu - o.moving_cpu for o in self.operators)
         needed = slots_needed(cpu, sum(o.memory for o in self.operators))
         return max(needed, sum(count for count, _ in self.patterns))
@@ -94,7 +91,7 @@ class Allocation:
 
 def idle_operator(name: str, rate: float) -> OperatorAllocation:
     """One thread that needs nothing: an operator that receives nothing must still exist to be run."""
-    return OperatorAllocation(name, rate, ((1, Bundle(1, 0.0, 0.0)),), "receives nothing: one idle thread")
+    return OperatorAllocation(name, rate, ((1, ThreadBundle(1, 0.0, 0.0)),), "receives nothing: one idle thread")
 
 
 class Allocator(Protocol):

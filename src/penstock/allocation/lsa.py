@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.allocation.contract import Bundle, OperatorAllocation, idle_operator
+from penstock.allocation.contract import OperatorAllocation, ThreadBundle, idle_operator
+from penstock.dataflow.tolerance import exceeds, whole_down
 
 if TYPE_CHECKING:
     from penstock.modelling.model import Model
@@ -22,14 +22,15 @@ class LinearScaling:
         one_rate, one_cpu, one_memory = model.rate(1), model.cpu(1), model.memory(1)
         if rate <= 0:
             return idle_operator(operator, rate)
-        whole = math.floor(rate / one_rate + 1e-9)
+        whole = whole_down(rate / one_rate)
         rest = (rate - whole * one_rate) / one_rate
-        bundles = [(whole, Bundle(1, one_cpu, one_memory))] if whole else []
-        if rest > 1e-9 or not whole:
-            bundles.append((1, Bundle(1, one_cpu * rest, one_memory * rest)))
+        remains = not whole or exceeds(rate, whole * one_rate)
+        bundles = [(whole, ThreadBundle(1, one_cpu, one_memory))] if whole else []
+        if remains:
+            bundles.append((1, ThreadBundle(1, one_cpu * rest, one_memory * rest)))
         reason = (
             f"one thread of '{model.name}' supports {one_rate:g}/s: {rate:g} / {one_rate:g} = {whole} whole threads"
         )
-        if rest > 1e-9 or not whole:
+        if remains:
             reason += f" and one for the remaining {rest * one_rate:g}/s"
         return OperatorAllocation(operator, rate, tuple(bundles), reason)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.allocation.contract import Bundle, OperatorAllocation, idle_operator
+from penstock.allocation.contract import OperatorAllocation, ThreadBundle, idle_operator
+from penstock.dataflow.tolerance import exceeds, whole_down
 
 if TYPE_CHECKING:
     from penstock.modelling.model import Model
@@ -24,16 +24,16 @@ class ModelBased:
     def allocate(self, operator: str, rate: float, model: Model) -> OperatorAllocation:
         if rate <= 0:
             return idle_operator(operator, rate)
-        full = math.floor(rate / model.peak_rate + 1e-9)
+        full = whole_down(rate / model.peak_rate)
         rest = rate - full * model.peak_rate
-        bundles = [(full, Bundle(model.peak_threads, 1.0, 1.0, exclusive=True))] if full else []
+        bundles = [(full, ThreadBundle(model.peak_threads, 1.0, 1.0, exclusive=True))] if full else []
         reason = (
             f"a slot of '{model.name}' peaks at {model.peak_rate:g}/s with {model.peak_threads} threads: "
             f"{full} full slot{'' if full == 1 else 's'} for {full * model.peak_rate:g}/s"
         )
-        if rest > 1e-9 * model.peak_rate or not full:
+        if not full or exceeds(rate, full * model.peak_rate):
             threads = model.threads_for(rest)
             part = rest / model.rate(1) if threads == 1 else 1.0
-            bundles.append((1, Bundle(threads, model.cpu(threads) * part, model.memory(threads) * part)))
+            bundles.append((1, ThreadBundle(threads, model.cpu(threads) * part, model.memory(threads) * part)))
             reason += f", then {threads} thread{'' if threads == 1 else 's'} for the remaining {rest:g}/s"
         return OperatorAllocation(operator, rate, tuple(bundles), reason)

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from penstock.allocation.profiled import equal_threads
-from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
-from penstock.modelling.conversion import profile_of
-from penstock.modelling.traffic import Traffic
+from penstock.allocation.profiled import ByProfile, equal_threads
 
 if TYPE_CHECKING:
     from penstock.allocation.contract import OperatorAllocation
-    from penstock.modelling.model import Model
     from penstock.modelling.task_profile import TaskProfile
+    from penstock.modelling.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)
-class PerNode:
+class PerNode(ByProfile):
     """As many threads of every operator as there are nodes, whatever the operator needs: as published, with few nodes
     that is too few. `nodes` sets the number; unset it is that of the cluster, or of the machines the work fills."""
 
@@ -29,10 +26,6 @@ class PerNode:
 
     def on_nodes(self, nodes: int) -> PerNode:
         return self if self.nodes is not None else PerNode(nodes)
-
-    def allocate(self, operator: str, rate: float, model: Model) -> OperatorAllocation:
-        profile = profile_of(model, DEFAULT_SLOT_MEMORY_MB, handled=1.0)
-        return self.allocate_profiled(operator, Traffic(rate, (), ()), profile, DEFAULT_SLOT_MEMORY_MB)
 
     def allocate_profiled(
         self, operator: str, traffic: Traffic, profile: TaskProfile, slot_memory_mb: float

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from penstock.allocation.contract import (
     Allocation,
     Allocator,
-    Bundle,
     JointAllocator,
     Need,
     OperatorAllocation,
     ProfileAllocator,
+    ThreadBundle,
 )
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
+from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.rates import flows, gains
 from penstock.errors import BadInputError
@@ -40,8 +41,8 @@ def demands_of(
 ) -> Mapping[str, Model | FixedDemand | None]:
     """What is known of every operator: its model, a fixed demand (ends without one), or None (demand declared).
 
-    An operator that names no model uses the one of its own name. Where there is only a profile of that name, it is the
-    model of a slot with `slot_memory_mb` that the profile describes.
+    An operator that names no model uses its own (`ModelLibrary.name_for`). Where there is only a profile of that name,
+    it is the model of a slot with `slot_memory_mb` that the profile describes.
     """
     return {
         name: _demand_of(pipeline, operator, library, slot_memory_mb) for name, operator in pipeline.operators.items()
@@ -53,19 +54,24 @@ def _demand_of(
 ) -> Model | FixedDemand | None:
     if operator.is_declared:
         return None
-    name = operator.model or operator.name
+    name = library.name_for(pipeline.name, operator.name, operator.model)
     if name not in library.models and name in library.profiles:
         return model_of(library.profiles[name], slot_memory_mb, handled_per_tuple(pipeline, operator.name))
     if operator.model is None and operator.kind in _END_DEMANDS:
         return library.models.get(name, _END_DEMANDS[operator.kind])
-    if operator.model is None and operator.aggregate is not None:
+    if operator.model is None and (operator.aggregate is not None or operator.per is Per.DATAFRAME):
+        # part of the query itself: what is assumed of one is assumed of the other
         return library.models.get(name, AGGREGATE_DEMAND)
     return library.get(name, f"operator '{operator.name}'")
 
 
 def profiles_of(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, TaskProfile]:
     """The task profile of every operator that has one and does not declare its demand."""
-    named = {name: o.model or name for name, o in pipeline.operators.items() if not o.is_declared}
+    named = {
+        name: library.name_for(pipeline.name, name, operator.model)
+        for name, operator in pipeline.operators.items()
+        if not operator.is_declared
+    }
     return {name: library.profiles[model] for name, model in named.items() if model in library.profiles}
 
 
@@ -85,7 +91,7 @@ def given_pipeline(
                 raise BadInputError(f"operator '{name}': {operator_rate:g} tuples/s is too much to count in threads")
             operators.append(Need(name, operator_rate, demand))
         elif isinstance(demand, FixedDemand):
-            bundle = Bundle(1, demand.cpu, demand.memory)
+            bundle = ThreadBundle(1, demand.cpu, demand.memory)
             operator = pipeline.operators[name]
             what = "an aggregate" if operator.aggregate is not None else f"a {operator.kind}"
             reason = f"{what} without a model: one thread of fixed demand"
@@ -153,5 +159,5 @@ def _from_slot_models(operators: list[str]) -> str:
 
 def _declared(operator: Operator, rate: float, slot_memory_mb: float) -> OperatorAllocation:
     threads, cpu, memory_mb = operator.threads or 1, operator.cpu or 0.0, operator.memory_mb or 0.0
-    bundle = Bundle(1, cpu / CPU_POINTS_PER_SLOT, memory_mb / slot_memory_mb)
+    bundle = ThreadBundle(1, cpu / CPU_POINTS_PER_SLOT, memory_mb / slot_memory_mb)
     return OperatorAllocation(operator.name, rate, ((threads, bundle),), "threads and demand are declared")

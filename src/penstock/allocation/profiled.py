@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from penstock.allocation.contract import Bundle, OperatorAllocation, idle_operator
+from penstock.allocation.contract import OperatorAllocation, ThreadBundle, idle_operator
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.modelling.conversion import profile_of
@@ -27,8 +28,23 @@ if TYPE_CHECKING:
     from penstock.modelling.task_profile import TaskProfile
 
 
+class ByProfile(ABC):
+    """Threads by what a task profile says; where there is only a model of a slot, by the profile it comes to."""
+
+    __slots__ = ()
+
+    def allocate(self, operator: str, rate: float, model: Model) -> OperatorAllocation:
+        profile = profile_of(model, DEFAULT_SLOT_MEMORY_MB, handled=1.0)
+        return self.allocate_profiled(operator, Traffic(rate, (), ()), profile, DEFAULT_SLOT_MEMORY_MB)
+
+    @abstractmethod
+    def allocate_profiled(
+        self, operator: str, traffic: Traffic, profile: TaskProfile, slot_memory_mb: float
+    ) -> OperatorAllocation: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Profiled:
+class Profiled(ByProfile):
     """`ceil(S c_p / 100)` threads where CPU binds, `ceil(S c_t / (100 io_share))` where I/O does, `ceil(S t_soj)` where
     waiting does, `ceil(S m_pt / memory_mb)` where memory does; the most of these unless the profile says what binds.
 
@@ -40,10 +56,6 @@ class Profiled:
 
     io_share: Annotated[float, Field(gt=0, allow_inf_nan=False)] = IO_SHARE
     memory_mb: Annotated[float, Field(gt=0, allow_inf_nan=False)] = THREAD_MEMORY_MB
-
-    def allocate(self, operator: str, rate: float, model: Model) -> OperatorAllocation:
-        profile = profile_of(model, DEFAULT_SLOT_MEMORY_MB, handled=1.0)
-        return self.allocate_profiled(operator, Traffic(rate, (), ()), profile, DEFAULT_SLOT_MEMORY_MB)
 
     def allocate_profiled(
         self, operator: str, traffic: Traffic, profile: TaskProfile, slot_memory_mb: float
@@ -66,7 +78,7 @@ def equal_threads(
     return OperatorAllocation(
         operator,
         traffic.received,
-        ((threads, Bundle(1, most / CPU_POINTS_PER_SLOT, held / slot_memory_mb)),),
+        ((threads, ThreadBundle(1, most / CPU_POINTS_PER_SLOT, held / slot_memory_mb)),),
         f"{why} = {threads} thread{'' if threads == 1 else 's'} of {least:.4g} to {most:.4g} points and {held:.4g} MB",
         moving_cpu=threads * (most - least) / CPU_POINTS_PER_SLOT,
     )

@@ -17,7 +17,7 @@ ALLOCATORS: Registry[Allocator] = Registry(
         "mba": "penstock.allocation.mba:ModelBased",
         "profiled": "penstock.allocation.profiled:Profiled",
         "per-node": "penstock.allocation.per_node:PerNode",
-        "joint": "penstock.allocation.joint:Joint",
+        "joint": "penstock.allocation.joint.allocator:JointPacking",
     },
 )
 

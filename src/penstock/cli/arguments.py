@@ -18,4 +18,8 @@ ModelsOption = Annotated[
     Path | None,
     typer.Option("--models", help="Model file or folder; the reference models stay known beside it."),
 ]
+SecretFileOption = Annotated[
+    Path | None,
+    typer.Option("--secret-file", help="The secret of the cluster at --master; that of `cluster up` is known."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

@@ -6,29 +6,60 @@ Exit codes: 0 done, 1 refused (with reasons) or a cluster that is not as it shou
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from typing import Annotated
+from contextlib import suppress
+from copy import copy
+from functools import cache
+from io import UnsupportedOperation
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import Abort, TyperException
 
 from penstock import __version__
-from penstock.cli.capacity import capacity
-from penstock.cli.cluster import cluster_app
-from penstock.cli.diff import diff
-from penstock.cli.drain import drain
-from penstock.cli.experiment import experiment_app
-from penstock.cli.init import init
-from penstock.cli.models import models_app
-from penstock.cli.place import place
-from penstock.cli.plan import plan
-from penstock.cli.profile import profile
-from penstock.cli.resume import resume
-from penstock.cli.rewrite import rewrite
-from penstock.cli.run import run as run_pipeline
-from penstock.cli.segments import segments
-from penstock.cli.share import share
-from penstock.cli.simulate import simulate
+from penstock.cli import output
+from penstock.cli.commands.advise import advise
+from penstock.cli.commands.broker import broker_app
+from penstock.cli.commands.capacity import capacity
+from penstock.cli.commands.cluster import cluster_app
+from penstock.cli.commands.controller.cluster import decisions, events, nodes, policy
+from penstock.cli.commands.controller.dashboard import dashboard
+from penstock.cli.commands.controller.pipelines import (
+    activate,
+    kill,
+    list_pipelines,
+    logs,
+    pause,
+    priority,
+    show,
+    submit,
+    target,
+)
+from penstock.cli.commands.controller.triggers import trigger_app
+from penstock.cli.commands.controller.up import down, up
+from penstock.cli.commands.deploy import deploy
+from penstock.cli.commands.diff import diff
+from penstock.cli.commands.drain import drain
+from penstock.cli.commands.experiment import experiment_app
+from penstock.cli.commands.init import init
+from penstock.cli.commands.manifests import manifests
+from penstock.cli.commands.models import models_app
+from penstock.cli.commands.place import place
+from penstock.cli.commands.plan import plan
+from penstock.cli.commands.produce import produce
+from penstock.cli.commands.profile import profile
+from penstock.cli.commands.rescale import rescale
+from penstock.cli.commands.resume import resume
+from penstock.cli.commands.rewrite import rewrite
+from penstock.cli.commands.run import run as run_pipeline
+from penstock.cli.commands.runs import runs
+from penstock.cli.commands.segments import segments
+from penstock.cli.commands.serve import serve
+from penstock.cli.commands.share import share
+from penstock.cli.commands.simulate import simulate
+from penstock.cli.logs import log_on_stderr
+from penstock.cli.words import in_options
 from penstock.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError
 
 app = typer.Typer(
@@ -50,10 +81,24 @@ app.command()(init)
 app.command()(profile)
 app.command("run")(run_pipeline)
 app.command()(simulate)
+app.command()(deploy)
 app.command()(drain)
 app.command()(resume)
+app.command()(rescale)
+app.command()(runs)
+app.command()(produce)
+app.command()(advise)
+app.command()(serve)
+app.command()(manifests)
+for verb in (up, down, dashboard, submit, show, target, priority, pause, activate, kill):
+    app.command()(verb)
+for cluster_verb in (policy, nodes, decisions, events, logs):
+    app.command()(cluster_verb)
+app.command("list")(list_pipelines)
+app.add_typer(trigger_app, name="trigger")
 app.add_typer(models_app, name="models")
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(broker_app, name="broker")
 app.add_typer(experiment_app, name="experiment")
 
 
@@ -65,15 +110,52 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            help="Say on standard error what is being done; the variable PENSTOCK_LOG=debug says more.",
+        ),
+    ] = False,
 ) -> None:
     """What every verb shares."""
+    context.with_resource(log_on_stderr("info" if verbose else None, os.environ.get("PENSTOCK_LOG")))
+
+
+@cache
+def _command() -> Any:
+    """Made once: typer would make every verb anew for every call in one process."""
+    return typer.main.get_command(app)
+
+
+def _names_only(whole: typer.Typer) -> typer.Typer:
+    """The verbs without their options. The list of verbs shows names and first lines, and to read all options of all
+    verbs takes half of the time of `penstock --help`."""
+    listing = copy(whole)
+    listing.registered_commands = [_without_options(command) for command in whole.registered_commands]
+    listing.registered_groups = [copy(group) for group in whole.registered_groups]
+    for group in listing.registered_groups:
+        group.typer_instance = _names_only(group.typer_instance) if group.typer_instance else None
+    return listing
+
+
+def _without_options(command: Any) -> Any:
+    def verb() -> None: ...
+
+    verb.__name__, verb.__doc__ = command.callback.__name__, command.callback.__doc__
+    bare = copy(command)
+    bare.callback = verb
+    return bare
 
 
 def main() -> None:
+    # who is asked to end does so as with Ctrl-C: nothing half-made stays behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run())
 
 
@@ -83,10 +165,11 @@ def run(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retur
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - stands in until the process ends
     try:
-        code = app(args=words or ["--help"], prog_name="penstock", standalone_mode=False)
+        command = _command() if words not in ([], ["--help"]) else typer.main.get_command(_names_only(app))
+        code = command.main(args=words or ["--help"], prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except BadInputError as error:
-        return _fail(f"error: {error}", 2)
+        return _fail(f"error: {in_options(str(error))}", 2)
     except RefusedError as error:
         return _fail(f"refused: {error}", 1)
     except InterruptedWorkError as error:
@@ -98,17 +181,23 @@ def run(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retur
     except (Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_output()
         return 0
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_output()
         return _fail(f"error: cannot write the output: {error.strerror or error}", 2)
     if code == 130:
         return _fail("interrupted", 130)
     return code if isinstance(code, int) else 0
 
 
+def _let_go_of_output() -> None:
+    """Nobody takes what is printed: what is still to be flushed when the process ends must not fail again."""
+    with suppress(UnsupportedOperation):  # where what stands for standard output is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(message: str, code: int) -> int:
     if message.strip() != "error:":
-        print(message, file=sys.stderr)
+        output.complain(message)
     return code

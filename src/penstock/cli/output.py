@@ -1,12 +1,19 @@
-"""Printing for people and for programs."""
+"""Printing for people and for programs.
+
+Names come from files nobody vouches for. What a terminal would take for an order (colours, a moved cursor, another
+direction of writing) is printed as an escape: everything that is printed passes `printable`.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import printable
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import TypeVar
 
     from rich.console import Console
@@ -15,15 +22,35 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 WIDEST_TABLE = 140
+LONGEST_MESSAGE = 2000
+"""Characters of a complaint."""
 MOST_ROWS = 40
 """Rows of a table for people; programs get all of them with --json."""
 
 
+def say(text: str) -> None:
+    """One line on standard output."""
+    print(printable(text), flush=True)
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    print(printable(shortened(text)), file=sys.stderr, flush=True)
+
+
+def shortened(message: str) -> str:
+    """A complaint repeats what it complains about: of what is longer than anybody reads, the beginning and the end."""
+    left_out = len(message) - LONGEST_MESSAGE
+    half = LONGEST_MESSAGE // 2
+    return message if left_out <= 0 else f"{message[:half]} ... ({left_out} characters) ... {message[-half:]}"
+
+
 def print_json(document: Any) -> None:
-    print(json.dumps(document, allow_nan=False))
+    # JSON escapes all control characters but one
+    print(json.dumps(document, allow_nan=False).replace("\x7f", "\\u007f"))
 
 
-def console() -> Console:
+def console(*, stderr: bool = False) -> Console:
     """Standard output, at least as wide as the widest table; what users named is printed as it is, never as markup."""
     from rich.console import Console
 
@@ -32,9 +59,14 @@ def console() -> Console:
             """A reader that has seen enough (`| head`) is not an error."""
             raise BrokenPipeError
 
-    found = PatientConsole(highlight=False, soft_wrap=False, markup=False, emoji=False)
-    found.width = max(found.width, WIDEST_TABLE)
-    return found
+        def print(self, *objects: Any, **options: Any) -> None:
+            """Lines may be printed at once: a name with a line break in it reads as two, and does no other harm."""
+            super().print(*(printable(it, keep="\n") if isinstance(it, str) else it for it in objects), **options)
+
+    screen = PatientConsole(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
+    if not stderr:
+        screen.width = max(screen.width, WIDEST_TABLE)
+    return screen
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], most: int | None = None) -> Table:
@@ -42,13 +74,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], mos
     from rich import box
     from rich.table import Table
 
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(title=printable(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for position, column in enumerate(columns):
         text = position == 0 or column.endswith(" ")
-        made.add_column(column.strip(), justify="left" if text else "right", overflow="fold")
+        made.add_column(printable(column.strip()), justify="left" if text else "right", overflow="fold")
     all_rows = list(rows)
     for row in all_rows[:most]:
-        made.add_row(*row)
+        made.add_row(*(printable(cell, keep="\n") for cell in row))
     if most is not None and len(all_rows) > most:
         made.caption = f"and {len(all_rows) - most} more: --json prints all"
         made.caption_justify = "left"
@@ -57,10 +89,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], mos
 
 def progress(items: Sequence[T], what: str) -> Iterator[T]:
     """A progress bar on standard error while `items` are worked through; silent where that is not a terminal."""
-    from rich.console import Console
     from rich.progress import track
 
-    error_console = Console(stderr=True)
+    error_console = console(stderr=True)
     yield from track(items, what, console=error_console, transient=True, disable=not error_console.is_terminal)
 
 
@@ -69,6 +100,10 @@ def figure(value: float | None, digits: int = 4) -> str:
     if value is None or value in (float("inf"), float("-inf")):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+
+
+def latencies(percentiles: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {figure(value)} ms" for name, value in percentiles.items())
 
 
 def share(value: float) -> str:

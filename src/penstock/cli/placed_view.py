@@ -1,8 +1,7 @@
-"""Placed runs for people: a live table while they go on, a report at the end."""
+"""Reports of placed runs for people."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -19,63 +18,7 @@ from penstock.cli.report_lines import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rich.console import RenderableType
-
     from penstock.report.placed_result import PlacedResult
-    from penstock.spark.placed_run import PlacedRun
-
-RECENT_SECONDS = 5.0
-
-
-@contextmanager
-def watching(seconds: float) -> Iterator[tuple[Callable[[PlacedRun, float], None], Callable[[str], None]]]:
-    """Two functions for a run to call: with itself, often; and with what it has to say."""
-    from rich.console import Console
-    from rich.live import Live
-
-    from penstock.clock import Stopwatch
-
-    errors = Console(stderr=True)
-    if not errors.is_terminal:
-        yield (lambda _run, _seconds: None), (lambda text: errors.print(text, markup=False, highlight=False))
-        return
-    drawn = Stopwatch()
-    with Live(console=errors, refresh_per_second=2, transient=True) as live:
-
-        def heard(run: PlacedRun, ran: float) -> None:
-            nonlocal drawn
-            if drawn.seconds() > 1.0:
-                drawn = Stopwatch()
-                live.update(_figures(run, ran, seconds))
-
-        yield heard, lambda text: live.console.print(text, markup=False, highlight=False)
-
-
-def _figures(run: PlacedRun, ran: float, seconds: float) -> RenderableType:
-    from penstock.clock import now
-    from penstock.report.tickets import operators_of, slots_of
-
-    recent = [one for one in run.tickets if one.finished > now() - RECENT_SECONDS]
-    ended = sum(one.ended for one in recent)
-    rows = [
-        (
-            name,
-            f"{seen.received / RECENT_SECONDS:,.0f}",
-            f"{100 * seen.busy_seconds / RECENT_SECONDS:.0f} %",
-            f"{seen.dead}",
-        )
-        for name, seen in operators_of(recent).items()
-    ]
-    slots = ", ".join(
-        f"{slot} {output.share(cpu)} {memory:,.0f} MB" for slot, (cpu, memory) in slots_of(recent).items()
-    )
-    title = (
-        f"{ran:.0f} of {seconds:.0f} s; offered {output.figure(run.setup.load.mean_rate)}, at their end "
-        f"{ended / RECENT_SECONDS:,.0f} tuples/s, backlog {run.dispatcher.backlog:,}; {slots}"
-    )
-    return output.table(title, ("operator", "tuples/s", "busy", "dead"), rows)
 
 
 def print_placed(result: PlacedResult, *, json: bool) -> None:
@@ -85,7 +28,8 @@ def print_placed(result: PlacedResult, *, json: bool) -> None:
         _print(result)
     if result.interrupted:
         raise typer.Exit(130)
-    if result.report.audit.lost or result.report.audit.duplicated or not result.obeyed:
+    audit = result.report.audit
+    if audit.lost or audit.duplicated or audit.dead_share > result.report.most_dead or not result.obeyed:
         raise typer.Exit(1)
 
 
@@ -105,7 +49,7 @@ def _print(result: PlacedResult) -> None:
                 (
                     "+".join(place.operators),
                     str(place.planned),
-                    ", ".join(f"{name}[{','.join(found)}]" for name, found in place.resources.items())
+                    ", ".join(f"{name}[{','.join(addresses)}]" for name, addresses in place.resources.items())
                     + ("" if place.obeyed else "  NOT WHERE PLANNED"),
                     place.executor or "-",
                     str(place.process or "-"),
@@ -117,12 +61,13 @@ def _print(result: PlacedResult) -> None:
     screen.print(
         output.table(
             "Slots",
-            ("slot", "cpu predicted", "cpu measured", "memory MB"),
+            ("slot", "cpu predicted", "cpu measured", "MB predicted", "MB measured"),
             (
                 (
                     str(slot),
                     output.share(result.predicted_slots[slot][0]) if slot in result.predicted_slots else "-",
                     output.share(cpu),
+                    f"{result.predicted_slots[slot][1]:,.0f}" if slot in result.predicted_slots else "-",
                     f"{memory:,.0f}",
                 )
                 for slot, (cpu, memory) in report.slots.items()
@@ -132,7 +77,7 @@ def _print(result: PlacedResult) -> None:
     error = error_text(result.rate_error)
     screen.print(
         f"predicted  {output.figure(result.predicted_rate)} tuples/s{error}: the slots of the plan support "
-        f"{output.figure(result.slots_rate)}, the cores they share here {output.figure(result.machine_rate)}"
+        f"{output.figure(result.slots_rate)}, processes and the cores they share {output.figure(result.engine_rate)}"
     )
     screen.print(latency_line(report))
     screen.print(f"backlog    {report.backlog:,} tuples")

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from penstock.report.result import TriedRate
 
 
-def headline(what: str, report: Report) -> str:
-    verdict = "stable" if report.stable else "falls behind"
+def headline(what: str, report: Report, *, own_source: bool = False) -> str:
+    """Of a source of the user's own what came is what was offered."""
+    offered = "" if own_source else f"offered {output.figure(report.offered_rate)}, "
     return (
-        f"{what}: offered {output.figure(report.offered_rate)}, sustained {output.figure(report.sustained_rate)} "
-        f"tuples/s ({verdict}) over {report.seconds:.1f} s\n"
+        f"{what}: {offered}sustained {output.figure(report.sustained_rate)} "
+        f"tuples/s ({report.verdict}) over {report.seconds:.1f} s\n"
     )
 
 
@@ -45,16 +46,15 @@ def operators_table(report: Report, threads: Mapping[str, int] | None = None) ->
 
 
 def latency_line(report: Report) -> str:
-    found = ", ".join(f"{name} {output.figure(value)} ms" for name, value in report.latency_ms.items())
-    return f"latency    {found or '-'}"
+    return f"latency    {output.latencies(report.latency_ms) or '-'}"
 
 
 def ids_line(report: Report) -> str:
     audit = report.audit
-    return (
-        f"ids        {audit.emitted:,} emitted, {audit.lost} lost, {audit.duplicated} duplicated, "
-        f"{audit.filtered} filtered, {audit.dead} dead letters"
-    )
+    audited = "taken in (not audited)"
+    if audit.lost is not None and audit.duplicated is not None:
+        audited = f"emitted, {audit.lost} lost, {audit.duplicated} duplicated"
+    return f"ids        {audit.emitted:,} {audited}, {audit.filtered} filtered, {audit.dead} dead letters"
 
 
 def error_text(rate_error: float | None) -> str:
@@ -62,8 +62,8 @@ def error_text(rate_error: float | None) -> str:
 
 
 def highest_line(highest_rate: float | None) -> str:
-    found = "none of the rates tried" if highest_rate is None else f"{output.figure(highest_rate)} tuples/s"
-    return f"highest stable rate: {found}\n"
+    highest = "none of the rates tried" if highest_rate is None else f"{output.figure(highest_rate)} tuples/s"
+    return f"highest stable rate: {highest}\n"
 
 
 def trials_table(tried: Sequence[TriedRate]) -> Table:

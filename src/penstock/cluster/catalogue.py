@@ -9,10 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
+from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY, MachineMemory
 from penstock.cluster.topology import Cluster, Node
 from penstock.errors import BadInputError, nearest
-from penstock.files import Amount, Count, Name, Positive, Spec, check, parse_yaml, read_document
+from penstock.files import Amount, Count, Name, Spec, check, parse_yaml, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Size(Spec):
 
     name: Name
     slots: Count
-    memory_mb: Positive
+    memory_mb: MachineMemory
     price: Amount
 
 
@@ -90,7 +90,7 @@ def with_prices(cluster: Cluster, catalogue: Catalogue) -> Cluster:
     nodes = (
         node if node.price is not None else replace(node, price=catalogue.price_of(node.size)) for node in cluster.nodes
     )
-    return Cluster(tuple(nodes), cluster.dimensions)
+    return replace(cluster, nodes=tuple(nodes))
 
 
 def known_catalogues() -> list[str]:

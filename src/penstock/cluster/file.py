@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, StrictBool
+from pydantic import AwareDatetime, BeforeValidator, Field, StrictBool
 
-from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Dimension
+from penstock.clock import now
+from penstock.cluster.exclusions import BY_HAND, Exclusion, in_force
+from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Dimension, MachineMemory
 from penstock.cluster.topology import DEFAULT_BANDWIDTH_MBPS, Cluster, Node
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, nearest
 from penstock.files import Amount, Count, Name, Positive, Spec, check, read_document
 
 if TYPE_CHECKING:
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
 DEFAULT_SLOT_MEMORY_MB = 3584.0
 """Memory of a slot where a file does not say: that of the slots the reference tasks were measured on."""
 
-MOST_NODES = 1_000_000
-MOST_SLOTS = 10_000_000
+MOST_NODES = 20_000
+MOST_SLOTS = 200_000
+MOST_SLOTS_OF_A_NODE = 4_096
 
 
 class NodesEntry(Spec):
@@ -30,13 +33,15 @@ class NodesEntry(Spec):
     name: Name | None = None
     slots: Count
     rack: Name = "r1"
-    memory_mb: Positive | None = None
+    memory_mb: MachineMemory | None = None
     cpu: Positive | None = None
     resources: dict[Name, Amount] = Field(default_factory=dict)
     size: Name | None = None
     price: Amount | None = None
     speed: Positive = 1.0
     bandwidth_mbps: Positive = DEFAULT_BANDWIDTH_MBPS
+    labels: tuple[Name, ...] = ()
+    taints: tuple[Name, ...] = ()
 
 
 class DimensionEntry(Spec):
@@ -46,9 +51,25 @@ class DimensionEntry(Spec):
     weight: Amount | None = None
 
 
+class ExclusionEntry(Spec):
+    node: Name
+    reason: Name = BY_HAND
+    until: AwareDatetime | None = None
+    """Date, time and zone from which it takes threads again; without, until the entry is removed."""
+
+
+def _as_entry(exclusion: Any) -> Any:
+    """A node's name alone, or a mapping."""
+    return {"node": exclusion} if isinstance(exclusion, str) else exclusion
+
+
+Excluded = tuple[Annotated[ExclusionEntry, BeforeValidator(_as_entry)], ...]
+
+
 class ClusterFile(Spec):
     nodes: tuple[NodesEntry, ...]
     dimensions: dict[Name, DimensionEntry] = Field(default_factory=dict)
+    excluded: Excluded = ()
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -57,15 +78,21 @@ def read_cluster(path: Path) -> Cluster:
 
 def parse_cluster(data: Any, where: str) -> Cluster:
     spec = check(ClusterFile, data, where)
-    return build_cluster(spec.nodes, spec.dimensions, where)
+    return build_cluster(spec.nodes, spec.dimensions, where, spec.excluded)
 
 
-def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEntry], where: str) -> Cluster:
+def build_cluster(
+    entries: Sequence[NodesEntry],
+    declared: dict[str, DimensionEntry],
+    where: str,
+    excluded: Sequence[ExclusionEntry] = (),
+) -> Cluster:
     """Nodes from their entries; every named resource becomes a dimension, hard and without weight unless declared."""
     if not entries:
         raise BadInputError(f"{where}: nodes: expected at least one node")
     _at_most(sum(entry.count for entry in entries), MOST_NODES, "nodes", where)
     _at_most(sum(entry.count * entry.slots for entry in entries), MOST_SLOTS, "slots", where)
+    _at_most(max(entry.slots for entry in entries), MOST_SLOTS_OF_A_NODE, "slots of one node", where)
     dimensions = {dimension.name: dimension for dimension in DEFAULT_DIMENSIONS}
     named = dict.fromkeys(name for entry in entries for name in entry.resources)
     for name in named:
@@ -109,9 +136,25 @@ def build_cluster(entries: Sequence[NodesEntry], declared: dict[str, DimensionEn
                     entry.price,
                     entry.speed,
                     entry.bandwidth_mbps,
+                    frozenset(entry.labels),
+                    frozenset(entry.taints),
                 )
             )
-    return Cluster(tuple(nodes), tuple(dimensions.values()))
+    return Cluster(
+        tuple(nodes), tuple(dimensions.values()), _excluded_now(excluded, [node.name for node in nodes], where)
+    )
+
+
+def _excluded_now(entries: Sequence[ExclusionEntry], known: Sequence[str], where: str) -> dict[str, str]:
+    exclusions = []
+    for position, entry in enumerate(entries):
+        if entry.node not in known:
+            raise BadInputError(
+                f"{where}: excluded[{position}].node: node '{entry.node}' does not exist; {nearest(entry.node, known)}"
+            )
+        until = entry.until.timestamp() if entry.until else None
+        exclusions.append(Exclusion(entry.node, entry.reason, until))
+    return in_force(exclusions, now())
 
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:
@@ -130,6 +173,8 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
             "price": node.price,
             "speed": None if node.speed == 1.0 else node.speed,
             "bandwidth_mbps": None if node.bandwidth_mbps == DEFAULT_BANDWIDTH_MBPS else node.bandwidth_mbps,
+            "labels": sorted(node.labels) or None,
+            "taints": sorted(node.taints) or None,
         }
         nodes.append({key: value for key, value in entry.items() if value is not None})
     dimensions = {
@@ -137,7 +182,12 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
         for dimension in cluster.dimensions
         if dimension not in DEFAULT_DIMENSIONS
     }
-    return {"nodes": nodes, **({"dimensions": dimensions} if dimensions else {})}
+    excluded = [{"node": name, "reason": reason} for name, reason in cluster.excluded.items()]
+    return {
+        "nodes": nodes,
+        **({"dimensions": dimensions} if dimensions else {}),
+        **({"excluded": excluded} if excluded else {}),
+    }
 
 
 def _at_most(total: int, most: int, what: str, where: str) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 CPU = "cpu"
 """Points of CPU; 100 points are one core."""
 
 MEMORY = "memory_mb"
 """Megabytes of memory."""
+
+MachineMemory = Annotated[float, Field(ge=0.001, allow_inf_nan=False, strict=True)]
+"""Megabytes of a machine: enough to be an amount when it is divided among slots."""
 
 CPU_POINTS_PER_SLOT = 100.0
 

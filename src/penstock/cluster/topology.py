@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.cluster.exclusions import BY_HAND
 from penstock.cluster.resources import DEFAULT_DIMENSIONS, Dimension
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 DEFAULT_BANDWIDTH_MBPS = 1000.0
@@ -53,6 +54,9 @@ class Node:
     """How fast its cores are, where those the models were measured on are 1."""
     bandwidth_mbps: float = DEFAULT_BANDWIDTH_MBPS
     """Megabits per second to and from other nodes."""
+    labels: frozenset[str] = frozenset()
+    taints: frozenset[str] = frozenset()
+    """Only operators that tolerate all of them may be here."""
 
     def __post_init__(self) -> None:
         for what, value in (("speed", self.speed), ("bandwidth_mbps", self.bandwidth_mbps)):
@@ -66,11 +70,16 @@ class Cluster:
 
     nodes: tuple[Node, ...]
     dimensions: tuple[Dimension, ...] = DEFAULT_DIMENSIONS
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that take no threads now, and why (`penstock.cluster.exclusions`)."""
     _index: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         index = {node.name: position for position, node in enumerate(self.nodes)}
         object.__setattr__(self, "_index", MappingProxyType(index))
+        for name in self.excluded:
+            if name not in index:
+                raise BadInputError(f"excluded node '{name}' does not exist; {nearest(name, index)}")
 
     def node(self, name: str) -> Node:
         return self.nodes[self._index[name]]
@@ -82,6 +91,22 @@ class Cluster:
     def find(self, name: str) -> int | None:
         """The place of a node, or None where there is none of that name."""
         return self._index.get(name)
+
+    def without(self, names: Iterable[str], reason: str = BY_HAND) -> Cluster:
+        """The same cluster with further nodes excluded."""
+        return replace(self, excluded={**dict.fromkeys(names, reason), **self.excluded})
+
+    def only(self, positions: Iterable[int]) -> Cluster:
+        """The cluster of some of the nodes alone, in their order."""
+        nodes = tuple(self.nodes[position] for position in positions)
+        names = {node.name for node in nodes}
+        excluded = {name: reason for name, reason in self.excluded.items() if name in names}
+        return Cluster(nodes, self.dimensions, excluded)
+
+    @cached_property
+    def tainted(self) -> bool:
+        """Whether any node has taints, so that not everybody may be everywhere."""
+        return any(node.taints for node in self.nodes)
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:

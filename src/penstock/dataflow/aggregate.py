@@ -18,11 +18,13 @@ from pydantic import field_validator, model_validator
 
 from penstock.files import Amount, Name, Positive, Spec
 
-FUNCTIONS = ("count", "sum", "avg", "min", "max", "first", "last", "stddev", "approx_count_distinct")
+FUNCTIONS = ("count", "sum", "avg", "min", "max", "first", "last", "stddev", "approx_count_distinct", "top_N")
+TOP = re.compile(r"^top_([1-9][0-9]{0,3})$")
+"""`top_3(amount)`: the three greatest values, the greatest first; fewer while there are fewer."""
 TYPES = ("string", "boolean", "int", "bigint", "float", "double", "date", "timestamp", "binary")
 RESERVED = ("window_start", "window_end")
 
-_CALL = re.compile(r"^(?P<function>[a-z_]+)(?:\((?P<field>[A-Za-z_][A-Za-z0-9_]*)\))?$")
+_CALL = re.compile(r"^(?P<function>[a-z_]+[0-9]*)(?:\((?P<field>[A-Za-z_][A-Za-z0-9_]*)\))?$")
 _IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -35,17 +37,35 @@ class Emit(StrEnum):
     """Once, when its window is over and nothing more is taken in for it."""
 
 
+class WindowTime(StrEnum):
+    """Which time windows are stretches of."""
+
+    EVENT = "event"
+    """A tuple's own: that of the field `time`, or when it was due."""
+    PROCESSING = "processing"
+    """When the aggregation gets it: nothing is late, and windows close by the clock."""
+
+
+def top_count(function: str) -> int | None:
+    """How many `top_N` keeps; None for another function."""
+    call = TOP.match(function)
+    return None if call is None else int(call[1])
+
+
 class Aggregate(Spec):
     key: Name | tuple[Name, ...] = ()
     outputs: dict[Name, str]
     """By name: `count`, or a function of a field, such as `sum(amount)`."""
     fields: str
     """What it needs of its tuples, in Spark's words: `word string, amount double`."""
+    time: Name | None = None
+    """The field with the time of a tuple, for windows; where not given, it is when the tuple was due or taken in."""
     window_seconds: Positive | None = None
     slide_seconds: Positive | None = None
     """Windows start so often; where not given they follow each other."""
     late_seconds: Amount = 0.0
     """How long a window waits for tuples that come late."""
+    window_time: WindowTime = WindowTime.EVENT
     emit: Emit = Emit.UPDATES
 
     @property
@@ -55,25 +75,25 @@ class Aggregate(Spec):
     @property
     def columns(self) -> dict[str, str]:
         """Type by field."""
-        found = {}
+        types = {}
         for part in self.fields.split(","):
             words = part.split()
             if len(words) != 2 or not _IDENTIFIER.match(words[0]) or words[1].lower() not in TYPES:
                 raise ValueError(f"fields: expected 'NAME TYPE, ...' with a type of {', '.join(TYPES)}, found '{part}'")
-            found[words[0]] = words[1].lower()
-        return found
+            types[words[0]] = words[1].lower()
+        return types
 
     def calls(self) -> dict[str, tuple[str, str | None]]:
         """Function and field by output."""
-        found = {}
+        calls = {}
         for output, text in self.outputs.items():
             call = _CALL.match(text)
-            if call is None or call["function"] not in FUNCTIONS:
+            if call is None or not (call["function"] in FUNCTIONS or TOP.match(call["function"])):
                 raise ValueError(f"outputs.{output}: expected a function of {', '.join(FUNCTIONS)}, found '{text}'")
             if call["field"] is None and call["function"] != "count":
                 raise ValueError(f"outputs.{output}: {call['function']} needs a field: {call['function']}(FIELD)")
-            found[output] = (call["function"], call["field"])
-        return found
+            calls[output] = (call["function"], call["field"])
+        return calls
 
     @field_validator("outputs")
     @classmethod
@@ -93,8 +113,16 @@ class Aggregate(Spec):
                 raise ValueError(f"outputs.{output}: '{field}' is not one of the fields: {', '.join(columns)}")
             if output in self.keys or output in RESERVED or not _IDENTIFIER.match(output):
                 raise ValueError(f"outputs.{output}: a key has that name, or it is no plain name")
-        if self.window_seconds is None and (self.slide_seconds or self.late_seconds or self.emit is Emit.CLOSED):
-            raise ValueError("slide_seconds, late_seconds and emit: closed need window_seconds")
+        if self.window_seconds is None and (
+            self.slide_seconds or self.late_seconds or self.time or self.emit is Emit.CLOSED
+        ):
+            raise ValueError("time, slide_seconds, late_seconds and emit: closed need window_seconds")
+        if self.window_time is WindowTime.PROCESSING and (
+            self.window_seconds is None or self.time is not None or self.late_seconds
+        ):
+            raise ValueError("window_time: processing needs window_seconds, and no time or late_seconds")
+        if self.time is not None and self.time not in columns:
+            raise ValueError(f"time '{self.time}' is not one of the fields: {', '.join(columns)}")
         if self.window_seconds is not None and (self.slide_seconds or 0.0) > self.window_seconds:
             raise ValueError("slide_seconds: expected at most window_seconds")
         if not self.keys and self.window_seconds is None:

@@ -9,32 +9,115 @@ words = (
     .build()
 )
 
-clicks = pipeline("clicks")
-clicks.source("events")
+orders = pipeline("orders")
+orders.source("events", format="json", options={"path": "in/"}, schema="user string, amount double")
 
-@clicks.operator(reads="events", model="parse_xml")
-def parse(row): ...
+@orders.operator(reads="events", schema="user string, cents long")
+def cents(row): ...
 
-clicks.sink("out", reads="parse")
+@orders.operator(reads="cents", per="dataframe")
+def per_user(frame): return frame.groupBy("user").count()
+
+orders.sink("store", reads="per_user", format="parquet", options={"path": "out/"})
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
 
-from penstock.dataflow.logic import Logic
-from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
+from penstock.dataflow.constraints import UNCONSTRAINED, PipelineConstraints
+from penstock.dataflow.logic import Logic, OnError, Per, logic
+from penstock.dataflow.pipeline import Grouping, Kind, Operator, OutputMode, Pipeline, Stream, Watermark
 from penstock.errors import BadInputError
 from penstock.files import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from penstock.dataflow.aggregate import Aggregate
+    from penstock.dataflow.constraints import OperatorConstraints
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_STREAM_FIELDS = ("selectivity", "selectivities", "constant", "weight", "bytes", "grouping", "key")
+Option = str | bool | int | float
+
+
+class StreamFields(TypedDict, total=False):
+    """What can be said of a stream where its receiver is declared."""
+
+    selectivity: float
+    selectivities: Mapping[str, float]
+    constant: float
+    weight: float
+    bytes: float
+    grouping: Grouping | str
+    key: str
+
+
+class DemandFields(TypedDict, total=False):
+    """What a thread needs: by a model, or declared."""
+
+    model: str
+    threads: int
+    cpu: float
+    memory_mb: float
+    resources: Mapping[str, float]
+    constraints: OperatorConstraints | Mapping[str, Any]
+
+
+class SourceFields(DemandFields, total=False):
+    """`frame` is a function from a session to a streaming DataFrame, or module:attribute of one."""
+
+    format: str
+    options: Mapping[str, Option]
+    schema: str
+    watermark: Watermark | tuple[str, str] | Mapping[str, str]
+    frame: Callable[[Any], Any] | str
+    files: str
+    run: str
+    logic: Logic | Callable[..., Any]
+    per: Per | str
+    timeout_seconds: float
+    on_error: OnError | str
+
+
+class CodeFields(StreamFields, DemandFields, total=False):
+    """`open` makes what every thread needs once, `close` ends it."""
+
+    per: Per | str
+    schema: str
+    open: Callable[[], Any]
+    close: Callable[[Any], None]
+    timeout_seconds: float
+    on_error: OnError | str
+
+
+class OperatorFields(CodeFields, total=False):
+    run: str
+    logic: Logic | Callable[..., Any]
+    aggregate: Aggregate | Mapping[str, Any]
+
+
+class SinkFields(StreamFields, DemandFields, total=False):
+    """`write` is a function of a batch (a DataFrame) and its number, or module:attribute of one."""
+
+    format: str
+    options: Mapping[str, Option]
+    mode: OutputMode | str
+    write: Callable[[Any, int], None] | str
+    parquet: str
+    console: bool
+    run: str
+    logic: Logic | Callable[..., Any]
+    per: Per | str
+    timeout_seconds: float
+    on_error: OnError | str
+
+
+_STREAM_FIELDS = tuple(StreamFields.__annotations__)
+_CODE_FIELDS = ("per", "schema", "open", "close", "timeout_seconds", "on_error")
 
 
 class PipelineBuilder:
@@ -45,41 +128,51 @@ class PipelineBuilder:
         self._operators: list[Operator] = []
         self._streams: list[Stream] = []
         self._last: str | None = None
+        self._constraints = UNCONSTRAINED
 
-    def source(self, name: str, **fields: Any) -> Self:
-        """A source; what follows with `then` reads from it."""
-        self._add_operator(name, Kind.SOURCE, fields)
+    def constrain(self, **constraints: Any) -> Self:
+        """What holds for the pipeline as a whole: the keys of `PipelineConstraints`."""
+        try:
+            self._constraints = PipelineConstraints.model_validate(constraints)
+        except ValidationError as error:
+            raise BadInputError(f"pipeline '{self._name}': constraints: {describe(error)}") from error
         return self
 
-    def then(self, name: str, *, reads: str | list[str] | None = None, **fields: Any) -> Self:
+    def source(self, name: str, **fields: Unpack[SourceFields]) -> Self:
+        """A source; what follows with `then` reads from it."""
+        self._add_operator(name, Kind.SOURCE, dict(fields))
+        return self
+
+    def then(self, name: str, *, reads: str | list[str] | None = None, **fields: Unpack[OperatorFields]) -> Self:
         """An operator that reads from the one before it, or from those named in `reads`.
 
         Fields of the stream (selectivity, bytes, grouping, key, ...) and of the operator (model, threads, ...) mix.
         """
-        self._add_reader(name, Kind.OPERATOR, reads, fields)
+        self._add_reader(name, Kind.OPERATOR, reads, dict(fields))
         return self
 
-    def sink(self, name: str, *, reads: str | list[str] | None = None, **fields: Any) -> Self:
-        self._add_reader(name, Kind.SINK, reads, fields)
+    def sink(self, name: str, *, reads: str | list[str] | None = None, **fields: Unpack[SinkFields]) -> Self:
+        self._add_reader(name, Kind.SINK, reads, dict(fields))
         return self
 
-    def stream(self, sender: str, receiver: str, **fields: Any) -> Self:
+    def stream(self, sender: str, receiver: str, **fields: Unpack[StreamFields]) -> Self:
         """One more stream between two operators, for shapes a chain cannot say."""
         self._streams.append(self._checked(Stream, sender=sender, receiver=receiver, **fields))
         return self
 
-    def operator(self, *, reads: str | list[str], name: str | None = None, **fields: Any) -> Callable[[F], F]:
+    def operator(
+        self, *, reads: str | list[str], name: str | None = None, **fields: Unpack[CodeFields]
+    ) -> Callable[[F], F]:
         """Decorator: the function (or `logic`) is the operator's code, its name the operator's name unless said."""
 
         def add(function: F) -> F:
-            code = function if isinstance(function, Logic) else Logic(function)
-            self._add_reader(name or function.__name__, Kind.OPERATOR, reads, {**fields, "logic": code})
+            self._add_reader(name or function.__name__, Kind.OPERATOR, reads, {**fields, "logic": function})
             return function
 
         return add
 
     def build(self) -> Pipeline:
-        return Pipeline.of(self._name, self._operators, self._streams)
+        return Pipeline.of(self._name, self._operators, self._streams, self._constraints)
 
     def _add_reader(self, name: str, kind: Kind, reads: str | list[str] | None, fields: dict[str, Any]) -> None:
         senders = [reads] if isinstance(reads, str) else reads if reads is not None else [self._last]
@@ -87,12 +180,32 @@ class PipelineBuilder:
         for sender in senders:
             if sender is None:
                 raise BadInputError(f"pipeline '{self._name}': operator '{name}' has nothing before it to read from")
-            self.stream(sender, name, **stream_fields)
+            self._streams.append(self._checked(Stream, sender=sender, receiver=name, **stream_fields))
         self._add_operator(name, kind, fields)
 
     def _add_operator(self, name: str, kind: Kind, fields: dict[str, Any]) -> None:
+        for key in ("frame", "write"):
+            if callable(fields.get(key)):
+                fields[f"{key}_code"] = fields.pop(key)
+        if isinstance(fields.get("watermark"), tuple):
+            fields["watermark"] = dict(zip(("field", "delay"), fields["watermark"], strict=False))
+        if "logic" in fields:
+            fields["logic"] = self._code(name, fields)
         self._operators.append(self._checked(Operator, name=name, kind=kind, **fields))
         self._last = name
+
+    def _code(self, name: str, fields: dict[str, Any]) -> Logic:
+        """The code with what was said of it beside it; `Logic` of its own keeps what is not said again."""
+        code = fields["logic"]
+        settings = {key: fields.pop(key) for key in _CODE_FIELDS if key in fields}
+        if not callable(code):
+            raise BadInputError(
+                f"pipeline '{self._name}': operator '{name}': logic: expected a function, found {type(code).__name__}"
+            )
+        try:
+            return code.with_fields(**settings) if isinstance(code, Logic) else logic(**settings)(code)
+        except BadInputError as error:
+            raise BadInputError(f"pipeline '{self._name}': operator '{name}': {error}") from error
 
     def _checked(self, shape: type[Any], **fields: Any) -> Any:
         try:

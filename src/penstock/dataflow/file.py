@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
+from penstock.dataflow.code import said_in_a_file
+from penstock.dataflow.constraints import UNCONSTRAINED, PipelineConstraints
 from penstock.dataflow.pipeline import Operator, Pipeline, Stream
 from penstock.errors import BadInputError
 from penstock.files import Name, Spec, check, read_document
@@ -14,10 +16,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+ONLY_IN_PYTHON = ("logic", "frame_code", "write_code")
+
+
 class PipelineFile(Spec):
     name: Name
     operators: dict[str, Operator]
     streams: tuple[Stream, ...] = ()
+    constraints: PipelineConstraints = UNCONSTRAINED
 
     @model_validator(mode="before")
     @classmethod
@@ -29,7 +35,7 @@ class PipelineFile(Spec):
         for name, given in operators.items():
             fields = {} if given is None else given
             if isinstance(fields, dict):
-                for key in ("name", "logic"):
+                for key in ("name", *ONLY_IN_PYTHON):
                     if key in fields:
                         raise ValueError(f"operators.{name}: unknown key '{key}'; an operator is named by its key")
                 fields = {"name": name, **fields}
@@ -45,15 +51,22 @@ def parse_pipeline(data: Any, where: str) -> Pipeline:
     """A pipeline from the plain contents of a file; `where` names the file in complaints."""
     spec = check(PipelineFile, data, where)
     try:
-        return Pipeline.of(spec.name, spec.operators.values(), spec.streams)
+        return Pipeline.of(spec.name, spec.operators.values(), spec.streams, spec.constraints)
     except BadInputError as error:
         raise BadInputError(f"{where}: {error}") from error
 
 
+def _operator_document(operator: Operator) -> dict[str, Any]:
+    fields = operator.model_dump(mode="json", by_alias=True, exclude={"name", "chain"}, exclude_defaults=True)
+    chain = [{"name": part.name, **_operator_document(part)} for part in operator.chain]
+    return {**fields, **(said_in_a_file(operator) or {}), **({"chain": chain} if chain else {})}
+
+
 def pipeline_document(pipeline: Pipeline) -> dict[str, Any]:
-    """The plain contents of the file that describes `pipeline`; only what differs from the defaults."""
-    operators = {}
-    for operator in pipeline.operators.values():
-        operators[operator.name] = operator.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
+    """The plain contents of the file that describes `pipeline`; only what differs from the defaults. Code given in
+    Python is named where it can be."""
+    operators = {operator.name: _operator_document(operator) for operator in pipeline.operators.values()}
     streams = [stream.model_dump(mode="json", by_alias=True, exclude_defaults=True) for stream in pipeline.streams]
-    return {"name": pipeline.name, "operators": operators, "streams": streams}
+    constraints = pipeline.constraints.model_dump(mode="json", exclude_defaults=True)
+    document = {"name": pipeline.name, "operators": operators, "streams": streams}
+    return {**document, "constraints": constraints} if constraints else document

@@ -6,7 +6,6 @@ evenly spread, whoever asks and however often.
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,14 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.dataflow.csv_table import CsvTable
+from penstock.dataflow.tolerance import TOLERANCE
 from penstock.errors import BadInputError
-from penstock.files import read_text
+from penstock.files import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+
+LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e9
+"""Of a spell."""
+LEAST_RATE, MOST_RATE = 1e-6, 1e12
+"""Tuples/s of a spell that has any: one in eleven days, and more than anybody counts."""
 
 FEWEST_STEPS = 4
 """Fewer rows than this say nothing about how they are spaced."""
@@ -40,10 +46,12 @@ class Load:
         if not self.spells:
             raise BadInputError("load: expected at least one spell of seconds and tuples/s")
         for seconds, rate in self.spells:
-            if not (math.isfinite(seconds) and seconds > 0):
-                raise BadInputError(f"load: expected seconds above 0, found {seconds:g}")
-            if not (math.isfinite(rate) and rate >= 0):
-                raise BadInputError(f"load: expected tuples/s of at least 0, found {rate:g}")
+            if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+                raise BadInputError(
+                    f"load: expected spells of {LEAST_SECONDS:g} to {MOST_SECONDS:g} seconds, found {seconds:g}"
+                )
+            if rate != 0 and not LEAST_RATE <= rate <= MOST_RATE:
+                raise BadInputError(f"load: expected 0, or {LEAST_RATE:g} to {MOST_RATE:g} tuples/s, found {rate:g}")
         if not any(rate > 0 for _, rate in self.spells):
             raise BadInputError("load: expected at least one spell with a rate above 0")
 
@@ -82,7 +90,7 @@ class Load:
 
     def due(self, seconds: float) -> int:
         """How many tuples are due within `seconds` of the start."""
-        return math.floor(self.expected(seconds) + 1e-9)
+        return math.floor(self.expected(seconds) + TOLERANCE)
 
     def expected(self, seconds: float) -> float:
         """The integral of the rate from the start: tuples due within `seconds`, not rounded."""
@@ -101,7 +109,7 @@ class Load:
     def reached(self, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
         """When the integral of the rate reaches each of `wanted`, all above 0: the inverse of `expected`."""
         if self.repeats:
-            rounds = np.floor((wanted - 1e-9) / self._counts[-1])
+            rounds = np.floor((wanted - TOLERANCE) / self._counts[-1])
             within = self._when(wanted - rounds * self._counts[-1])
             within += rounds * self._edges[-1]
             return within
@@ -116,7 +124,7 @@ class Load:
 
     def _when(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """The inverse of the running count; a spell without tuples has no say in it."""
-        starts = np.searchsorted(self._counts[1:], counts - 1e-9, side="left")
+        starts = np.searchsorted(self._counts[1:], counts - TOLERANCE, side="left")
         left_count, left_time = self._counts[starts], self._edges[starts]
         rates = np.array([rate for _, rate in self.spells])[starts]
         when: NDArray[np.float64] = left_time + (counts - left_count) / rates
@@ -124,6 +132,10 @@ class Load:
 
     def document(self) -> dict[str, Any]:
         return {"spells": [list(spell) for spell in self.spells], "repeats": self.repeats}
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any]) -> Load:
+        return cls(tuple((seconds, rate) for seconds, rate in document["spells"]), document["repeats"])
 
 
 def parse_load(text: str) -> Load:
@@ -183,24 +195,21 @@ def find_gap(times: Sequence[float]) -> int | None:
 
 def read_trace(path: Path) -> Load:
     """A CSV file with the columns `time` (seconds, rising) and `rate` (tuples/s from then on), without gaps."""
-    lines = csv.reader(read_text(path).splitlines())
-    header = [name.strip() for name in next(lines, [])]
+    table = CsvTable(path)
     for column in ("time", "rate"):
-        if column not in header:
-            raise BadInputError(f"{path}: expected the columns time and rate, found {', '.join(header) or 'nothing'}")
+        if column not in table.header:
+            columns = quoted(", ".join(table.header)) or "nothing"
+            raise BadInputError(f"{path}: expected the columns time and rate, found {columns}")
     rows: list[tuple[float, float]] = []
     numbers: list[int] = []
-    for cells in lines:
-        if not any(cell.strip() for cell in cells):
-            continue
-        row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
-        time, rate = (_figure(row.get(column), column, path, lines.line_num) for column in ("time", "rate"))
+    for line, row in table.rows():
+        time, rate = (_figure(row[column], column, path, line) for column in ("time", "rate"))
         if rate < 0:
-            raise BadInputError(f"{path}: line {lines.line_num}: rate: expected at least 0, found {rate:g}")
+            raise BadInputError(f"{path}: line {line}: rate: expected at least 0, found {rate:g}")
         if rows and time <= rows[-1][0]:
-            raise BadInputError(f"{path}: line {lines.line_num}: times must rise, found {time:g} after {rows[-1][0]:g}")
+            raise BadInputError(f"{path}: line {line}: times must rise, found {time:g} after {rows[-1][0]:g}")
         rows.append((time, rate))
-        numbers.append(lines.line_num)
+        numbers.append(line)
     if (gap := find_gap([time for time, _ in rows])) is not None:
         missing = f"a gap from {rows[gap - 1][0]:g} to {rows[gap][0]:g} s in rows that are evenly spaced"
         raise BadInputError(f"{path}: line {numbers[gap]}: {missing}; add the missing rows")
@@ -210,7 +219,7 @@ def read_trace(path: Path) -> Load:
         raise BadInputError(f"{path}: {error}") from error
 
 
-def _figure(cell: str | None, column: str, path: Path, line: int) -> float:
+def _figure(cell: str, column: str, path: Path, line: int) -> float:
     if not cell:
         raise BadInputError(f"{path}: line {line}: {column} is missing")
     try:
@@ -218,5 +227,5 @@ def _figure(cell: str | None, column: str, path: Path, line: int) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise BadInputError(f"{path}: line {line}: {column}: expected a number, found '{cell}'")
+        raise BadInputError(f"{path}: line {line}: {column}: expected a number, found '{quoted(cell)}'")
     return value

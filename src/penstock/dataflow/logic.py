@@ -5,7 +5,7 @@
         return {"word": row["word"], "length": len(row["word"])}     # map; None filters; a list is a flat-map
 
     @logic(per="pandas", schema="celsius double")
-    def convert(frame):                          # a batch as a DataFrame; its index says which tuple a row is
+    def convert(frame):                          # a batch as a DataFrame
         return frame.assign(celsius=(frame.fahrenheit - 32) / 1.8)[["celsius"]]
 
 `open` makes something every thread needs once (a connection), passed as the second argument; `close` ends it. The
@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.errors import BadInputError
+from penstock.lookup import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +33,15 @@ class Per(StrEnum):
     """One tuple as a dict; returns a dict (map), None (filter), or a list of dicts or yields them (flat-map). Spark's
     Row, or any other mapping, does for a dict."""
     PANDAS = "pandas"
-    """A DataFrame; returns a DataFrame whose index says which tuple each row came from."""
+    """A DataFrame; returns a DataFrame. As long as rows keep their index it is known which tuple each came from."""
     ARROW = "arrow"
-    """A pyarrow Table; returns a Table with one row per row it got."""
+    """A pyarrow Table; returns a Table or a RecordBatch. As many rows as it got are taken for the same."""
     MAP_IN_PANDAS = "map-in-pandas"
-    """What `DataFrame.mapInPandas` takes: an iterator of DataFrames; returns an iterator of DataFrames."""
+    """What `DataFrame.mapInPandas` takes: an iterator of DataFrames; returns an iterator of DataFrames. Called once per
+    thread and batch of the engine, so that what it loads before its loop is loaded once."""
+    DATAFRAME = "dataframe"
+    """Spark's own: a streaming DataFrame of Spark (one for each stream it reads); returns one. Called once, when the
+    query is made: column expressions, windows, joins, `transformWithState`, whatever Spark offers."""
 
 
 class OnError(StrEnum):
@@ -56,6 +61,14 @@ class Logic:
     open: Callable[[], Any] | None = None
     close: Callable[[Any], None] | None = None
     on_error: OnError = OnError.DEAD_LETTER
+    timeout_seconds: float | None = None
+    """A call that takes longer is given up, and its tuple is a dead letter."""
+
+    def with_fields(self, **fields: Any) -> Logic:
+        """The same code with these fields (as `logic` takes them) instead of its own."""
+        own = {name: getattr(self, name) for name in ("per", "schema", "open", "close", "on_error", "timeout_seconds")}
+        with_them: Logic = logic(**{**own, **fields})(self.function)
+        return with_them
 
     @property
     def __name__(self) -> str:
@@ -77,6 +90,7 @@ def logic(
     open: Callable[[], Any] | None = None,
     close: Callable[[Any], None] | None = None,
     on_error: OnError | str = OnError.DEAD_LETTER,
+    timeout_seconds: float | None = None,
 ) -> Callable[[Callable[..., Any]], Logic]: ...
 def logic(
     function: Callable[..., Any] | None = None,
@@ -86,11 +100,17 @@ def logic(
     open: Callable[[], Any] | None = None,  # noqa: A002 - the word users expect
     close: Callable[[Any], None] | None = None,
     on_error: OnError | str = OnError.DEAD_LETTER,
+    timeout_seconds: float | None = None,
 ) -> Logic | Callable[[Callable[..., Any]], Logic]:
     """Decorator: makes a function the code of an operator."""
+    unit, answer = one_of(Per, per, "per"), one_of(OnError, on_error, "on_error")
+    if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):
+        raise BadInputError(f"timeout_seconds: expected seconds above 0, found {timeout_seconds!r}")
 
     def make(code: Callable[..., Any]) -> Logic:
-        return Logic(code, Per(per), schema, open, close, OnError(on_error))
+        if not callable(code):
+            raise BadInputError(f"logic: expected a function, found {type(code).__name__}")
+        return Logic(code, unit, schema, open, close, answer, timeout_seconds)
 
     return make if function is None else make(function)
 
@@ -101,11 +121,11 @@ def find_logic(address: str) -> Logic:
     if not colon:
         raise BadInputError(f"run '{address}': expected module:attribute")
     try:
-        found = getattr(import_module(module), attribute)
+        code = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise BadInputError(f"run '{address}': {error}") from error
-    if isinstance(found, Logic):
-        return found
-    if callable(found):
-        return Logic(found)
-    raise BadInputError(f"run '{address}': expected a function, found {type(found).__name__}")
+    if isinstance(code, Logic):
+        return code
+    if callable(code):
+        return Logic(code)
+    raise BadInputError(f"run '{address}': expected a function, found {type(code).__name__}")

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from penstock.dataflow.aggregate import Aggregate
+from penstock.dataflow.constraints import ANYWHERE, UNCONSTRAINED, OperatorConstraints, PipelineConstraints
+from penstock.dataflow.logic import OnError, Per
 from penstock.errors import BadInputError, nearest
-from penstock.files import Amount, Count, Demand, Name, Spec
+from penstock.files import Amount, Count, Demand, ModelName, Name, Positive, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,31 +51,44 @@ class Grouping(StrEnum):
     """The sender's code names the thread."""
 
 
+MOST_OPERATORS, MOST_STREAMS = 2_000, 20_000
+"""Of one pipeline: planning looks at pairs of operators here and there."""
+
 KEYED = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY})
 
 
-class FileFormat(StrEnum):
-    """What the files of a source hold: a row is a tuple."""
-
-    JSONL = "jsonl"
-    """One JSON object per line."""
-    CSV = "csv"
-    """A header, then a row per record; all values are text."""
-    PARQUET = "parquet"
-    TEXT = "text"
-    """Lines, each as {"value": line}."""
-
-
-_ENDINGS = {
-    ".jsonl": FileFormat.JSONL,
-    ".ndjson": FileFormat.JSONL,
-    ".csv": FileFormat.CSV,
-    ".parquet": FileFormat.PARQUET,
-    ".txt": FileFormat.TEXT,
+FORMAT_OF_ENDING = {
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".orc": "orc",
+    ".txt": "text",
+    ".log": "text",
 }
+"""Spark's name for what files hold, where nothing but their ending says it."""
 
 Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
 """The path of a file or folder, or a pattern of paths."""
+
+
+class OutputMode(StrEnum):
+    """What of an aggregation reaches a sink with every batch, in Spark's words."""
+
+    APPEND = "append"
+    """What is final."""
+    UPDATE = "update"
+    """What changed."""
+    COMPLETE = "complete"
+    """Everything there is so far."""
+
+
+class Watermark(Spec):
+    """Event time is `field`; a tuple more than `delay` (as in `10 seconds`) behind the latest may be left out."""
+
+    field: Name
+    delay: Name = "0 seconds"
 
 
 class Operator(Spec):
@@ -84,25 +99,51 @@ class Operator(Spec):
 
     name: Name
     kind: Kind = Kind.OPERATOR
-    model: Name | None = None
+    model: ModelName | None = None
     threads: Count | None = None
     cpu: Demand | None = None
     memory_mb: Demand | None = None
     resources: dict[Name, Demand] = Field(default_factory=dict)
+    constraints: OperatorConstraints = ANYWHERE
+    """Where its threads may be placed."""
     run: Name | None = None
     """Where the code is, as module:attribute; looked up only when the pipeline is run."""
+    per: Per | None = None
+    """What one call of the code gets, where `run` names a plain function; a row if it is not said."""
+    schema_: Annotated[str | None, Field(alias="schema", min_length=1, max_length=100_000)] = None
+    """In Spark's words (`user string, amount double`): what a source reads, or what an operator's code sends."""
+    timeout_seconds: Positive | None = None
+    """A call of the code that takes longer is given up, and its tuple is a dead letter."""
+    on_error: OnError | None = None
+    chain: tuple[Operator, ...] = ()
+    """The operators that were fused into this one, in order: its code is theirs, one after the other."""
     aggregate: Aggregate | None = None
     """Keyed aggregation instead of code."""
+    format: Name | None = None
+    """Of a source or sink: Spark's name for where tuples come from or go to (`json`, `kafka`, `rate`, ...). A source
+    without one emits numbers, at the rate of the run; a sink without one counts."""
+    options: dict[str, str | bool | int | float] = Field(default_factory=dict)
+    """Of a source or sink: Spark's own options of that format."""
+    watermark: Watermark | None = None
+    """Of a source: which field is the event time, and how late a tuple may come."""
+    mode: OutputMode | None = None
+    """Of a sink: what reaches it of an aggregation."""
+    frame: Name | None = None
+    """Of a source: a function from a session to a streaming DataFrame, as module:attribute."""
+    write: Name | None = None
+    """Of a sink: a function that takes a batch (a DataFrame) and its number, as module:attribute."""
     files: Place | None = None
-    """Of a source: the files its tuples come from, as a pattern (`data/*.jsonl`); otherwise tuples are numbers."""
-    format: FileFormat | None = None
-    """What the files hold; said by their ending where it is not given."""
+    """Of a source, short for format and path: a pattern of files (`data/*.jsonl`); their ending says what they hold."""
     parquet: Place | None = None
-    """Of a sink: the folder its tuples are written to."""
+    """Of a sink, short for format parquet and a path."""
     console: bool = False
     """Of a sink: print a few of its tuples every second."""
     logic: Annotated[Any, Field(exclude=True, repr=False)] = None
     """The code itself (`Logic`), where the pipeline was built in Python; a file cannot carry any."""
+    frame_code: Annotated[Any, Field(exclude=True, repr=False)] = None
+    """What `frame` names, where the pipeline was built in Python."""
+    write_code: Annotated[Any, Field(exclude=True, repr=False)] = None
+    """What `write` names, where the pipeline was built in Python."""
 
     @model_validator(mode="after")
     def _either_model_or_declared(self) -> Self:
@@ -112,6 +153,8 @@ class Operator(Spec):
             )
         if self.aggregate is not None and (self.run is not None or self.logic is not None):
             raise ValueError(f"operator '{self.name}' has an aggregate and code; keep one")
+        if self.chain and (self.run is not None or self.logic is not None or self.aggregate is not None):
+            raise ValueError(f"operator '{self.name}' has a chain and code of its own; keep one")
         if self.aggregate is not None and self.kind is not Kind.OPERATOR:
             raise ValueError(f"operator '{self.name}' is a {self.kind}; only operators aggregate")
         if self.is_declared and (self.threads is None or self.cpu is None or self.memory_mb is None):
@@ -119,32 +162,60 @@ class Operator(Spec):
         return self
 
     @model_validator(mode="after")
-    def _ends_only_at_the_ends(self) -> Self:
-        given = [key for key in ("files", "format", "parquet", "console") if getattr(self, key)]
-        for key in given:
-            kind = Kind.SOURCE if key in {"files", "format"} else Kind.SINK
-            if self.kind is not kind:
-                raise ValueError(f"operator '{self.name}': '{key}' belongs to a {kind}, and its kind is {self.kind}")
-        if self.format is not None and self.files is None:
-            raise ValueError(f"source '{self.name}': a format means something only with files")
-        if self.files is not None and (self.run is not None or self.logic is not None):
-            raise ValueError(f"source '{self.name}' names files and also code; keep one")
-        if self.files is not None and self.file_format is None:
+    def _keys_of_its_kind(self) -> Self:
+        for key, kinds in _KINDS_OF_KEY.items():
+            if getattr(self, key) not in (None, False, {}, ()) and self.kind not in kinds:
+                shown = "schema" if key == "schema_" else key.removesuffix("_code")
+                owner = " or ".join(kinds)
+                raise ValueError(f"operator '{self.name}': '{shown}' belongs to a {owner}, and its kind is {self.kind}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_way_to_read_and_write(self) -> Self:
+        ways = {
+            "files": self.files,
+            "frame": self.frame or self.frame_code,
+            "code": self.run or self.logic,
+            "write": self.write or self.write_code,
+            "parquet": self.parquet,
+            # beside files, a format says what they hold
+            "format": None if self.files else self.format,
+        }
+        given = [key for key, value in ways.items() if value is not None]
+        allowed = {"code"} if self.kind is Kind.SINK else set()
+        if self.kind is not Kind.OPERATOR and len(set(given) - allowed) > 1:
+            raise ValueError(f"{self.kind} '{self.name}' has {' and '.join(given)}; keep one")
+        if self.files and self.format is None and PurePath(self.files).suffix.lower() not in FORMAT_OF_ENDING:
             raise ValueError(
                 f"source '{self.name}': the ending of '{self.files}' does not say what the files hold; "
-                f"give format: {', '.join(FileFormat)}"
+                f"give format: {', '.join(dict.fromkeys(FORMAT_OF_ENDING.values()))}"
             )
+        if self.options and not (self.format or self.files or self.parquet):
+            raise ValueError(f"{self.kind} '{self.name}': options mean something only with a format")
         return self
 
     @property
-    def file_format(self) -> FileFormat | None:
-        """As given, else by the ending of the files."""
-        return self.format or (_ENDINGS.get(PurePath(self.files).suffix.lower()) if self.files else None)
-
-    @property
     def is_declared(self) -> bool:
-        declared = (self.threads, self.cpu, self.memory_mb)
-        return any(value is not None for value in declared) or bool(self.resources)
+        """What a thread needs is said here, and not by a model. Threads alone only say how many the code runs in."""
+        return self.cpu is not None or self.memory_mb is not None or bool(self.resources)
+
+
+_KINDS_OF_KEY: Mapping[str, tuple[Kind, ...]] = {
+    "files": (Kind.SOURCE,),
+    "frame": (Kind.SOURCE,),
+    "frame_code": (Kind.SOURCE,),
+    "watermark": (Kind.SOURCE,),
+    "format": (Kind.SOURCE, Kind.SINK),
+    "options": (Kind.SOURCE, Kind.SINK),
+    "schema_": (Kind.SOURCE, Kind.OPERATOR),
+    "per": (Kind.SOURCE, Kind.OPERATOR, Kind.SINK),
+    "parquet": (Kind.SINK,),
+    "console": (Kind.SINK,),
+    "mode": (Kind.SINK,),
+    "chain": (Kind.OPERATOR,),
+    "write": (Kind.SINK,),
+    "write_code": (Kind.SINK,),
+}
 
 
 class Stream(Spec):
@@ -182,23 +253,43 @@ class Pipeline:
     name: str
     operators: Mapping[str, Operator]
     streams: tuple[Stream, ...]
+    constraints: PipelineConstraints = UNCONSTRAINED
     _inputs: Mapping[str, tuple[Stream, ...]] = field(init=False, repr=False, compare=False)
     _outputs: Mapping[str, tuple[Stream, ...]] = field(init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, name: str, operators: Iterable[Operator], streams: Iterable[Stream]) -> Pipeline:
+    def of(
+        cls,
+        name: str,
+        operators: Iterable[Operator],
+        streams: Iterable[Stream],
+        constraints: PipelineConstraints = UNCONSTRAINED,
+    ) -> Pipeline:
         table: dict[str, Operator] = {}
         for operator in operators:
             if operator.name in table:
                 raise BadInputError(f"pipeline '{name}': operator '{operator.name}' is declared twice")
             table[operator.name] = operator
-        return cls(name, MappingProxyType(table), tuple(streams))
+        return cls(name, MappingProxyType(table), tuple(streams), constraints)
+
+    def _check_size(self) -> None:
+        if not self.operators:
+            raise BadInputError(f"pipeline '{self.name}': expected at least one operator")
+        for what, count, most in (
+            ("operators", len(self.operators), MOST_OPERATORS),
+            ("streams", len(self.streams), MOST_STREAMS),
+        ):
+            if count > most:
+                raise BadInputError(f"pipeline '{self.name}': expected at most {most:,} {what}, found {count:,}")
 
     def __post_init__(self) -> None:
         inputs: dict[str, list[Stream]] = {name: [] for name in self.operators}
         outputs: dict[str, list[Stream]] = {name: [] for name in self.operators}
-        if not self.operators:
-            raise BadInputError(f"pipeline '{self.name}': expected at least one operator")
+        self._check_size()
+        for named in self.constraints.named():
+            if named not in self.operators:
+                known = nearest(named, self.operators)
+                raise BadInputError(f"pipeline '{self.name}': constraints: unknown operator '{named}'; {known}")
         for position, stream in enumerate(self.streams):
             for side, end in (("from", stream.sender), ("to", stream.receiver)):
                 if end not in self.operators:
@@ -225,8 +316,8 @@ class Pipeline:
                 raise BadInputError(
                     f"pipeline '{self.name}': sink '{name}' sends stream {outputs[name][0]}; a sink has no output"
                 )
-        object.__setattr__(self, "_inputs", {name: tuple(found) for name, found in inputs.items()})
-        object.__setattr__(self, "_outputs", {name: tuple(found) for name, found in outputs.items()})
+        object.__setattr__(self, "_inputs", {name: tuple(streams) for name, streams in inputs.items()})
+        object.__setattr__(self, "_outputs", {name: tuple(streams) for name, streams in outputs.items()})
 
     def inputs(self, operator: str) -> tuple[Stream, ...]:
         return self._inputs[operator]

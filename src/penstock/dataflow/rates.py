@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
+from penstock.dataflow.tolerance import exceeds
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Gain:
         0 where the constant part alone is more than that, beyond what rounding adds.
         """
         left = operator_rate - self.constant
-        if left < -1e-9 * self.constant:
+        if exceeds(self.constant, operator_rate):
             return 0.0
         return max(0.0, left) / self.factor if self.factor > 0 else math.inf
 

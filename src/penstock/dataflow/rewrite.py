@@ -16,6 +16,9 @@ from penstock.errors import BadInputError, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+MOST_PARTS = 1000
+"""Of a separated operator: every part is an operator of its own, with every stream of the whole."""
+
 _ANY_THREAD = frozenset({Grouping.SHUFFLE, Grouping.SLOT_AWARE, Grouping.LOCAL_OR_SHUFFLE})
 """Groupings that do not care which thread gets a tuple."""
 
@@ -27,7 +30,7 @@ class What(StrEnum):
     LEFT = "left as it is"
 
 
-class Done(NamedTuple):
+class RewriteStep(NamedTuple):
     """One thing that was done to a pipeline, or was to be done and why it was not."""
 
     what: What
@@ -42,7 +45,7 @@ class Done(NamedTuple):
 
 class Rewritten(NamedTuple):
     pipeline: Pipeline
-    done: tuple[Done, ...]
+    done: tuple[RewriteStep, ...]
 
 
 def separate(pipeline: Pipeline, operator: str, parts: int, why: str = "asked for") -> Rewritten:
@@ -51,8 +54,8 @@ def separate(pipeline: Pipeline, operator: str, parts: int, why: str = "asked fo
     What leaves them adds up to what left it: selectivities stay, constants are shared out.
     """
     old = _inner(pipeline, operator, "separated")
-    if not isinstance(parts, int) or parts < 2:
-        raise BadInputError(f"operator '{operator}': expected at least 2 parts, found {parts}")
+    if not isinstance(parts, int) or not 2 <= parts <= MOST_PARTS:
+        raise BadInputError(f"operator '{operator}': expected 2 to {MOST_PARTS} parts, found {parts:g}")
     for stream in pipeline.inputs(operator):
         if stream.grouping not in _ANY_THREAD:
             raise BadInputError(
@@ -77,8 +80,8 @@ def separate(pipeline: Pipeline, operator: str, parts: int, why: str = "asked fo
                 amount = given.pop(operator)
                 given.update(dict.fromkeys(names, amount))
             streams.append(stream.model_copy(update={"selectivities": given}))
-    new = Pipeline.of(pipeline.name, operators, streams)
-    return Rewritten(new, (Done(What.SEPARATED, (operator,), tuple(names), why),))
+    new = Pipeline.of(pipeline.name, operators, streams, pipeline.constraints)
+    return Rewritten(new, (RewriteStep(What.SEPARATED, (operator,), tuple(names), why),))
 
 
 def _part(operator: Operator, name: str, parts: int, number: int) -> Operator:
@@ -106,7 +109,15 @@ def fuse(pipeline: Pipeline, sender: str, receiver: str, why: str = "asked for")
     _check_fusable(pipeline, first, second, between)
     name = f"{sender}+{receiver}"
     _free(pipeline, [name])
-    fused = _fused_operator(first, second, name)
+    is_chain = _is_chain(pipeline, sender, receiver)
+    if not is_chain and (_has_code(first) or _has_code(second)):
+        raise BadInputError(
+            f"operators '{sender}' and '{receiver}' cannot be fused: they have code, which runs as one only where "
+            "nothing else enters or leaves between them"
+        )
+    fused = _fused_operator(first, second, name).model_copy(
+        update={"chain": (*_parts(first), *_parts(second)) if is_chain else ()}
+    )
     operators = [
         fused if kept.name == sender else kept for kept in pipeline.operators.values() if kept.name != receiver
     ]
@@ -130,8 +141,8 @@ def fuse(pipeline: Pipeline, sender: str, receiver: str, why: str = "asked for")
             streams.append(stream.model_copy(update={"receiver": name}))
         else:
             streams.append(_renamed(pipeline, stream, (sender, receiver), name))
-    new = Pipeline.of(pipeline.name, operators, streams)
-    return Rewritten(new, (Done(What.FUSED, (sender, receiver), (name,), why),))
+    new = Pipeline.of(pipeline.name, operators, streams, pipeline.constraints)
+    return Rewritten(new, (RewriteStep(What.FUSED, (sender, receiver), (name,), why),))
 
 
 def _check_fusable(pipeline: Pipeline, first: Operator, second: Operator, between: Iterable[Stream]) -> None:
@@ -141,9 +152,9 @@ def _check_fusable(pipeline: Pipeline, first: Operator, second: Operator, betwee
             raise BadInputError(f"{who}: the stream between them is grouped by '{stream.grouping}'")
     if first.is_declared != second.is_declared:
         raise BadInputError(f"{who}: one declares its demand and the other has a model")
-    way = _path(pipeline, first.name, second.name)
-    if way:
-        raise BadInputError(f"{who}: '{way}' lies on another way from one to the other and would wait for itself")
+    detour = _path(pipeline, first.name, second.name)
+    if detour:
+        raise BadInputError(f"{who}: '{detour}' lies on another way from one to the other and would wait for itself")
     both = {s.sender for s in pipeline.inputs(first.name)} & {s.sender for s in pipeline.inputs(second.name)}
     if both:
         raise BadInputError(f"{who}: both read from '{min(both)}', and what each makes of it could not be told apart")
@@ -161,6 +172,20 @@ def _path(pipeline: Pipeline, sender: str, receiver: str) -> str | None:
             seen.add(name)
             waiting += [(stream.receiver, first) for stream in pipeline.outputs(name)]
     return None
+
+
+def _has_code(operator: Operator) -> bool:
+    return operator.run is not None or operator.logic is not None or bool(operator.chain)
+
+
+def _is_chain(pipeline: Pipeline, sender: str, receiver: str) -> bool:
+    """Whether all that the sender makes, and nothing else, goes to the receiver: code can run as one."""
+    outputs, inputs = list(pipeline.outputs(sender)), list(pipeline.inputs(receiver))
+    return len(outputs) == len(inputs) == 1 and outputs[0].receiver == receiver and outputs[0].weight == 1
+
+
+def _parts(operator: Operator) -> tuple[Operator, ...]:
+    return operator.chain or (operator,)
 
 
 def _fused_operator(first: Operator, second: Operator, name: str) -> Operator:
@@ -196,14 +221,14 @@ def _renamed(pipeline: Pipeline, stream: Stream, old: tuple[str, str], new: str)
     if not stream.selectivities:
         return stream
     senders = {given.sender for given in pipeline.inputs(stream.sender)}
-    found = {stream.selectivities.get(name, stream.selectivity) for name in old if name in senders}
-    if len(found) > 1:
+    factors = {stream.selectivities.get(name, stream.selectivity) for name in old if name in senders}
+    if len(factors) > 1:
         raise BadInputError(
             f"operators '{old[0]}' and '{old[1]}' cannot be fused: stream {stream} treats what each sends differently"
         )
     table = {name: amount for name, amount in stream.selectivities.items() if name not in old}
-    if found:
-        table[new] = found.pop()
+    if factors:
+        table[new] = factors.pop()
     return stream.model_copy(update={"selectivities": table})
 
 
@@ -216,8 +241,8 @@ def replicate(pipeline: Pipeline, operator: str, threads: int, why: str = "asked
         raise BadInputError(f"operator '{operator}': expected at least 1 thread, found {threads}")
     new = old.model_copy(update={"threads": threads})
     operators = [new if kept.name == operator else kept for kept in pipeline.operators.values()]
-    done = Done(What.REPLICATED, (operator,), (operator,), f"{old.threads} -> {threads} threads, {why}")
-    return Rewritten(Pipeline.of(pipeline.name, operators, pipeline.streams), (done,))
+    done = RewriteStep(What.REPLICATED, (operator,), (operator,), f"{old.threads} -> {threads} threads, {why}")
+    return Rewritten(Pipeline.of(pipeline.name, operators, pipeline.streams, pipeline.constraints), (done,))
 
 
 def _inner(pipeline: Pipeline, name: str, what: str) -> Operator:

@@ -10,12 +10,10 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.dataflow.tolerance import TOLERANCE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-
-EQUAL = 1e-9
-"""Sums of floats that differ by no more than this share are equal."""
 
 
 class Edge(NamedTuple):
@@ -70,11 +68,6 @@ def forward(order: Sequence[int], edges: Iterable[Edge]) -> list[Edge]:
     return [edge for edge in edges if position[edge.sender] < position[edge.receiver]]
 
 
-def average_cost(work: float, powers: Sequence[float]) -> float:
-    """`avg c = work * mean over nodes of 1 / power`."""
-    return work * sum(1 / power for power in powers) / len(powers)
-
-
 def upward_ranks(costs: Sequence[float], edges: Sequence[Edge], order: Sequence[int]) -> list[float]:
     """`p(v) = c(v) + max over k of (p(k) + c(v, k))`; without edges out `p = c` (Eq. 13, 14). Parallel edges add up."""
     following: list[list[Edge]] = [[] for _ in costs]
@@ -98,4 +91,4 @@ def communication_to_computation(costs: Sequence[float], edges: Iterable[Edge]) 
 
 def joined_pairs(ratios: Mapping[tuple[int, int], float], delta: float) -> list[tuple[int, int]]:
     """The pairs with `ccr > delta`; a ratio that is above it by rounding alone is equal to it, and not joined."""
-    return [pair for pair, ratio in ratios.items() if ratio > delta * (1 + EQUAL)]
+    return [pair for pair, ratio in ratios.items() if ratio > delta * (1 + TOLERANCE)]

@@ -27,7 +27,7 @@ Measures = dict[str, Any]
 """What a case gave: anything JSON can say. A number without bound is None."""
 
 
-class Verdict(StrEnum):
+class Agreement(StrEnum):
     """How ours stands to what was published."""
 
     AGREES = "agrees"
@@ -46,7 +46,7 @@ class Line:
     what: str
     published: str
     ours: str
-    verdict: Verdict
+    verdict: Agreement
     why: str = ""
     """Why it differs or cannot be compared; the tolerance where it agrees within one."""
 
@@ -62,7 +62,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """A case that is done."""
 
     case: Case
@@ -73,25 +73,29 @@ class Result:
 class Results:
     """All cases of a sweep, in the order of `cases`."""
 
-    all: tuple[Result, ...]
+    all: tuple[CaseResult, ...]
 
-    def __iter__(self) -> Iterator[Result]:
+    def __iter__(self) -> Iterator[CaseResult]:
         return iter(self.all)
 
-    def where(self, **wanted: Any) -> tuple[Result, ...]:
+    def where(self, **wanted: Any) -> tuple[CaseResult, ...]:
         """The cases with these parameters."""
-        return tuple(one for one in self.all if all(key in one.case and one.case[key] == wanted[key] for key in wanted))
+        return tuple(
+            result
+            for result in self.all
+            if all(key in result.case and result.case[key] == wanted[key] for key in wanted)
+        )
 
     def only(self, **wanted: Any) -> Measures:
         """The measures of the one case with these parameters."""
-        found = self.where(**wanted)
-        if len(found) != 1:
-            raise BadInputError(f"{len(found)} cases, not 1, have {wanted}")
-        return found[0].measures
+        matching = self.where(**wanted)
+        if len(matching) != 1:
+            raise BadInputError(f"{len(matching)} cases, not 1, have {wanted}")
+        return matching[0].measures
 
     def values(self, key: str) -> list[Any]:
         """The different values a parameter has, in the order of the cases."""
-        return list(dict.fromkeys(one.case[key] for one in self.all if key in one.case))
+        return list(dict.fromkeys(result.case[key] for result in self.all if key in result.case))
 
 
 class Experiment(ABC):
@@ -125,6 +129,6 @@ class Experiment(ABC):
         """The pictures, once all cases are done."""
 
 
-def counted(lines: Sequence[Line]) -> Mapping[Verdict, int]:
+def counted(lines: Sequence[Line]) -> Mapping[Agreement, int]:
     """How often each verdict was given."""
-    return {verdict: sum(1 for line in lines if line.verdict is verdict) for verdict in Verdict}
+    return {verdict: sum(1 for line in lines if line.verdict is verdict) for verdict in Agreement}

@@ -14,9 +14,9 @@ from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.cluster.topology import Cluster, Node
 from penstock.dataflow.pipeline import Grouping
 from penstock.errors import BadInputError, Refusal
-from penstock.placement.contract import OperatorRequest, Request, Room
+from penstock.placement.contract import OperatorRequest, PlacementRequest, Room
 from penstock.placement.registry import PLACERS
-from penstock.simulation.system import Arrivals, Route, Service, SimulatedPipeline, Station
+from penstock.simulation.system import Arrivals, Service, SimulatedPipeline, SimulatedRoute, Station
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,7 +58,7 @@ class Topology:
     rate: float = 1.0
 
     def position(self, name: str) -> int:
-        return next(position for position, one in enumerate(self.operators) if one.name == name)
+        return next(position for position, operator in enumerate(self.operators) if operator.name == name)
 
 
 def chain(*names: str) -> tuple[tuple[str, str], ...]:
@@ -85,12 +85,15 @@ def racked_cluster(
     )
 
 
-def request_of(topology: Topology) -> Request:
+def request_of(topology: Topology) -> PlacementRequest:
     """Every stream carries the topology's rate times the sources its sender hears of."""
     rates = stream_rates(topology)
-    return Request(
+    return PlacementRequest(
         topology.name,
-        tuple(OperatorRequest(one.name, one.threads, (one.cpu, one.memory_mb)) for one in topology.operators),
+        tuple(
+            OperatorRequest(operator.name, operator.threads, (operator.cpu, operator.memory_mb))
+            for operator in topology.operators
+        ),
         tuple((topology.position(sender), topology.position(receiver)) for sender, receiver in topology.streams),
         tuple(topology.position(source) for source in topology.sources),
         rates=rates,
@@ -100,10 +103,12 @@ def request_of(topology: Topology) -> Request:
 
 def stream_rates(topology: Topology) -> tuple[float, ...]:
     """`w_j = sum over streams (i, j) of w_i`, sources emitting the topology's rate; operators stand in flow order."""
-    rate = {one.name: topology.rate if one.name in topology.sources else 0.0 for one in topology.operators}
-    for one in topology.operators:
+    rate = {
+        operator.name: topology.rate if operator.name in topology.sources else 0.0 for operator in topology.operators
+    }
+    for operator in topology.operators:
         for sender, receiver in topology.streams:
-            if receiver == one.name:
+            if receiver == operator.name:
                 rate[receiver] += rate[sender]
     return tuple(rate[sender] for sender, _ in topology.streams)
 
@@ -112,15 +117,15 @@ def placed_together(topologies: Sequence[Topology], cluster: Cluster, placer: st
     """One after the other, each on what the earlier ones left. A refusal is an error: nothing could be simulated."""
     room = Room(cluster, slot_memory_shared=False)
     policy = PLACERS.create(placer)
-    found: list[Placement] = []
+    placements: list[Placement] = []
     for topology in topologies:
         request = request_of(topology)
         answer = policy.place(request, room)
         if isinstance(answer, Refusal):
             raise BadInputError(f"{topology.name} by {placer}: {answer}")
-        room.take(answer, {one.name: one.demand for one in request.operators})
-        found.append(answer)
-    return found
+        room.take(answer, {operator.name: operator.demand for operator in request.operators})
+        placements.append(answer)
+    return placements
 
 
 def simulated(
@@ -136,26 +141,28 @@ def simulated(
     """Streams are dealt to threads at random, as Storm's shuffle does: dealt in turn, tuple n of every operator would
     meet thread n of the next, and round robin would look as if it kept tuples on their nodes. Without `links`
     bandwidth is no limit."""
-    threads: dict[str, dict[Slot, int]] = {one.name: {} for one in topology.operators}
-    for operator, count, slot, _ in placement.bundles:
-        threads[operator][slot] = threads[operator].get(slot, 0) + count
+    threads: dict[str, dict[Slot, int]] = {operator.name: {} for operator in topology.operators}
+    for name, count, slot, _ in placement.bundles:
+        threads[name][slot] = threads[name].get(slot, 0) + count
     return SimulatedPipeline(
         topology.name,
         tuple(
             Station(
-                one.name,
+                operator.name,
                 slot,
                 count,
-                one.service_ms / 1000,
-                one.cpu_share * one.service_ms / 1000,
-                memory_mb=(count * one.memory_mb, count * one.memory_mb),
+                operator.service_ms / 1000,
+                operator.cpu_share * operator.service_ms / 1000,
+                memory_mb=(count * operator.memory_mb, count * operator.memory_mb),
                 service=service,
             )
-            for one in topology.operators
-            for slot, count in threads[one.name].items()
+            for operator in topology.operators
+            for slot, count in threads[operator.name].items()
         ),
         tuple(
-            Route(sender, receiver, Grouping.FIELDS, bytes=topology.tuple_bytes * links, skew=EVEN_SKEW, keys=MANY_KEYS)
+            SimulatedRoute(
+                sender, receiver, Grouping.FIELDS, bytes=topology.tuple_bytes * links, skew=EVEN_SKEW, keys=MANY_KEYS
+            )
             for sender, receiver in topology.streams
         ),
         topology.sources,
@@ -173,7 +180,7 @@ def most_declared_cpu(topologies: Sequence[Topology], placements: Sequence[Place
     """Points of the node that is asked for most."""
     points: dict[str, float] = {}
     for topology, placement in zip(topologies, placements, strict=True):
-        declared = {one.name: one.cpu for one in topology.operators}
+        declared = {each.name: each.cpu for each in topology.operators}
         for operator, count, slot, _ in placement.bundles:
             points[slot.node] = points.get(slot.node, 0.0) + count * declared[operator]
     return max(points.values(), default=0.0)

@@ -6,7 +6,8 @@ import math
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from penstock.experiments.contract import Line, Verdict
+from penstock.dataflow.tolerance import TOLERANCE
+from penstock.experiments.contract import Agreement, Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ class Good(Enum):
     NEITHER = "neither"
 
 
-def judge(published: Value, ours: float, *, within: float = 0.1, good: Good = Good.NEITHER) -> Verdict:
+def judge(published: Value, ours: float, *, within: float = 0.1, good: Good = Good.NEITHER) -> Agreement:
     """Agrees: |ours - value| <= within * |value|, or inside the range widened by that share of its ends.
 
     Outside it is better or worse where one way is good, and else differs.
@@ -30,14 +31,14 @@ def judge(published: Value, ours: float, *, within: float = 0.1, good: Good = Go
     low = published.value if published.value is not None else published.low
     high = published.value if published.value is not None else published.high
     if low is None and high is None:
-        return Verdict.NOT_COMPARABLE
-    below = low is not None and ours < low - within * abs(low) - 1e-9
-    above = high is not None and ours > high + within * abs(high) + 1e-9
+        return Agreement.NOT_COMPARABLE
+    below = low is not None and ours < low - within * abs(low) - TOLERANCE
+    above = high is not None and ours > high + within * abs(high) + TOLERANCE
     if not below and not above:
-        return Verdict.AGREES
+        return Agreement.AGREES
     if good is Good.NEITHER:
-        return Verdict.DIFFERS
-    return Verdict.BETTER if below == (good is Good.LOW) else Verdict.WORSE
+        return Agreement.DIFFERS
+    return Agreement.BETTER if below == (good is Good.LOW) else Agreement.WORSE
 
 
 def compared(
@@ -56,8 +57,8 @@ def compared(
     `note` is said in any case: what must be known to believe the verdict.
     """
     verdict = judge(published, ours, within=within, good=good)
-    exact = judge(published, ours, within=0.0) is Verdict.AGREES
-    if verdict is Verdict.AGREES:
+    exact = judge(published, ours, within=0.0) is Agreement.AGREES
+    if verdict is Agreement.AGREES:
         why = "" if exact else f"within {100 * within:g} %"
     reason = "; ".join(filter(None, (why, note)))
     return Line(where, what, str(published), shown(ours, published.unit), verdict, reason)
@@ -65,12 +66,12 @@ def compared(
 
 def claimed(where: str, what: str, published: Value, *, holds: bool, ours: str, why: str = "") -> Line:
     """A line for a claim in words, which holds here or does not."""
-    verdict = Verdict.AGREES if holds else Verdict.DIFFERS
+    verdict = Agreement.AGREES if holds else Agreement.DIFFERS
     return Line(where, what, published.claim or str(published), ours, verdict, "" if holds else why)
 
 
 def not_comparable(where: str, what: str, published: Value, ours: str, why: str) -> Line:
-    return Line(where, what, str(published), ours, Verdict.NOT_COMPARABLE, why)
+    return Line(where, what, str(published), ours, Agreement.NOT_COMPARABLE, why)
 
 
 def shown(value: float, unit: str = "") -> str:

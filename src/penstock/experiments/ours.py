@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock import api
 from penstock.allocation.pipeline import demands_of
-from penstock.experiments.contract import Case, Experiment, Line, Measures, Results, Verdict
-from penstock.experiments.e_stream import E_STREAM, MOST, run_stream_case, stream_cases
-from penstock.experiments.e_stream import ROUND_ROBIN as STREAM_ROUND_ROBIN
+from penstock.experiments.contract import Agreement, Case, Experiment, Line, Measures, Results
+from penstock.experiments.e_stream.experiment import E_STREAM, MOST, run_stream_case, stream_cases
+from penstock.experiments.e_stream.experiment import ROUND_ROBIN as STREAM_ROUND_ROBIN
 from penstock.experiments.judging import shown
-from penstock.experiments.priority import (
+from penstock.experiments.priority.experiment import (
     AXES_1,
     AXES_2,
     DYNAMIC,
@@ -22,9 +21,10 @@ from penstock.experiments.priority import (
     STATIC,
     priority_cases,
 )
-from penstock.experiments.priority_runs import use_case_1, use_case_2
-from penstock.experiments.r_storm import R_STORM, ROUND_ROBIN, placer_cases, run_placer_case
-from penstock.experiments.r_storm_topologies import names_of
+from penstock.experiments.priority.runs import use_case_1, use_case_2
+from penstock.experiments.r_storm.experiment import R_STORM, ROUND_ROBIN, placer_cases, run_placer_case
+from penstock.experiments.r_storm.topologies import names_of
+from penstock.jobs.planning import plan_at, planner_of
 from penstock.modelling.library import reference_library
 from penstock.pictures.chart import Chart, Panel, Series, Style
 from penstock.prediction.rate import Routing
@@ -107,7 +107,7 @@ def _at_default(case: Case) -> bool:
 
 def _slots(case: Case) -> Measures:
     allocator, _, placer = case["pair"].partition("+")
-    plan = api.plan(case["pipeline"], case["rate"], allocator=allocator, placer=placer)
+    plan = plan_at(planner_of(case["pipeline"]), case["rate"], allocator=allocator, placer=placer)
     return {"slots": plan.slots_asked, "bound": plan.fewest_slots, "price": plan.cluster.price}
 
 
@@ -117,12 +117,12 @@ def _routed(case: Case) -> Measures:
     from penstock.simulation.from_plan import Options, from_plan  # noqa: PLC0415
     from penstock.simulation.system import Scenario  # noqa: PLC0415
 
-    plan = api.plan(case["pipeline"], case["rate"], allocator="mba", placer="sam")
+    plan = plan_at(planner_of(case["pipeline"]), case["rate"], allocator="mba", placer="sam")
     demands = demands_of(plan.pipeline, reference_library())
     placed = from_plan(plan, demands, options=Options(routing=Routing(case["routing"])))
     outcome = simulate_scenario(Scenario(plan.cluster, (placed,), case["seconds"], warm_up=case["seconds"] / 2))
-    found = outcome.pipelines[placed.name]
-    return {"rate": found.sustained_rate, "bottleneck": str(found.bottleneck or "")}
+    pipeline = outcome.pipelines[placed.name]
+    return {"rate": pipeline.sustained_rate, "bottleneck": str(pipeline.bottleneck or "")}
 
 
 def against(
@@ -131,13 +131,18 @@ def against(
     """A win, a tie or a loss. `low`: less is better."""
     gained = theirs[1] - ours[1] if low else ours[1] - theirs[1]
     scale = max(abs(theirs[1]), 1e-12)
-    won = Verdict.BETTER if gained > 0 else Verdict.WORSE
-    verdict = Verdict.AGREES if abs(gained) <= TIE * scale else won
+    won = Agreement.BETTER if gained > 0 else Agreement.WORSE
+    verdict = Agreement.AGREES if abs(gained) <= TIE * scale else won
     texts = [f"{name} {shown(value)}" for name, value in (theirs, ours)]
     change = f"{(ours[1] - theirs[1]) / scale:+.0%}" if theirs[1] else "from nothing"
-    told = "tie" if verdict is Verdict.AGREES else change
+    result = "tie" if verdict is Agreement.AGREES else change
     return Line(
-        where, what, texts[0], texts[1], verdict, f"{told}; {why}" if why and verdict is not Verdict.BETTER else told
+        where,
+        what,
+        texts[0],
+        texts[1],
+        verdict,
+        f"{result}; {why}" if why and verdict is not Agreement.BETTER else result,
     )
 
 
@@ -147,19 +152,19 @@ def _best(measures: Mapping[str, float], *, low: bool) -> tuple[str, float]:
 
 
 def _slot_lines(results: Results) -> list[Line]:
-    found = []
+    lines = []
     for name in MICRO:
         for rate in MICRO_RATES:
             slots = {pair: results.only(axis="slots", pipeline=name, rate=rate, pair=pair)["slots"] for pair in PAIRS}
             where = f"slots, {name} at {rate:g}"
-            found.append(
+            lines.append(
                 against(where, "slots of the plan", (PAIRS[0], slots[PAIRS[0]]), (PAIRS[1], slots[PAIRS[1]]), low=True)
             )
-    return found
+    return lines
 
 
 def _routing_lines(results: Results) -> list[Line]:
-    found = []
+    lines = []
     what = "tuples/s sustained by the plan of mba and sam"
     for name in MICRO:
         for rate in MICRO_RATES:
@@ -168,12 +173,12 @@ def _routing_lines(results: Results) -> list[Line]:
             )
             sides = (ROUTERS[0], theirs["rate"]), (ROUTERS[1], ours["rate"])
             why = f"limited by {ours['bottleneck']}" if ours["bottleneck"] else ""
-            found.append(against(f"routing, {name} at {rate:g}", what, *sides, low=False, why=why))
-    return found
+            lines.append(against(f"routing, {name} at {rate:g}", what, *sides, low=False, why=why))
+    return lines
 
 
 def _throughput_lines(results: Results) -> list[Line]:
-    found = []
+    lines = []
     for part in ("network", "cpu", "yahoo", "both"):
         for name in names_of(part):
             for of in names_of("yahoo") if part == "both" else (name,):
@@ -181,15 +186,15 @@ def _throughput_lines(results: Results) -> list[Line]:
                     placer: results.only(axis="throughput", part=part, topology=name, placer=placer)
                     for placer in PLACERS
                 }
-                rates = {placer: one["rates"][of] for placer, one in measures.items()}
+                rates = {placer: case["rates"][of] for placer, case in measures.items()}
                 theirs = _best({placer: rates[placer] for placer in (ROUND_ROBIN, R_STORM)}, low=False)
                 for placer in PLACERS[2:]:
                     nodes = f"{measures[placer]['nodes']} nodes against {measures[theirs[0]]['nodes']}"
-                    found.append(
+                    lines.append(
                         against(f"R-Storm's {part}, {of}", "tuples/s of a source", theirs, (placer, rates[placer]),
                                 low=False, why=f"{nodes}{_placer_reason(placer)}")
                     )  # fmt: skip
-    return found
+    return lines
 
 
 def _placer_reason(placer: str) -> str:
@@ -201,7 +206,7 @@ def _stream_reason(placer: str, measures: Measures) -> str:
 
 
 def _priority_lines(results: Results) -> list[Line]:
-    found = []
+    lines = []
     for use, measures in ((1, ("TE", "TT high", "TT low")), (2, ("TT high", "TT low", "O"))):
         for measure in measures:
             table: dict[str, float] = {}
@@ -211,12 +216,12 @@ def _priority_lines(results: Results) -> list[Line]:
                     table[policy] = value
             for routing in ROUTERS:
                 mine = results.only(axis="priority", use=use, policy=OURS, routing=routing)[measure]
-                found += [
+                lines += [
                     against(f"priority, use case {use}", f"{measure}, seconds", (policy, table[policy]),
                             (f"{OURS}, {routing}", mine), low=True, why=_priority_reason(use, measure, policy))
                     for policy in (STATIC, DYNAMIC)
                 ]  # fmt: skip
-    return found
+    return lines
 
 
 def _priority_reason(use: int, measure: str, policy: str) -> str:
@@ -230,7 +235,7 @@ def _priority_reason(use: int, measure: str, policy: str) -> str:
 
 
 def _response_lines(results: Results) -> list[Line]:
-    found = []
+    lines = []
     for topology in ("top-n", "word-count"):
         for rate in (1000.0, 2000.0):
             table = {
@@ -241,14 +246,14 @@ def _response_lines(results: Results) -> list[Line]:
                 ("response_ms", "response time, ms", True),
                 ("fairness", "fairness degree", False),
             ):
-                values = {placer: one[measure] for placer, one in table.items()}
+                values = {placer: case[measure] for placer, case in table.items()}
                 theirs = _best({placer: values[placer] for placer in STREAM_PLACERS[:2]}, low=low)
-                found += [
+                lines += [
                     against(f"E-Stream's {topology}, {MOST} pipelines at {rate:,.0f}", words, theirs,
                             (placer, values[placer]), low=low, why=_stream_reason(placer, table[placer]))
                     for placer in STREAM_PLACERS[2:]
                 ]  # fmt: skip
-    return found
+    return lines
 
 
 def _chart(lines: Sequence[Line]) -> Chart:
@@ -263,7 +268,7 @@ def _chart(lines: Sequence[Line]) -> Chart:
             ),
             Style.BARS,
         )
-        for word, verdict in (("win", Verdict.BETTER), ("tie", Verdict.AGREES), ("lose", Verdict.WORSE))
+        for word, verdict in (("win", Agreement.BETTER), ("tie", Agreement.AGREES), ("lose", Agreement.WORSE))
     )
     panel = Panel("lines won, tied and lost", "", "lines", series, tuple(axes))
     return Chart("ours", "The better policies against the published ones", (panel,), columns=1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadInputError
-from penstock.experiments.contract import Verdict, counted
+from penstock.experiments.contract import Agreement, counted
 from penstock.experiments.registry import EXPERIMENTS
 from penstock.experiments.sweep import Finding, finding
-from penstock.files import check_writable, write_text
+from penstock.files import check_writable, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 def write_page(folder: Path, path: Path) -> list[Path]:
     """Write the page to `path` and its pictures to `pictures/` beside it: all files written."""
     check_writable(path)
-    found = findings(folder)
+    all_findings = findings(folder)
     written = [path]
     sections = []
-    for one in found:
-        charts = list(one.experiment.charts(one.results, one.published))
-        pictures = draw(charts, path.parent / "pictures", f"result-{one.experiment.name}-")
-        sections.append(section(one, charts, [f"pictures/{picture.name}" for picture in pictures]))
+    for each in all_findings:
+        charts = list(each.experiment.charts(each.results, each.published))
+        pictures = draw(charts, path.parent / "pictures", f"result-{each.experiment.name}-")
+        sections.append(section(each, charts, [f"pictures/{picture.name}" for picture in pictures]))
         written += pictures
-    write_text(path, "\n".join([head(found), *sections]).rstrip() + "\n")
+    write_output(path, "\n".join([head(all_findings), *sections]).rstrip() + "\n")
     return written
 
 
@@ -51,13 +51,13 @@ def draw(charts: Sequence[Chart], folder: Path, prefix: str = "") -> list[Path]:
     return paths
 
 
-def head(found: Sequence[Finding]) -> str:
+def head(all_findings: Sequence[Finding]) -> str:
     rows = []
-    for one in found:
-        counts = counted(one.lines)
-        cells = [f"[{one.experiment.name}](#{one.experiment.name})", one.experiment.figures]
-        rows.append("| " + " | ".join([*cells, *(str(counts[verdict]) for verdict in Verdict)]) + " |")
-    quick = [one.experiment.name for one in found if one.quick]
+    for each in all_findings:
+        counts = counted(each.lines)
+        cells = [f"[{each.experiment.name}](#{each.experiment.name})", each.experiment.figures]
+        rows.append("| " + " | ".join([*cells, *(str(counts[verdict]) for verdict in Agreement)]) + " |")
+    quick = [each.experiment.name for each in all_findings if each.quick]
     notes = f"\nShortened runs (`--quick`): {', '.join(quick)}.\n" if quick else ""
     return f"""# Results
 
@@ -71,25 +71,31 @@ Published values are in `src/penstock/experiments/published/`, each with its pla
 obtained. A verdict says how ours stands to what was published: *agrees* (the value within the tolerance named, or the
 claim holds), *better* or *worse* where one way is good, *differs* where none is, *not comparable* with the reason.
 {notes}
-| experiment | repeats | {" | ".join(Verdict)} |
-|---|---|{"---:|" * len(Verdict)}
+| experiment | repeats | {" | ".join(Agreement)} |
+|---|---|{"---:|" * len(Agreement)}
 {chr(10).join(rows)}
 """
 
 
-def section(found: Finding, charts: Sequence[Chart], pictures: Sequence[str]) -> str:
-    one = found.experiment
-    parts = [f"## {one.name}\n", f"{one.title}. {one.figures}; {len(found.results.all):,} cases.\n"]
+def section(finding: Finding, charts: Sequence[Chart], pictures: Sequence[str]) -> str:
+    experiment = finding.experiment
+    parts = [
+        f"## {experiment.name}\n",
+        f"{experiment.title}. {experiment.figures}; {len(finding.results.all):,} cases.\n",
+    ]
     for chart, picture in zip(charts, pictures, strict=True):
         parts.append(f"![{cell(chart.title)}]({picture})\n")
     parts.append("| where | what | published | ours | verdict | why |\n|---|---|---|---|---|---|")
-    for line in found.lines:
+    for line in finding.lines:
         texts = (line.where, line.what, line.published, line.ours, f"**{line.verdict}**", line.why)
         parts.append("| " + " | ".join(map(cell, texts)) + " |")
-    if one.choices:
-        parts += ["\n### Chosen, because the document does not say\n", *(f"- {choice}" for choice in one.choices)]
-    if one.gaps:
-        parts += ["\n### What could not be reproduced, and why\n", *(f"- {gap}" for gap in one.gaps)]
+    if experiment.choices:
+        parts += [
+            "\n### Chosen, because the document does not say\n",
+            *(f"- {choice}" for choice in experiment.choices),
+        ]
+    if experiment.gaps:
+        parts += ["\n### What could not be reproduced, and why\n", *(f"- {gap}" for gap in experiment.gaps)]
     return "\n".join(parts) + "\n"
 
 

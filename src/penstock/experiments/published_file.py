@@ -82,7 +82,7 @@ class Published(Spec):
     def _ids_are_unique(self) -> Self:
         ids = [value.id for value in self.values]
         if len(set(ids)) < len(ids):
-            twice = next(one for one in ids if ids.count(one) > 1)
+            twice = next(value_id for value_id in ids if ids.count(value_id) > 1)
             raise ValueError(f"values: the id '{twice}' appears twice")
         return self
 

@@ -13,11 +13,12 @@ EXPERIMENTS: Registry[Experiment] = Registry(
     kind="experiment",
     group="penstock.experiments",
     built_in={
-        "model-driven": "penstock.experiments.model_driven:ModelDriven",
-        "r-storm": "penstock.experiments.r_storm:RStorm",
-        "priority": "penstock.experiments.priority:Priority",
-        "p-deployer": "penstock.experiments.p_deployer:PDeployer",
-        "e-stream": "penstock.experiments.e_stream:EStream",
+        "model-driven": "penstock.experiments.model_driven.experiment:ModelDrivenEvaluation",
+        "r-storm": "penstock.experiments.r_storm.experiment:RStormEvaluation",
+        "priority": "penstock.experiments.priority.experiment:Priority",
+        "p-deployer": "penstock.experiments.p_deployer.experiment:PDeployerEvaluation",
+        "e-stream": "penstock.experiments.e_stream.experiment:EStreamEvaluation",
+        "control": "penstock.experiments.control.experiment:Control",
         "ours": "penstock.experiments.ours:Ours",
     },
 )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInputError
-from penstock.experiments.contract import Case, Measures, Result, Results
+from penstock.experiments.contract import Case, CaseResult, Measures, Results
 from penstock.files import Spec, atomic_path, check, read_document, write_text
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Sweep(Spec):
     cases: tuple[dict[str, Any], ...]
 
 
-class Done(Spec):
+class StoredCase(Spec):
     """The file of a finished case."""
 
     experiment: str
@@ -78,7 +78,7 @@ def code_version() -> str:
 
 
 @dataclass(frozen=True)
-class Store:
+class CaseStore:
     """The results of one experiment in a folder."""
 
     folder: Path
@@ -115,12 +115,12 @@ class Store:
         }
         write_text(self.path_of(case), json.dumps(done, allow_nan=False) + "\n")
 
-    def find(self, case: Case) -> Done | None:
+    def find(self, case: Case) -> StoredCase | None:
         """A case that is done already, by the same code."""
         path = self.path_of(case)
         if not path.is_file():
             return None
-        done = check(Done, read_document(path), str(path))
+        done = check(StoredCase, read_document(path), str(path))
         return done if done.made_by == code_version() and canonical(done.case) == canonical(case) else None
 
     def missing(self, cases: Sequence[Case]) -> list[Case]:
@@ -134,14 +134,14 @@ class Store:
 
     def results(self, cases: Sequence[Case]) -> Results:
         """All of them, or an error that says how many are missing."""
-        found = [self.find(case) for case in cases]
-        left = sum(1 for one in found if one is None)
+        kept = [self.find(case) for case in cases]
+        left = kept.count(None)
         if left:
             raise BadInputError(
                 f"{self.home}: {left} of {len(cases)} cases are missing or were made by other code; "
                 f"run the experiment '{self.experiment}' again"
             )
-        return Results(tuple(Result(dict(done.case), dict(done.measures)) for done in found if done is not None))
+        return Results(tuple(CaseResult(dict(done.case), dict(done.measures)) for done in kept if done is not None))
 
     def write_parquet(self, results: Results) -> Path:
         import pyarrow as pa  # noqa: PLC0415 - an optional extra
@@ -155,15 +155,15 @@ class Store:
 
 def columns(results: Results) -> dict[str, list[Any]]:
     """Results as a table: a column per parameter and measure. What is no plain value is JSON text."""
-    names = list(dict.fromkeys(key for one in results for key in (*one.case, *one.measures)))
-    return {name: _column([{**one.case, **one.measures}.get(name) for one in results]) for name in names}
+    names = list(dict.fromkeys(key for result in results for key in (*result.case, *result.measures)))
+    return {name: _column([{**result.case, **result.measures}.get(name) for result in results]) for name in names}
 
 
 def _column(values: list[Any]) -> list[Any]:
-    told = [value for value in values if value is not None]
+    known = [value for value in values if value is not None]
     for kind in (bool, int, str):
-        if all(type(value) is kind for value in told):
+        if all(type(value) is kind for value in known):
             return values
-    if all(type(value) in (int, float) for value in told):
+    if all(type(value) in (int, float) for value in known):
         return [None if value is None else float(value) for value in values]
     return [None if value is None else json.dumps(value, sort_keys=True) for value in values]

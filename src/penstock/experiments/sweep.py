@@ -14,7 +14,7 @@ from penstock.errors import BadInputError, InterruptedWorkError, PenstockError
 from penstock.experiments.contract import Case, Experiment, Line, Results, counted
 from penstock.experiments.published_file import Published, read_published
 from penstock.experiments.registry import EXPERIMENTS
-from penstock.experiments.store import Store, canonical
+from penstock.experiments.store import CaseStore, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,11 +55,11 @@ class Finding:
 
 def run_stored_case(task: str) -> None:
     """In a worker: run the case a task names, and keep what it gave."""
-    told = json.loads(task)
-    experiment = EXPERIMENTS.create(told["experiment"])
+    stored = json.loads(task)
+    experiment = EXPERIMENTS.create(stored["experiment"])
     watch = Stopwatch()
-    measures = experiment.run_case(dict(told["case"]))
-    Store(Path(told["folder"]), experiment.name).keep(told["case"], measures, watch.seconds())
+    measures = experiment.run_case(dict(stored["case"]))
+    CaseStore(Path(stored["folder"]), experiment.name).keep(stored["case"], measures, watch.seconds())
 
 
 def sweep(
@@ -75,8 +75,8 @@ def sweep(
     `progress` hears how many cases are done of how many; `session` is a Spark session to use instead of one of its own.
     """
     experiments = [EXPERIMENTS.create(name) for name in dict.fromkeys(names)]
-    stores = [Store(folder.absolute(), one.name) for one in experiments]
-    asked = [list(one.cases(quick=quick)) for one in experiments]
+    stores = [CaseStore(folder.absolute(), experiment.name) for experiment in experiments]
+    asked = [list(experiment.cases(quick=quick)) for experiment in experiments]
     tasks: list[str] = []
     for experiment, store, cases in zip(experiments, stores, asked, strict=True):
         store.begin(cases, quick=quick)
@@ -84,47 +84,47 @@ def sweep(
     total = sum(map(len, asked))
     kept = total - len(tasks)
 
-    def tell(done: int) -> None:
+    def report_done(done: int) -> None:
         if progress is not None:
             progress(kept + done, total)
 
-    tell(0)
+    report_done(0)
     if tasks:
-        _run(tasks, tell, session, total, folder)
-    return [_finding(*one, quick=quick) for one in zip(experiments, stores, asked, strict=True)]
+        _run(tasks, report_done, session, total, folder)
+    return [_finding(*parts, quick=quick) for parts in zip(experiments, stores, asked, strict=True)]
 
 
-def _task(experiment: Experiment, store: Store, case: Case) -> str:
+def _task(experiment: Experiment, store: CaseStore, case: Case) -> str:
     return canonical({"experiment": experiment.name, "folder": str(store.folder), "case": case})
 
 
-def _run(tasks: list[str], tell: Callable[[int], None], session: Any, total: int, folder: Path) -> None:
+def _run(tasks: list[str], report_done: Callable[[int], None], session: Any, total: int, folder: Path) -> None:
     try:
         from penstock.spark.case_sweep import run_tasks  # noqa: PLC0415 - Spark loads only when it is used
-        from penstock.spark.session import embedded_session  # noqa: PLC0415
+        from penstock.spark.session.embedded import embedded_session  # noqa: PLC0415
     except ImportError as error:
         raise BadInputError("experiments need pyspark; install it with: pip install 'penstock[spark]'") from error
     cores = os.cpu_count() or 1
     with embedded_session(cores, warm=False) if session is None else nullcontext(session) as own:
-        ended = run_tasks(own, run_stored_case, tasks, tell)
+        ended = run_tasks(own, run_stored_case, tasks, report_done)
     if ended.interrupted:
         kept = total - len(tasks) + len(ended.finished)
         raise InterruptedWorkError(f"{kept} of {total} cases are kept in {folder}; the same command goes on from there")
     if ended.failed:
-        told = [f"{json.loads(task)['case']}: {error}" for task, error in ended.failed.items()]
-        few = "; ".join(told[:MOST_FAILURES_TOLD])
-        more = f" (and {len(told) - MOST_FAILURES_TOLD} more)" if len(told) > MOST_FAILURES_TOLD else ""
-        raise CasesFailedError(f"{len(told)} of {total} cases, the others are kept in {folder}: {few}{more}")
+        failures = [f"{json.loads(task)['case']}: {error}" for task, error in ended.failed.items()]
+        few = "; ".join(failures[:MOST_FAILURES_TOLD])
+        more = f" (and {len(failures) - MOST_FAILURES_TOLD} more)" if len(failures) > MOST_FAILURES_TOLD else ""
+        raise CasesFailedError(f"{len(failures)} of {total} cases, the others are kept in {folder}: {few}{more}")
 
 
 def finding(name: str, folder: Path) -> Finding:
     """What a folder holds of an experiment, without running anything."""
-    experiment, store = EXPERIMENTS.create(name), Store(folder.absolute(), name)
+    experiment, store = EXPERIMENTS.create(name), CaseStore(folder.absolute(), name)
     asked = store.asked()
     return _finding(experiment, store, [dict(case) for case in asked.cases], quick=asked.quick)
 
 
-def _finding(experiment: Experiment, store: Store, cases: list[Case], *, quick: bool) -> Finding:
+def _finding(experiment: Experiment, store: CaseStore, cases: list[Case], *, quick: bool) -> Finding:
     results = store.results(cases)
     store.write_parquet(results)
     published = read_published(experiment.published)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.plan import Plan
-    from penstock.simulation.outcome import Outcome, PipelineOutcome
+    from penstock.simulation.outcome import PipelineOutcome, SimulationOutcome
 
 PUBLISHED_SLOPE = 0.001
 """Seconds per second: a trial whose latency rises no faster is stable (model-driven scheduling, Algorithm 1)."""
@@ -26,7 +26,7 @@ WARM_UP_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class Trial:
+class SimulatedTrial:
     """A plan and how it is tried. On Storm a slot is a process that may use all cores of its node."""
 
     plan: Plan
@@ -35,7 +35,7 @@ class Trial:
     seed: int = 0
     library: ModelLibrary | None = None
 
-    def at(self, rate: float) -> Outcome:
+    def at(self, rate: float) -> SimulationOutcome:
         demands = demands_of(self.plan.pipeline, self.library or reference_library())
         return simulate_scenario(
             Scenario(
@@ -52,9 +52,9 @@ class Trial:
         return is_stable(self.at(rate).pipelines[self.plan.pipeline.name])
 
 
-def is_stable(found: PipelineOutcome) -> bool:
+def is_stable(outcome: PipelineOutcome) -> bool:
     """It did what was offered, and latency does not rise faster than the document allows."""
-    return found.stable and found.latency_slope <= PUBLISHED_SLOPE
+    return outcome.stable and outcome.latency_slope <= PUBLISHED_SLOPE
 
 
 def highest(stable: Callable[[int], bool], guess: int, most: int | None = None) -> int:

@@ -16,16 +16,18 @@ This is the linear program "spread the measured points over N slots" by its dual
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from penstock.dataflow.tolerance import TOLERANCE, covers, exceeds, ratio_key, tie_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.modelling.model import Model
 
-_SLACK = 1e-9
 _MOST_CROSSINGS = 40
 """Each crossing removes a line; models have few points, so a handful is usual."""
 
@@ -43,14 +45,11 @@ def fewest_slots(
 ) -> int:
     """The lower bound on slots; `fixed_*` is what operators without a model need in all, and `at_least` is known
     already."""
-    spread = Spread(modelled, fixed_cpu, fixed_memory)
+    spread = CheapestSpread(modelled, fixed_cpu, fixed_memory)
     low = high = max(at_least, 1)
     while not spread.enough(high):
         low, high = high + 1, high * 2
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if spread.enough(middle) else (middle + 1, high)
-    return high
+    return low + bisect_left(range(low, high), x=True, key=spread.enough)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +64,25 @@ class Corner:
 def hull(model: Model, mixture: float) -> list[Corner]:
     """The lower convex hull of (0, 0) and (I(t), h C(t) + (1 - h) M(t)), up to the peak rate."""
     corners = sorted(
-        (point.rate, mixture * point.cpu + (1 - mixture) * point.memory, index)
-        for index, point in enumerate(model.points)
+        (
+            Corner(point.rate, mixture * point.cpu + (1 - mixture) * point.memory, index)
+            for index, point in enumerate(model.points)
+        ),
+        key=lambda corner: (ratio_key(corner.rate), tie_key(corner.cost, 1.0), corner.index),
     )
-    found = [Corner(0.0, 0.0, -1)]
-    for rate, cost, index in corners:
-        if rate == found[-1].rate:
+    kept = [Corner(0.0, 0.0, -1)]
+    for corner in corners:
+        if not exceeds(corner.rate, kept[-1].rate):
             continue
-        corner = Corner(rate, cost, index)
-        while len(found) >= 2 and _turns_down(found[-2], found[-1], corner):
-            found.pop()
-        found.append(corner)
-    return found
+        while len(kept) >= 2 and _turns_down(kept[-2], kept[-1], corner):
+            kept.pop()
+        kept.append(corner)
+    return kept
 
 
 def segment(corners: Sequence[Corner], rate: float) -> tuple[Corner, Corner, float] | None:
     """The two corners a rate lies between, and its share of the way to the second; None above the peak."""
-    if rate > corners[-1].rate * (1 + 1e-12):
+    if exceeds(rate, corners[-1].rate):
         return None
     for left, right in pairwise(corners):
         if rate <= right.rate:
@@ -89,7 +90,7 @@ def segment(corners: Sequence[Corner], rate: float) -> tuple[Corner, Corner, flo
     return corners[-2], corners[-1], 1.0
 
 
-class Spread:
+class CheapestSpread:
     """Rates and fixed demands spread evenly over any number of slots: what each slot then costs at the least."""
 
     def __init__(self, modelled: Sequence[ModelledDemand], fixed_cpu: float, fixed_memory: float) -> None:
@@ -105,14 +106,14 @@ class Spread:
         """The mixture that shows so many slots to be too few; None: there is none."""
         (low, low_line), (high, high_line) = ((h, self._line(h, slots)) for h in (0.0, 1.0))
         for h, line in ((low, low_line), (high, high_line)):
-            if _on(line, h) > 1 + _SLACK:
+            if _on(line, h) > 1 + TOLERANCE:
                 return h
         for _ in range(_MOST_CROSSINGS):
             h = _crossing(low_line, high_line)
-            if not low < h < high or _on(low_line, h) <= 1 + _SLACK:
+            if not low < h < high or _on(low_line, h) <= 1 + TOLERANCE:
                 return None
             line = self._line(h, slots)
-            if _on(line, h) > 1 + _SLACK:
+            if _on(line, h) > 1 + TOLERANCE:
                 return h
             if line[0] > line[1]:
                 low, low_line = h, line
@@ -134,11 +135,11 @@ class Spread:
         for _ in range(_MOST_CROSSINGS):
             h = _crossing(low[1], high[1])
             line = self._line(h, slots)
-            if not low[0] < h < high[0] or _on(line, h) >= _on(low[1], h) - _SLACK:
+            if not low[0] < h < high[0] or _on(line, h) >= _on(low[1], h) - TOLERANCE:
                 break
             low, high = ((h, line), high) if line[0] > line[1] else (low, (h, line))
-        more, less = low[1][0] - low[1][1], high[1][1] - high[1][0]
-        share = less / (more + less)
+        cpu_above, memory_above = low[1][0] - low[1][1], high[1][1] - high[1][0]
+        share = memory_above / (cpu_above + memory_above)
         return [(low[0], share), (high[0], 1 - share)]
 
     def _line(self, mixture: float, slots: int) -> tuple[float, float]:
@@ -160,7 +161,8 @@ class Spread:
 
 
 def _turns_down(a: Corner, b: Corner, c: Corner) -> bool:
-    return (b.cost - a.cost) * (c.rate - b.rate) >= (c.cost - b.cost) * (b.rate - a.rate)
+    """Whether b lies on or above the line from a to c, so that the hull passes below it."""
+    return covers((b.cost - a.cost) * (c.rate - b.rate), (c.cost - b.cost) * (b.rate - a.rate), scale=c.rate)
 
 
 def _on(line: tuple[float, float], mixture: float) -> float:

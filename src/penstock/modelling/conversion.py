@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
+from penstock.dataflow.tolerance import whole_up
 from penstock.errors import BadInputError
 from penstock.modelling.model import Model, Point
 from penstock.modelling.task_profile import Bound, TaskProfile, threads_per_tuple
@@ -62,19 +63,19 @@ def model_of(profile: TaskProfile, slot_memory_mb: float, handled: float = 2.0) 
         raise BadInputError(
             f"profile '{profile.name}': {asked} is 0, so nothing says what a thread can do; expected it above 0"
         )
-    one = 1 / need
+    rate_of_one = 1 / need
     per_tuple_memory = handled * profile.memory_mb
-    limits = [MOST_THREADS * one]
+    limits = [MOST_THREADS * rate_of_one]
     if profile.processing_cpu > 0:
         limits.append(CPU_POINTS_PER_SLOT / profile.processing_cpu)
     if per_tuple_memory > 0:
         limits.append(slot_memory_mb / per_tuple_memory)
     peak = min(limits)
-    if not (math.isfinite(one) and peak > 0):
+    if not (math.isfinite(rate_of_one) and peak > 0):
         raise BadInputError(f"profile '{profile.name}': its costs are too small or too large to compute with")
     points = []
-    for threads in _counts(peak / one):
-        rate = min(threads * one, peak)
+    for threads in _counts(peak / rate_of_one):
+        rate = min(threads * rate_of_one, peak)
         points.append(
             Point(
                 threads=threads,
@@ -89,7 +90,7 @@ def model_of(profile: TaskProfile, slot_memory_mb: float, handled: float = 2.0) 
 def _counts(threads: float) -> list[int]:
     """Thread counts up to the one that reaches the peak: all of the first, then ever wider apart, and both sides of the
     bend, so that the curve is exact."""
-    last = max(1, math.ceil(threads - 1e-9))
+    last = max(1, whole_up(threads))
     counts = {1, last, max(1, last - 1), *range(1, min(last, _EVERY_COUNT_UP_TO) + 1)}
     step = _EVERY_COUNT_UP_TO
     while step < last:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError, model_validator
 
+from penstock.dataflow.csv_table import CsvTable
 from penstock.errors import BadInputError
-from penstock.files import Name, Spec, check, describe, read_document, read_text
+from penstock.files import ModelName, Name, Spec, Versioned, check, describe, quoted, read_document
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.task_profile import TaskProfile
 
@@ -23,9 +22,9 @@ class ModelEntry(Spec):
     measured_on: MeasuredOn = MeasuredOn()
 
 
-class ModelFile(Spec):
+class ModelFile(Versioned):
     about: str = ""
-    models: dict[Name, ModelEntry] = Field(default_factory=dict)
+    models: dict[ModelName, ModelEntry] = Field(default_factory=dict)
     profiles: dict[Name, TaskProfile] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -54,8 +53,10 @@ def read_models_and_profiles(path: Path) -> tuple[list[Model], list[TaskProfile]
     files = sorted(file for file in path.iterdir() if file.suffix in {".json", ".yaml", ".yml"})
     if not files:
         raise BadInputError(f"{path}: no model file (.json or .yaml) in this folder")
-    found = [parse_models_and_profiles(read_document(file), str(file)) for file in files]
-    return [model for models, _ in found for model in models], [one for _, profiles in found for one in profiles]
+    contents = [parse_models_and_profiles(read_document(file), str(file)) for file in files]
+    return [model for models, _ in contents for model in models], [
+        profile for _, profiles in contents for profile in profiles
+    ]
 
 
 def parse_models(data: Any, where: str) -> list[Model]:
@@ -84,7 +85,7 @@ def models_document(models: Iterable[Model], about: str = "", profiles: Iterable
     costs = {
         profile.name: profile.model_dump(mode="json", exclude={"name"}, exclude_defaults=True) for profile in profiles
     }
-    document: dict[str, Any] = {"about": about} if about else {}
+    document: dict[str, Any] = {"format": ModelFile.newest, **({"about": about} if about else {})}
     if entries or not costs:
         document["models"] = entries
     if costs:
@@ -101,13 +102,13 @@ def read_csv_models(path: Path) -> list[Model]:
 
     A column of shares may be named with `_percent` behind (cpu_percent): its values are divided by 100.
     """
-    reader = csv.DictReader(io.StringIO(read_text(path)), strict=True)
+    table = CsvTable(path)
     known = {*_COLUMNS, *(f"{name}_percent" for name in _PERCENT)}
-    header = [name.strip() for name in reader.fieldnames or []]
+    header = table.header
     given: set[str] = set()
     for name in header:
         if name not in known:
-            raise BadInputError(f"{path}: header: unknown column '{name}'; expected {', '.join(_COLUMNS)}")
+            raise BadInputError(f"{path}: header: unknown column '{quoted(name)}'; expected {', '.join(_COLUMNS)}")
         if name.removesuffix("_percent") in given:
             raise BadInputError(f"{path}: header: column '{name.removesuffix('_percent')}' is given twice")
         given.add(name.removesuffix("_percent"))
@@ -118,48 +119,41 @@ def read_csv_models(path: Path) -> list[Model]:
         spreads = {f"{share}_spread", f"{share}_spread_percent"} & set(header)
         if spreads and (share in header) != (f"{share}_spread" in spreads):
             raise BadInputError(f"{path}: header: '{share}' and its spread must both be in percent or neither")
-    reader.fieldnames = header
     points: dict[str, list[Point]] = {}
-    try:
-        for row in reader:
-            where = f"{path}: line {reader.line_num}"
-            points.setdefault(_cell(row, "model", where), []).append(_point(row, where))
-    except csv.Error as error:
-        raise BadInputError(f"{path}: line {reader.line_num}: not valid CSV: {error}") from error
+    for line, row in table.rows():
+        where = f"{path}: line {line}"
+        points.setdefault(_cell(row, "model", where), []).append(_point(row, where))
     if not points:
         raise BadInputError(f"{path}: expected at least one row under the header")
     try:
         return [
             Model(
                 name,
-                tuple(sorted(found, key=lambda point: point.threads)),
+                tuple(sorted(measured, key=lambda point: point.threads)),
                 MeasuredOn(what=f"imported from {path.name}"),
             )
-            for name, found in points.items()
+            for name, measured in points.items()
         ]
     except BadInputError as error:
         raise BadInputError(f"{path}: {error}") from error
 
 
-def _cell(row: dict[str, Any], name: str, where: str) -> str:
-    value = row.get(name)
-    if not isinstance(value, str) or not value.strip():
+def _cell(row: dict[str, str], name: str, where: str) -> str:
+    if not row[name]:
         raise BadInputError(f"{where}: column '{name}' is empty")
-    return value.strip()
+    return row[name]
 
 
-def _point(row: dict[str, Any], where: str) -> Point:
+def _point(row: dict[str, str], where: str) -> Point:
     fields: dict[str, float | int] = {}
-    if None in row or None in row.values():
-        raise BadInputError(f"{where}: number of cells differs from the header")
     for column, cell in row.items():
-        if column == "model" or (column.removesuffix("_percent").endswith("_spread") and not cell.strip()):
+        if column == "model" or (column.removesuffix("_percent").endswith("_spread") and not cell):
             continue
         text = _cell(row, column, where)
         try:
             number = float(text)
         except ValueError as error:
-            raise BadInputError(f"{where}: column '{column}': expected a number, found '{text}'") from error
+            raise BadInputError(f"{where}: column '{column}': expected a number, found '{quoted(text)}'") from error
         name = column.removesuffix("_percent")
         fields[name] = number / 100 if name != column else number
     if not float(fields["threads"]).is_integer():

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 _TELLING = ("cpu", "cores", "spark")
 
 
-def fits(one: MeasuredOn, other: MeasuredOn) -> bool:
+def fits(first: MeasuredOn, second: MeasuredOn) -> bool:
     """Nothing both of them say differs."""
-    pairs = [(getattr(one, key), getattr(other, key)) for key in _TELLING]
+    pairs = [(getattr(first, key), getattr(second, key)) for key in _TELLING]
     return all(a == b for a, b in pairs if a is not None and b is not None)
 
 
@@ -79,4 +79,14 @@ def disturbed(models: Iterable[Model]) -> list[str]:
     return [
         f"others used up to {100 * max(busiest.values()):.0f} % of the machine while {', '.join(names)} "
         f"{'was' if len(names) == 1 else 'were'} measured: rates are too low; penstock profile measures them again"
+    ]
+
+
+def unfinished(models: Iterable[Model]) -> list[str]:
+    """A warning for every model of which nobody knows what more threads would do."""
+    return [
+        f"model '{model.name}': its rate still rose at {model.points[-1].threads} threads when its profile ended, so "
+        "fewer slots may do; penstock profile goes on with a larger --budget or --most-threads"
+        for model in models
+        if model.measured_on.still_rising
     ]

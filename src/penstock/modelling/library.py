@@ -15,6 +15,7 @@ from penstock.modelling.file import parse_models
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from penstock.dataflow.pipeline import Pipeline
     from penstock.modelling.model import Model
     from penstock.modelling.task_profile import TaskProfile
 
@@ -45,6 +46,23 @@ class ModelLibrary:
             raise BadInputError(f"{wanted_by}: no model named '{name}'; {nearest(name, self.models)}")
         return self.models[name]
 
+    def name_for(self, pipeline: str, operator: str, model: str | None) -> str:
+        """The name under which what is known of an operator stands: the model it names, else that of this operator of
+        this pipeline, else that of any operator called so (a reference task, or a file that does not tell them apart).
+        """
+        own = qualified(pipeline, operator)
+        return model or (own if own in self.models else operator)
+
+    def of_pipeline(self, pipeline: Pipeline) -> ModelLibrary:
+        """Only what is known of the operators of one pipeline."""
+        names = {
+            self.name_for(pipeline.name, operator.name, operator.model) for operator in pipeline.operators.values()
+        }
+        return ModelLibrary(
+            MappingProxyType({name: model for name, model in self.models.items() if name in names}),
+            MappingProxyType({name: profile for name, profile in self.profiles.items() if name in names}),
+        )
+
     def updated_with(self, other: ModelLibrary) -> ModelLibrary:
         """Both; of two models, or two profiles, with one name the other's."""
         return ModelLibrary(
@@ -56,11 +74,16 @@ class ModelLibrary:
         return iter(self.models.values())
 
 
+def qualified(pipeline: str, operator: str) -> str:
+    """The model of one operator of one pipeline; names have no slash."""
+    return f"{pipeline}/{operator}"
+
+
 @cache
 def reference_library() -> ModelLibrary:
-    """The five reference tasks of Shukla and Simmhan and those of word count, every figure with how it is known."""
-    found = []
-    for name in ("reference-tasks", "workload-tasks"):
+    """The reference tasks of Shukla and Simmhan and those of built-in pipelines, every figure with how it is known."""
+    measured = []
+    for name in ("reference-tasks", "workload-tasks", "application-tasks"):
         text = (resources.files("penstock.modelling") / "data" / f"{name}.json").read_text("utf-8")
-        found += parse_models(parse_json(text, name), name)
-    return ModelLibrary.of(found)
+        measured += parse_models(parse_json(text, name), name)
+    return ModelLibrary.of(measured)

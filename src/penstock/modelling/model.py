@@ -6,10 +6,12 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from penstock.dataflow.logic import Per
+from penstock.dataflow.tolerance import covers
 from penstock.errors import BadInputError
 from penstock.files import Amount, Count, Positive, Spec
 
@@ -39,6 +41,9 @@ class Point(Spec):
     """The part of the machine that other processes, and its host, used meanwhile: much of it, and rates are too low."""
     pace: Positive | None = None
     """How fast the cores were meanwhile: pieces of a fixed work that one did in a second it was wanted."""
+    busy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The part of the time in which the code was at work at that rate; the rest was the engine's, or there was nothing
+    to do. So a slot with always something to do, and no engine, would do `rate / busy`."""
     batch_spread: Amount | None = None
     """How much the time for a batch varied from one to the next: the standard deviation as a part of the mean."""
     provenance: dict[str, str] = Field(default_factory=dict)
@@ -64,9 +69,21 @@ class MeasuredOn(Spec):
     """The CPU a worker needed for a batch with next to nothing in it: it is in the `operator_cpu` of every point."""
     others_cpu: Amount | None = None
     """The most that other processes used of the machine while a point was measured."""
+    still_rising: bool = False
+    """The profile ended while more threads did more."""
+    code: str | None = None
+    """The fingerprint of the code that was measured."""
+    gets: str | None = None
+    """The columns of the tuples it was measured with."""
+    per: Per | None = None
+    """What one call of the code gets."""
     handling_us: Amount | None = None
-    """Microseconds a worker needed for a tuple with an operator that does nothing: they are in the rate of every point,
-    and operators that run fused need them once."""
+    """Microseconds a worker needed for a tuple with an operator that gets it the same way and does nothing: they are in
+    the rate of every point, and operators that run fused need them once."""
+    column_handling_us: Amount | None = None
+    """The part of it that code over columns would need too: the rest is for making dicts of rows, and rows of dicts."""
+    own_batch_ms: Amount | None = None
+    """Of an operator that is Spark's own: what a batch takes longer for it, whatever is in it (shuffles, state)."""
     base_memory_mb: Amount | None = None
     """What a worker held without any operator: a slot holds this, and what the models of its operators say."""
 
@@ -114,10 +131,18 @@ class Model:
         """How much of its mean the time for a batch varies by; 0 where no point says."""
         return self._interpolate(threads, [point.batch_spread or 0.0 for point in self.points])
 
+    def busy(self, threads: float) -> float | None:
+        """The part of the time in which `threads` threads were at work at their peak rate; None where points do not
+        say. Before the first point it is that of the first."""
+        known = [point.busy for point in self.points if point.busy is not None]
+        if len(known) < len(self.points):
+            return None
+        return self._interpolate(max(threads, self._threads[0]), known)
+
     def threads_for(self, rate: float) -> int:
         """T(w), the smallest MEASURED thread count whose peak rate is at least `rate`."""
         for point in self.points:
-            if point.rate >= rate:
+            if covers(point.rate, rate, self.peak_rate):
                 return point.threads
         raise BadInputError(
             f"model '{self.name}': one slot supports at most {self.peak_rate:g} tuples/s, asked for {rate:g}"
@@ -131,7 +156,7 @@ class Model:
     @cached_property
     def peak_threads(self) -> int:
         """The smallest measured thread count that reaches the peak rate."""
-        return next(point.threads for point in self.points if point.rate == self.peak_rate)
+        return next(point.threads for point in self.points if covers(point.rate, self.peak_rate))
 
     @cached_property
     def _rates(self) -> list[float]:

@@ -7,19 +7,17 @@ which the publication lists with the profile, are those of the pipeline at the r
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
+from penstock.dataflow.tolerance import ratio_key, whole_up
 from penstock.files import Amount, Name, Spec
 from penstock.modelling.model import MeasuredOn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.modelling.traffic import Traffic
 
 IO_SHARE = 0.1
@@ -61,17 +59,6 @@ class TaskProfile(Spec):
     """How each figure is known, by the name of the figure."""
 
 
-class Neighbour(NamedTuple):
-    """The operator at the other end of a stream, as seen by one thread."""
-
-    rate: float
-    """Tuples/s of the stream between the two operators."""
-    threads: int
-    """Threads of the other operator (P_k)."""
-    beside: int = 0
-    """How many of those share the node with the thread (Adj_k)."""
-
-
 def cpu(profile: TaskProfile, received: float, moved: float) -> float:
     """Eq. 1: `C = received * c_p + moved * c_t`, `moved` being the tuples/s that cross between nodes."""
     return received * profile.processing_cpu + moved * profile.moving_cpu
@@ -82,19 +69,13 @@ def memory(profile: TaskProfile, traffic: Traffic, threads: int = 1) -> float:
     return (traffic.received + sum(traffic.outputs)) * profile.memory_mb / threads
 
 
-def thread_cpu(profile: TaskProfile, threads: int, received: float, neighbours: Iterable[Neighbour]) -> float:
-    """Eq. 3, points of one of `threads` threads beside some of its neighbours, upstream and downstream:
-
-    `C = received / P * c_p + sum_k S_k / (P_k P) * (P_k - Adj_k) * c_t`
-
-    (The printed formula divides the first term by P_k too, which contradicts Eq. 1.)
-    """
-    moved = sum(n.rate / (n.threads * threads) * (n.threads - n.beside) for n in neighbours)
-    return cpu(profile, received / threads, moved)
-
-
 def thread_cpu_range(profile: TaskProfile, threads: int, traffic: Traffic) -> tuple[float, float]:
-    """Eq. 3 with every neighbour beside the thread, and with none."""
+    """Eq. 3, points of one of `threads` threads with every neighbour on its node, and with none:
+
+    `C = received / P * c_p + sum_k S_k / (P_k P) * (P_k - Adj_k) * c_t`, Adj_k of operator k's P_k threads being beside
+    it. (The printed formula divides the first term by P_k too, which contradicts Eq. 1.) What lies between depends on
+    the placement: `penstock.placement.packing` counts it.
+    """
     return cpu(profile, traffic.received / threads, 0.0), cpu(
         profile, traffic.received / threads, traffic.moved / threads
     )
@@ -119,9 +100,9 @@ def threads_per_tuple(
 def bound_of(needs: dict[Bound, float]) -> Bound:
     """What binds an operator: the bound that needs the most threads per tuple, ties in the order cpu, io, sojourn,
     memory."""
-    return max(needs, key=lambda bound: needs[bound])
+    return max(needs, key=lambda bound: ratio_key(needs[bound]))
 
 
 def parallelism(needs: dict[Bound, float], received: float) -> int:
     """The fewest threads for a load: `max over bounds of ceil(S * threads per tuple)`, at least 1."""
-    return max(1, math.ceil(received * max(needs.values()) - 1e-9))
+    return max(1, whole_up(received * max(needs.values())))

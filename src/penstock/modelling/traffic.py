@@ -54,9 +54,9 @@ def handled_per_tuple(pipeline: Pipeline, operator: str) -> float:
     outputs = pipeline.outputs(operator)
     if not any(stream.selectivities for stream in outputs):
         return 1 + sum(stream.weight * stream.selectivity for stream in outputs)
-    found = flows(pipeline)
+    rates = flows(pipeline)
     sent = sum(
-        gain.factor for stream, gain in zip(pipeline.streams, found.streams, strict=True) if stream.sender == operator
+        gain.factor for stream, gain in zip(pipeline.streams, rates.streams, strict=True) if stream.sender == operator
     )
-    received = found.operators[operator].factor
+    received = rates.operators[operator].factor
     return 1 + (sent / received if received > 0 else 0.0)

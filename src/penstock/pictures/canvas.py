@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadInputError
-from penstock.files import atomic_path
+from penstock.errors import BadInputError, printable
+from penstock.files import output_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,8 @@ def own_settings() -> Iterator[None]:
     """Settings of our own while a picture is made, whatever the user's matplotlib is set to."""
     import matplotlib  # noqa: PLC0415 - an optional extra
 
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from")  # a letter no font has is drawn as a box
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
             {
@@ -67,10 +69,25 @@ def own_settings() -> Iterator[None]:
 
 
 def save(figure: Figure, path: Path) -> None:
+    _escape_texts(figure)
     ending = path.suffix.lower().removeprefix(".")
     resolution = min(RESOLUTION, LONGEST_SIDE / max(figure.get_size_inches()))
-    with atomic_path(path) as temporary:
+    with output_path(path) as temporary:
         figure.savefig(temporary, format=ending, dpi=resolution, metadata=METADATA[ending], facecolor="white")
+
+
+def _escape_texts(figure: Figure) -> None:
+    """Names come from files nobody vouches for: what would turn the direction of a line is escaped."""
+    from matplotlib.text import Text  # noqa: PLC0415 - an optional extra
+    from matplotlib.ticker import FixedFormatter  # noqa: PLC0415
+
+    for text in figure.findobj(Text):
+        text.set_text(printable(text.get_text(), keep="\n"))
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            formatter = axis.get_major_formatter()
+            if isinstance(formatter, FixedFormatter):
+                formatter.seq = [printable(label) for label in formatter.seq]
 
 
 def number(value: float) -> str:

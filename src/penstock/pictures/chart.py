@@ -63,10 +63,10 @@ class Panel:
     log_y: bool = False
 
     def __post_init__(self) -> None:
-        for one in self.series:
-            if not one.x and len(one.y) != len(self.categories):
+        for series in self.series:
+            if not series.x and len(series.y) != len(self.categories):
                 raise BadInputError(
-                    f"panel '{self.title}': series '{one.name}' has {len(one.y)} values "
+                    f"panel '{self.title}': series '{series.name}' has {len(series.y)} values "
                     f"for {len(self.categories)} categories"
                 )
 
@@ -85,10 +85,10 @@ class Chart:
 
 def coloured_names(panels: Sequence[Panel]) -> list[str]:
     """Series with a colour of their own, in the order of appearance: the same name has the same in all panels."""
-    return list(dict.fromkeys(one.name for panel in panels for one in panel.series if one.beside is None))
+    return list(dict.fromkeys(series.name for panel in panels for series in panel.series if series.beside is None))
 
 
 def spans_decades(series: Sequence[Series]) -> bool:
     """Whether the largest value is more than ten times the smallest, and a logarithmic axis shows both."""
-    values = [value for one in series for value in one.y if value is not None]
+    values = [value for row in series for value in row.y if value is not None]
     return bool(values) and min(values) > 0 and max(values) > 10 * min(values)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def draw_chart(chart: Chart, path: Path) -> None:
     """Draw to `path`; the format is that of the ending."""
     check_ending(path)
-    from penstock.pictures.chart_panels import chart_figure  # noqa: PLC0415 - needs matplotlib, an optional extra
+    from penstock.pictures.drawing.chart_panels import chart_figure  # noqa: PLC0415 - needs matplotlib, an optional extra
 
     with own_settings():
         save(chart_figure(chart), path)

@@ -19,7 +19,7 @@ def draw_models(models: Sequence[Model], path: Path) -> None:
     check_ending(path)
     if not models:
         raise BadInputError(f"{path}: nothing to draw: no models")
-    from penstock.pictures.model_charts import model_charts  # noqa: PLC0415 - needs matplotlib, an optional extra
+    from penstock.pictures.drawing.model_charts import model_charts  # noqa: PLC0415 - needs matplotlib, an optional extra
 
     with own_settings():
         save(model_charts(models), path)

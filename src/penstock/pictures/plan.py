@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def draw_plan(plan: Plan, path: Path) -> None:
     """Draw `plan` to `path`; the format is that of the ending."""
     check_ending(path)
-    from penstock.pictures.plan_page import plan_page  # noqa: PLC0415 - needs matplotlib, an optional extra
+    from penstock.pictures.drawing.plan_page import plan_page  # noqa: PLC0415 - needs matplotlib, an optional extra
 
     with own_settings():
         save(plan_page(plan), path)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def draw_shares(sharing: Sharing, path: Path) -> None:
     """Draw minimum, share and desired of every pipeline to `path`; the format is that of the ending."""
     check_ending(path)
-    from penstock.pictures.share_chart import share_chart  # noqa: PLC0415 - needs matplotlib, an optional extra
+    from penstock.pictures.drawing.share_chart import share_chart  # noqa: PLC0415 - needs matplotlib, an optional extra
 
     with own_settings():
         save(share_chart(sharing), path)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 def draw_simulation(result: SimulatedResult, path: Path) -> None:
     check_ending(path)
-    if not any(one.report.history for one in result.pipelines):
+    if not any(pipeline.report.history for pipeline in result.pipelines):
         raise BadInputError(f"{path}: nothing to draw: nothing happened in the time simulated")
-    from penstock.pictures.simulation_charts import simulation_charts  # noqa: PLC0415 - loads matplotlib
+    from penstock.pictures.drawing.simulation_charts import simulation_charts  # noqa: PLC0415 - loads matplotlib
 
     with own_settings():
         save(simulation_charts(result), path)

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.placement.slots import TOLERANCE, Fill, NodeSlots, fill_of, slot_limit
+from penstock.dataflow.tolerance import TOLERANCE
+from penstock.placement.slots import Fill, NodeSlots, fill_of, slot_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from penstock.placement.contract import Request, Room
+    from penstock.placement.contract import PlacementRequest, Room
 
 
-class NodeState:
+class TouchedNode:
     """One node that has taken threads of the pipeline: what it has left."""
 
     __slots__ = ("free", "slots", "version")
@@ -31,7 +32,7 @@ class NodeState:
 class Board:
     """What is left of the room while one pipeline is being placed. The room itself is not changed."""
 
-    def __init__(self, request: Request, room: Room) -> None:
+    def __init__(self, request: PlacementRequest, room: Room) -> None:
         self.room = room
         self.free = np.array(room.free.T, order="C")
         self.limit = slot_limit(request, room)
@@ -39,13 +40,13 @@ class Board:
         self.slack = TOLERANCE * float(self.limit.max(initial=0.0)) if room.memory_axis is not None else 0.0
         self.log: list[int] = []
         """The node of every assignment, in order."""
-        self.touched: dict[int, NodeState] = {}
+        self.touched: dict[int, TouchedNode] = {}
         self._written = 0
         self._fill: Fill = fill_of(room)
         axis = room.memory_axis
         self._smallest = 0.0 if axis is None else min((o.demand[axis] for o in request.operators), default=0.0)
 
-    def state(self, node: int) -> NodeState:
+    def state(self, node: int) -> TouchedNode:
         """The state of a node that is about to take a thread."""
         state = self.touched.get(node)
         if state is None:
@@ -57,7 +58,7 @@ class Board:
                 self._fill,
                 self._smallest,
             )
-            state = self.touched[node] = NodeState(self.free[:, node].tolist(), slots)
+            state = self.touched[node] = TouchedNode(self.free[:, node].tolist(), slots)
         return state
 
     def assign(self, node: int, thread: Fits) -> int:

@@ -1,6 +1,6 @@
 """What a placement policy is asked and what it answers: which slot each thread gets.
 
-A placer gets a `Request` (one pipeline) and a `Room` (what is left of the cluster) and returns a `Placement`
+A placer gets a `PlacementRequest` (one pipeline) and a `Room` (what is left of the cluster) and returns a `Placement`
 or a `Refusal`. It never changes the room: the caller commits an answer with `Room.take`, all of it or
 nothing.
 """
@@ -8,19 +8,26 @@ nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from penstock.cluster.resources import MEMORY
+from penstock.dataflow.constraints import ANYWHERE, UNCONSTRAINED, SharedPer
+from penstock.dataflow.tolerance import settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.allocation.contract import Bundle, Pattern
+    from numpy.typing import NDArray
+
+    from penstock.allocation.contract import Pattern, ThreadBundle
     from penstock.cluster.topology import Cluster, Slot
+    from penstock.dataflow.constraints import OperatorConstraints, PipelineConstraints
     from penstock.errors import Refusal
     from penstock.modelling.model import Model
+    from penstock.placement.constraints.where import Constraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class OperatorRequest:
     name: str
     threads: int
     demand: tuple[float, ...]
-    bundles: tuple[tuple[int, Bundle], ...] = ()
+    bundles: tuple[tuple[int, ThreadBundle], ...] = ()
     """Counted bundles of a model-based allocation, in slots; empty where only demands were declared."""
     single_thread: tuple[float, float] | None = None
     """cpu and memory (in slots) of one thread alone at its peak, where a model knows it."""
@@ -41,11 +48,16 @@ class OperatorRequest:
     model: Model | None = None
     rate: float = 0.0
     """Tuples/s the operator receives, where the request is that of a plan."""
+    constraints: OperatorConstraints = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One pipeline to place. Operators in declared order; streams as pairs of positions in `operators`."""
+class PlacementRequest:
+    """One pipeline to place. Streams are pairs of positions in `operators`.
+
+    Operators stand in topological order in a plan, because that is the order of its allocation, and as declared in a
+    file of a whole cluster, whose pipelines may have cycles.
+    """
 
     pipeline: str
     operators: tuple[OperatorRequest, ...]
@@ -65,6 +77,10 @@ class Request:
     look at it."""
     patterns: tuple[tuple[int, Pattern], ...] = ()
     """What the slots hold, where the allocator decided that; only placer `joint` follows it."""
+    constraints: PipelineConstraints = UNCONSTRAINED
+    owner: str | None = None
+    streams_worth: float | None = None
+    """How many average streams its own are worth beside those of pipelines it is placed with; None: their number."""
 
     @property
     def threads(self) -> int:
@@ -116,9 +132,15 @@ class Room:
         self.dimensions = cluster.dimensions
         self.capacity = np.array([[node.capacity[name] for name in names] for node in cluster.nodes], dtype=float)
         self.capacity = self.capacity.reshape(len(cluster.nodes), len(names))
-        self.free = self.capacity.copy()
         self.slots = np.array([node.slots for node in cluster.nodes], dtype=np.int64)
+        # An excluded node has nothing to offer, whoever asks.
+        excluded = [cluster.position(name) for name in cluster.excluded]
+        self.capacity[excluded] = 0.0
+        self.slots[excluded] = 0
+        self.free = self.capacity.copy()
         self.slots_taken = np.zeros_like(self.slots)
+        self.reserved = np.zeros(len(cluster.nodes), dtype=bool)
+        """Nodes of an isolated pipeline: nobody else's."""
         rack_of = {rack: position for position, rack in enumerate(dict.fromkeys(n.rack for n in cluster.nodes))}
         self.rack = np.array([rack_of[node.rack] for node in cluster.nodes], dtype=np.int64)
         self.memory_axis = names.index(MEMORY) if MEMORY in names else None
@@ -129,8 +151,19 @@ class Room:
         self.slot_memory = memory / np.maximum(self.slots, 1) if slot_memory_shared else memory
         """The most memory (MB) one slot of each node may take."""
 
-    def take(self, placement: Placement, demands: Mapping[str, tuple[float, ...]]) -> None:
-        """Commit a placement: subtract `demands` (of one thread, by operator) and mark its slots as taken."""
+    @cached_property
+    def settled_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Capacity and memory of a slot without noise (`penstock.dataflow.tolerance.settled`): nobody changes them."""
+        return settled(self.capacity), settled(self.slot_memory)
+
+    def take(
+        self,
+        placement: Placement,
+        demands: Mapping[str, tuple[float, ...]],
+        constraints: PipelineConstraints = UNCONSTRAINED,
+    ) -> None:
+        """Commit a placement: subtract `demands` (of one thread, by operator) and what threads share, mark its slots as
+        taken and, where the pipeline is isolated, its nodes as reserved."""
         position = self.cluster.position
         nodes = np.array([position(bundle.slot.node) for bundle in placement.bundles], dtype=np.int64)
         if not len(nodes):
@@ -140,6 +173,32 @@ class Room:
         amounts *= np.array([[bundle.threads] for bundle in placement.bundles], dtype=float)
         np.subtract.at(self.free, nodes, amounts)
         np.maximum.at(self.slots_taken, nodes, used)
+        if constraints.isolated:
+            self.reserved[nodes] = True
+        if self.memory_axis is not None:
+            for node, shared in shared_mb(placement, constraints).items():
+                self.free[position(node), self.memory_axis] -= shared
+
+    def only(self, mask: NDArray[np.bool_]) -> Room:
+        """What is left of some of the nodes, as a room of its own."""
+        part = Room(self.cluster.only(np.flatnonzero(mask).tolist()), slot_memory_shared=self.slot_memory_shared)
+        part.capacity, part.free = self.capacity[mask], self.free[mask]
+        part.slots, part.slots_taken = self.slots[mask], self.slots_taken[mask]
+        part.slot_memory, part.reserved = self.slot_memory[mask], self.reserved[mask]
+        return part
+
+
+def shared_mb(placement: Placement, constraints: PipelineConstraints) -> dict[str, float]:
+    """The memory a placement's threads share, by node: once per slot or once per node that has any of the sharers."""
+    shared_of: dict[str, float] = {}
+    if constraints.shared_memory:
+        rows = placement.by_slot()
+        for shared in constraints.shared_memory:
+            holders = [slot for slot, row in rows.items() if any(name in row for name in shared.operators)]
+            per = holders if shared.per is SharedPer.SLOT else {slot.node: slot for slot in holders}.values()
+            for slot in per:
+                shared_of[slot.node] = shared_of.get(slot.node, 0.0) + shared.mb
+    return shared_of
 
 
 class Placer(Protocol):
@@ -154,11 +213,29 @@ class Placer(Protocol):
     keeps_resources: ClassVar[bool]
     """Whether in a plan it keeps dimensions beyond cpu and memory."""
 
-    def place(self, request: Request, room: Room) -> Placement | Refusal: ...
+    def place(self, request: PlacementRequest, room: Room) -> Placement | Refusal: ...
+
+
+@runtime_checkable
+class KeepsConstraints(Protocol):
+    """A placer that looks at constraints itself (`penstock.placement.constraints.where.Constraint`): at those named."""
+
+    keeps: ClassVar[frozenset[Constraint]]
+
+
+@runtime_checkable
+class Repairs(Placer, Protocol):
+    """A placer that on a whole cluster goes on where a pipeline does not fit (`penstock.placement.repair`), and takes
+    the cheapest of several placements that hold everything (`penstock.planning.cheapest`)."""
+
+    repairs: ClassVar[bool]
+
+    def weighing(self, part: float) -> Placer:
+        """The same placer, but for how much of a stream's weight (0 to 1) goes with what passes through it."""
 
 
 @runtime_checkable
 class KeepsCurrent(Protocol):
-    """A placer that looks at what runs (`Request.current`) and weighs by its own rule what moves."""
+    """A placer that looks at what runs (`PlacementRequest.current`) and weighs by its own rule what moves."""
 
     keeps_current: ClassVar[bool]

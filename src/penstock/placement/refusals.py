@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.dataflow.tolerance import TOLERANCE, first_largest, first_smallest
 from penstock.errors import Refusal, Shortage
-from penstock.placement.slots import TOLERANCE, slot_limit
+from penstock.placement.slots import slot_limit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.placement.board import Board
-    from penstock.placement.contract import Request, Room
+    from penstock.placement.contract import PlacementRequest, Room
 
 SLOTS = "slots"
 
@@ -25,7 +26,7 @@ def one_slot(resource: str) -> str:
     return f"{resource} of one slot"
 
 
-def no_node(by: str, request: Request, board: Board, operator: int, axes: Sequence[int]) -> Refusal:
+def no_node(by: str, request: PlacementRequest, board: Board, operator: int, axes: Sequence[int]) -> Refusal:
     """The refusal of a thread of `operator` when no node has room in every one of `axes` and in a slot.
 
     The closest node is the one that misses the least in total, each shortage as a share of the demand.
@@ -38,25 +39,27 @@ def no_node(by: str, request: Request, board: Board, operator: int, axes: Sequen
         return Refusal(by, (Shortage(wanted.name, SLOTS, 1, 0, "no node"),))
     memory = demand[room.memory_axis] if room.memory_axis is not None else 0.0
     missing = _missing(demand, memory, free, largest, axes)
-    node = int(np.argmin(missing.sum(axis=1)))
-    worst = int(np.argmax(missing[node]))
+    node = first_smallest(missing.sum(axis=1), 1.0)
+    worst = first_largest(missing[node], 1.0)
     closest = room.cluster.nodes[node].name
     if worst < len(axes):
         axis = axes[worst]
-        found = Shortage(wanted.name, room.dimensions[axis].name, float(demand[axis]), float(free[node, axis]), closest)
+        shortage = Shortage(
+            wanted.name, room.dimensions[axis].name, float(demand[axis]), float(free[node, axis]), closest
+        )
     elif largest[node] == -np.inf:
-        found = Shortage(wanted.name, SLOTS, 1, 0, closest)
+        shortage = Shortage(wanted.name, SLOTS, 1, 0, closest)
     else:
         resource = one_slot(room.dimensions[room.memory_axis or 0].name)
-        found = Shortage(wanted.name, resource, float(memory), float(largest[node]), closest)
+        shortage = Shortage(wanted.name, resource, float(memory), float(largest[node]), closest)
     empty = np.where(room.slots > 0, slot_limit(request, room), -np.inf)
     hopeless = _missing(demand, memory, room.capacity, empty, axes).sum(axis=1).min() > 0
-    return Refusal(by, (found,), more_slots_may_help=not hopeless)
+    return Refusal(by, (shortage,), more_slots_may_help=not hopeless)
 
 
 def no_slot(
     by: str,
-    request: Request,
+    request: PlacementRequest,
     room: Room,
     operator: int,
     left: NDArray[np.float64],
@@ -68,9 +71,9 @@ def no_slot(
     if not len(left):
         return Refusal(by, (Shortage(wanted.name, SLOTS, 1, 0, "the cluster"),))
     short = np.column_stack([_short(amount, left[:, axis]) for axis, amount in enumerate(wanted.demand)])
-    slot = int(np.argmin(short.sum(axis=1)))
-    axis = int(np.argmax(short[slot]))
-    found = Shortage(
+    slot = first_smallest(short.sum(axis=1), 1.0)
+    axis = first_largest(short[slot], 1.0)
+    shortage = Shortage(
         wanted.name,
         one_slot(room.dimensions[axis].name),
         float(wanted.demand[axis]),
@@ -81,7 +84,7 @@ def no_slot(
     if room.memory_axis is not None:
         whole[:, room.memory_axis] = np.minimum(whole[:, room.memory_axis], slot_limit(request, room))
     empty = np.column_stack([_short(amount, whole[:, axis]) for axis, amount in enumerate(wanted.demand)])
-    return Refusal(by, (found,), more_slots_may_help=not empty.sum(axis=1).min() > 0)
+    return Refusal(by, (shortage,), more_slots_may_help=not empty.sum(axis=1).min() > 0)
 
 
 def _missing(

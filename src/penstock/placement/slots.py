@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.cluster.resources import CPU
 from penstock.cluster.topology import Slot
+from penstock.dataflow.tolerance import covers, tie_key
 from penstock.placement.contract import PlacedBundle
 
 if TYPE_CHECKING:
@@ -17,11 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from penstock.placement.contract import Request, Room
-
-TOLERANCE = 1e-9
-"""Amounts are sums of many floats: what is missing by less than this share of a node's capacity is not
-missing."""
+    from penstock.placement.contract import PlacementRequest, Room
 
 
 class Fill(Enum):
@@ -43,7 +40,7 @@ def cpu_axis(room: Room) -> int:
     return next(axis for axis, dimension in enumerate(room.dimensions) if dimension.name == CPU)
 
 
-def slot_limit(request: Request, room: Room) -> NDArray[np.float64]:
+def slot_limit(request: PlacementRequest, room: Room) -> NDArray[np.float64]:
     """The most memory one slot of each node may take of this pipeline."""
     if request.slot_memory is None:
         return room.slot_memory
@@ -75,8 +72,8 @@ class NodeSlots:
             while position < len(rooms) and rooms[position] < memory - slack:
                 position += 1
         else:
-            position = max(range(len(rooms)), key=rooms.__getitem__, default=0)
-            if self.fresh and (not rooms or rooms[position] < self.limit):
+            position = max(range(len(rooms)), key=lambda slot: tie_key(rooms[slot], self.limit), default=0)
+            if self.fresh and (not rooms or not covers(rooms[position], self.limit)):
                 position = len(rooms)
         if position == len(rooms):
             rooms.append(self.limit)
@@ -91,7 +88,7 @@ class NodeSlots:
 
 
 def bundled(
-    request: Request,
+    request: PlacementRequest,
     room: Room,
     operators: ArrayLike,
     nodes: ArrayLike,

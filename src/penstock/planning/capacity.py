@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.rates import checked_rate
+from penstock.dataflow.tolerance import TOLERANCE
 from penstock.errors import BadInputError, Refusal
 from penstock.planning.growth import grow
 
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
     from penstock.planning.planner import Planner
 
 DEFAULT_STEP = 10.0
-MOST_STEPS = 100_000
+MOST_STEPS = 2_000
+"""Looked at one by one; each is an allocation of the whole pipeline."""
 MOST_TUPLES = 1e12
+FINEST = 1e12
+"""More steps below the highest rate than this say nothing about it that floating point could tell apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +86,10 @@ def _highest(fits: Callable[[int], bool], hopeless: Callable[[int], bool], step:
     while not hopeless(limit):
         if limit * step > MOST_TUPLES:
             raise BadInputError(f"capacity: any rate fits, {MOST_TUPLES:g} tuples/s too; a model must need something")
+        if limit > FINEST:
+            raise BadInputError(f"step: {step:g} is too fine: {FINEST:g} of them fit; take a larger one")
         reached, limit = limit, limit * 2
-    while limit - reached > 1:
-        middle = (reached + limit) // 2
-        reached, limit = (reached, middle) if hopeless(middle) else (middle, limit)
+    limit = reached + 1 + bisect_left(range(reached + 1, limit), x=True, key=hopeless)
     for looked_at, multiple in enumerate(range(limit, 0, -1)):
         if fits(multiple):
             return multiple
@@ -95,4 +100,4 @@ def _highest(fits: Callable[[int], bool], hopeless: Callable[[int], bool], step:
 
 def as_number(rate: float) -> float:
     """Whole rates without a fraction, so that 280 reads as 280."""
-    return int(rate) if math.isclose(rate, round(rate)) else rate
+    return int(rate) if math.isclose(rate, round(rate), rel_tol=TOLERANCE) else rate

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from penstock.cluster.topology import Slot
 from penstock.errors import BadInputError, nearest
-from penstock.files import Amount, Count, Name, Positive, Spec, check, parse_json, read_text, write_text
+from penstock.files import Amount, Count, Name, Positive, Spec, Versioned, check, parse_json, read_text, write_output
+from penstock.modelling.file import parse_models_and_profiles
+from penstock.modelling.library import ModelLibrary
+from penstock.planning.plan import PLAN_FORMAT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,11 +52,14 @@ class SavedBundles(Spec):
     threads: dict[Name, Count]
 
 
-class SavedPlan(Spec):
+class SavedPlan(Versioned):
     """A plan as it stands in a file."""
+
+    newest: ClassVar[int] = PLAN_FORMAT
 
     pipeline: Name
     rate: Positive
+    load: Positive = 1.0
     allocator: Name
     placer: Name
     operators: dict[Name, SavedOperator]
@@ -66,19 +72,33 @@ class SavedPlan(Spec):
     currency: str = "USD"
     warnings: tuple[str, ...] = ()
     moves: dict[str, Whole] | None = None
+    models: dict[str, Any] | None = None
+    """What it was planned with, as a model file has it; plans of format 1 have none."""
     definition: dict[str, Any]
+
+    def library(self, where: str = "plan") -> ModelLibrary | None:
+        """The models it carries."""
+        if self.models is None:
+            return None
+        return ModelLibrary.of(*parse_models_and_profiles(self.models, f"{where}: models"))
 
     def threads_by_slot(self) -> dict[Slot, dict[str, int]]:
         return {Slot(row.node, row.slot): dict(row.threads) for row in self.placement}
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    write_text(path, json.dumps(plan.document(), indent=1) + "\n")
+    write_output(path, json.dumps(plan.document(), indent=1) + "\n")
 
 
 def read_plan(path: Path) -> SavedPlan:
     """A plan file whose placement names only nodes, slots and operators it has, every thread once."""
-    saved = check(SavedPlan, parse_json(read_text(path), str(path)), str(path))
+    return parse_plan(parse_json(read_text(path), str(path)), str(path))
+
+
+def parse_plan(data: Any, path: str) -> SavedPlan:
+    """As `read_plan`, from the plain contents of a file."""
+    saved = check(SavedPlan, data, path)
+    saved.library(path)
     slots: dict[str, int] = {}
     for position, node in enumerate(saved.nodes):
         if node.name in slots:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import Refusal
@@ -39,11 +40,15 @@ def grow(first: int, most: int, attempt: Callable[[int], T | Refusal]) -> tuple[
 
 
 def _bisect(refused: int, enough: int, answer: T, attempt: Callable[[int], T | Refusal]) -> tuple[int, T]:
-    while enough - refused > 1:
-        middle = (refused + enough) // 2
-        found = attempt(middle)
-        if isinstance(found, Refusal):
-            refused = middle
-        else:
-            enough, answer = middle, found
-    return enough, answer
+    """The fewest between one that was refused and one that was enough, and its answer."""
+    answers = {enough: answer}
+
+    def suffices(slots: int) -> bool:
+        answer = attempt(slots)
+        if isinstance(answer, Refusal):
+            return False
+        answers[slots] = answer
+        return True
+
+    fewest = refused + 1 + bisect_left(range(refused + 1, enough), x=True, key=suffices)
+    return fewest, answers[fewest]

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from penstock.cluster.topology import Slot
 from penstock.errors import BadInputError
-from penstock.files import Name, Spec, check, parse_json, read_text
+from penstock.files import Name, Positive, Spec, check, parse_json, read_text
 from penstock.planning.file import SavedBundles
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+class SavedRun(Spec):
+    """What a placed pipeline runs, and at which rate."""
+
+    pipeline: str
+    rate: Positive | None = None
+
+
+class SavedRuns(Spec):
+    runs: dict[Name, SavedRun] = Field(default_factory=dict)
 
 
 class SavedPlacement(Spec):
@@ -39,3 +52,8 @@ def parse_placement(data: Any, where: str) -> dict[str, dict[Slot, dict[str, int
             held[slot] = pipeline
             placed[pipeline][slot] = dict(row.threads)
     return placed
+
+
+def parse_runs(data: Any, where: str) -> dict[str, SavedRun]:
+    """What the placed pipelines run, as far as the file that was placed says so."""
+    return check(SavedRuns, {"runs": data.get("runs", {})}, where).runs

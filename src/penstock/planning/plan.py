@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.file import pipeline_document
-from penstock.prediction.usage import Usage, node_usage
+from penstock.modelling.file import models_document
+from penstock.prediction.usage import SlotUsage, node_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +16,13 @@ if TYPE_CHECKING:
     from penstock.allocation.contract import Allocation
     from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.pipeline import Pipeline
+    from penstock.modelling.library import ModelLibrary
     from penstock.placement.contract import Placement
-    from penstock.planning.matching import Moves
+    from penstock.planning.moves import ThreadMoves
     from penstock.prediction.rate import Routing, SupportedRate
+
+PLAN_FORMAT = 2
+"""Of plan files. 2: they carry the models they were made with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +39,12 @@ class Prediction:
     declared: SupportedRate
     rate_range: Mapping[str, tuple[float, float]]
     """Lowest and highest supported rate by the spread of the trials; empty where models carry no spread."""
-    slots: Mapping[Slot, Usage]
+    slots: Mapping[Slot, SlotUsage]
     latency_ms: Mapping[str, float]
     network_cost: float
 
     @property
-    def nodes(self) -> Mapping[str, Usage]:
+    def nodes(self) -> Mapping[str, SlotUsage]:
         return node_usage(self.slots)
 
 
@@ -57,13 +62,17 @@ class Plan:
     fewest_slots: int
     warnings: tuple[str, ...] = ()
     currency: str = "USD"
-    moves: Moves | None = None
+    moves: ThreadMoves | None = None
     """Where this plan replaces one that runs: what that takes."""
+    library: ModelLibrary | None = None
+    """What it was planned with: the models of its operators."""
+    load: float = 1.0
+    """The part of what it is sized for that `rate` is: threads, slots and machines are those of `rate / load`."""
 
     @property
     def growth(self) -> int:
         """Slots added because the placer refused fewer."""
-        return self.slots_asked - self.allocation.slots_with_ends
+        return self.slots_asked - self.allocation.slots_with_sources_and_sinks
 
     @property
     def slots_used(self) -> int:
@@ -82,6 +91,7 @@ class Plan:
         """The plain contents of a plan file, and of `penstock plan --json`."""
         prediction = self.prediction
         return {
+            "format": PLAN_FORMAT,
             "pipeline": self.pipeline.name,
             "rate": self.rate,
             "allocator": self.allocation.allocator,
@@ -97,7 +107,7 @@ class Plan:
             },
             "slots": {
                 "allocated": self.allocation.slots,
-                "allocated_with_ends": self.allocation.slots_with_ends,
+                "allocated_with_ends": self.allocation.slots_with_sources_and_sinks,
                 "placed": self.slots_asked,
                 "acquired": len(self.cluster.slots),
                 "used": self.slots_used,
@@ -139,13 +149,21 @@ class Plan:
                 "latency_ms": {name: finite(value) for name, value in prediction.latency_ms.items()},
                 "network_cost": prediction.network_cost,
             },
+            **({"load": self.load} if self.load < 1 else {}),
             "bounds": {"slots": self.fewest_slots, "gap": self.gap},
             "price_per_hour": self.cluster.price,
             "currency": self.currency,
             "warnings": list(self.warnings),
             **({"moves": self.moves.document()} if self.moves else {}),
+            **self._models(),
             "definition": pipeline_document(self.pipeline),
         }
+
+    def _models(self) -> dict[str, Any]:
+        """So that who runs or simulates the plan needs no other file."""
+        if self.library is None or not (self.library.models or self.library.profiles):
+            return {}
+        return {"models": models_document(self.library, profiles=self.library.profiles.values())}
 
     def _slot_order(self, item: tuple[Slot, object]) -> tuple[int, int]:
         return self.cluster.position(item[0].node), item[0].number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,21 +10,25 @@ from penstock.allocation.contract import JointAllocator, Need, NodeAllocator, Op
 from penstock.allocation.pipeline import allocate_pipeline, demands_of, given_pipeline, profiles_of
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
+from penstock.dataflow.constraints import ANYWHERE, UNCONSTRAINED
 from penstock.dataflow.rates import checked_rate, gains, stream_rates
+from penstock.dataflow.tolerance import covers, exceeds
 from penstock.errors import BadInputError, Refusal, Shortage
 from penstock.modelling.bounds import ModelledDemand, fewest_slots
-from penstock.modelling.fit import misfits
+from penstock.modelling.fit import misfits, unfinished
 from penstock.modelling.model import FixedDemand, Model
-from penstock.placement.contract import OperatorRequest, Placement, Placer, Request, Room
+from penstock.placement.constraints.asking import ask
+from penstock.placement.constraints.validate import check_words
+from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
 from penstock.planning.growth import grow
-from penstock.planning.matching import by_operator, running
+from penstock.planning.moves import by_operator, running
 from penstock.planning.plan import Plan, Prediction
 from penstock.prediction.groupings import supported_rate_as_declared
 from penstock.prediction.latency import LatencyAssumptions, latency_ms
-from penstock.prediction.moving import moving_cpu
 from penstock.prediction.network import mean_cost, stream_costs
 from penstock.prediction.rate import Demands, Routing, highest_peak, lowest_peak, supported_rate
-from penstock.prediction.usage import Usage, slot_usage, with_cpu
+from penstock.prediction.transfer_cpu import moving_cpu
+from penstock.prediction.usage import SlotUsage, slot_usage, with_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,7 +62,9 @@ class Planner:
     currency: str = "USD"
     """Of the prices of the catalogue, or of the cluster's nodes."""
     current: SavedPlan | None = None
-    """The plan that runs now; placers are told of it (`Request.current`)."""
+    """The plan that runs now; placers are told of it (`PlacementRequest.current`)."""
+    doubts: tuple[str, ...] = ()
+    """Warnings that every plan comes with."""
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
         """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""
@@ -73,6 +79,11 @@ class Planner:
             return answer
         cluster, placement = answer
         return self.finish(rate, allocation, cluster, slots, placement)
+
+    def at_load(self, plan: Plan, load: float) -> Plan:
+        """A plan that was made for its rate, to be run at `load` of it."""
+        prediction = self.predict(load * plan.rate, plan.allocation, plan.cluster, plan.placement)
+        return replace(plan, rate=load * plan.rate, load=load, prediction=prediction)
 
     def unkept_resources(self, placer: Placer) -> str | None:
         """Why this placer must not place this pipeline: an operator demands what the placer does not know of."""
@@ -94,7 +105,7 @@ class Planner:
         while nodes < needed:
             nodes = needed
             allocation = self._allocate(rate, allocator.on_nodes(nodes))
-            slots = max(allocation.slots_with_ends, 1)
+            slots = max(allocation.slots_with_sources_and_sinks, 1)
             if slots <= MOST_SLOTS:
                 needed = len(rent(slots, self.offer, self.acquisition).nodes)
         return allocation
@@ -125,9 +136,12 @@ class Planner:
     @property
     def nodes_matter(self) -> bool:
         """Whether what threads need is not a matter of their slots alone: resources beyond cpu and memory are a node's,
-        and moving tuples to another node may cost."""
+        moving tuples to another node may cost, and constraints and excluded nodes say where threads may be."""
         costly = any(profile.moving_cpu for profile in self._profiles.values())
-        return costly or any(operator.resources for operator in self.pipeline.operators.values())
+        operators = self.pipeline.operators.values()
+        bound = any(o.constraints != ANYWHERE for o in operators) or self.pipeline.constraints != UNCONSTRAINED
+        given = not isinstance(self.offer, Catalogue) and (self.offer.tainted or bool(self.offer.excluded))
+        return costly or bound or given or any(operator.resources for operator in operators)
 
     @cached_property
     def slot_memory_mb(self) -> float:
@@ -163,7 +177,7 @@ class Planner:
 
         A cluster that exists is tried where the allocation without sources and sinks fits, as the documents count.
         """
-        needed = max(allocation.slots_with_ends, 1)
+        needed = max(allocation.slots_with_sources_and_sinks, 1)
         if not isinstance(self.offer, Catalogue):
             if allocation.slots > len(self.offer.slots):
                 return needed, self._cluster_too_small(allocation, self.offer)
@@ -183,10 +197,11 @@ class Planner:
 
     def _place(self, allocation: Allocation, cluster: Cluster, placer: Placer) -> tuple[Cluster, Placement] | Refusal:
         request = self._request(allocation, cluster)
-        answer = placer.place(request, Room(cluster, slot_memory_shared=True))
+        check_words(request, cluster)
+        answer = ask(placer, request, Room(cluster, slot_memory_shared=True))
         return answer if isinstance(answer, Refusal) else (cluster, answer)
 
-    def _request(self, allocation: Allocation, cluster: Cluster) -> Request:
+    def _request(self, allocation: Allocation, cluster: Cluster) -> PlacementRequest:
         demands = self._demands
         position = {operator.name: index for index, operator in enumerate(allocation.operators)}
         extra = [d.name for d in cluster.dimensions if d.name not in (CPU, MEMORY)]
@@ -200,7 +215,7 @@ class Planner:
                     )
             amounts = {
                 CPU: CPU_POINTS_PER_SLOT * operator.cpu / operator.threads,
-                MEMORY: self.slot_memory_mb * operator.memory / operator.threads,
+                MEMORY: self.slot_memory_mb * operator.memory / operator.threads + declared.constraints.off_heap_mb,
                 **{name: declared.resources.get(name, 0.0) for name in extra},
             }
             model = demands[operator.name]
@@ -215,12 +230,13 @@ class Planner:
                     self._profiles[operator.name].moving_cpu if operator.name in self._profiles else 0.0,
                     model if isinstance(model, Model) else None,
                     operator.rate,
+                    declared.constraints,
                 )
             )
         streams = tuple((position[s.sender], position[s.receiver]) for s in self.pipeline.streams)
         sources = tuple(position[name] for name in self.pipeline.sources)
         rates = stream_rates(self.pipeline, allocation.operators[sources[0]].rate)
-        return Request(
+        return PlacementRequest(
             self.pipeline.name,
             tuple(requests),
             streams,
@@ -230,13 +246,14 @@ class Planner:
             traffic=tuple(rate * stream.bytes for rate, stream in zip(rates, self.pipeline.streams, strict=True)),
             current={} if self.current is None else by_operator(running(self.current, cluster)),
             patterns=allocation.patterns,
+            constraints=self.pipeline.constraints,
         )
 
     def _too_large(self, allocation: Allocation) -> Refusal | None:
         threads = sum(operator.threads for operator in allocation.operators)
         for what, needed, most in (
             ("threads", threads, MOST_THREADS),
-            ("slots", allocation.slots_with_ends, MOST_SLOTS),
+            ("slots", allocation.slots_with_sources_and_sinks, MOST_SLOTS),
         ):
             if needed > most:
                 shortage = Shortage(self.pipeline.name, what, needed, most, "the limit of one plan", "pipeline")
@@ -256,8 +273,8 @@ class Planner:
         bundles = [entry for operator in plain for entry in operator.bundles]
         # no two threads that each need more than half a slot can share one
         alone = max(
-            sum(count for count, bundle in bundles if bundle.cpu > 0.5 + 1e-9),
-            sum(count for count, bundle in bundles if bundle.memory > 0.5 + 1e-9),
+            sum(count for count, bundle in bundles if exceeds(bundle.cpu, 0.5)),
+            sum(count for count, bundle in bundles if exceeds(bundle.memory, 0.5)),
         )
         return Plan(
             pipeline=self.pipeline,
@@ -279,6 +296,7 @@ class Planner:
             ),
             warnings=(*self._warnings(rate, prediction), *allocation.notes),
             currency=self.currency,
+            library=self.library.of_pipeline(self.pipeline),
         )
 
     def predict(self, rate: float, allocation: Allocation, cluster: Cluster, placement: Placement) -> Prediction:
@@ -287,7 +305,7 @@ class Planner:
         demands = self._demands
         threads = placement.by_slot()
         declared = {
-            operator.name: Usage(operator.cpu / operator.threads, operator.memory / operator.threads)
+            operator.name: SlotUsage(operator.cpu / operator.threads, operator.memory / operator.threads)
             for operator in allocation.operators
         }
         spreads_known = any(
@@ -319,13 +337,13 @@ class Planner:
 
     def _warnings(self, rate: float, prediction: Prediction) -> Iterator[str]:
         supported = prediction.slot_aware if self.routing is Routing.SLOT_AWARE else prediction.shuffle
-        if supported.rate < rate * (1 - 1e-9):
+        if not covers(supported.rate, rate):
             yield (
                 f"predicted to sustain {supported.rate:.4g}/s of the planned {rate:g}/s with {self.routing} routing: "
                 f"operator '{supported.bottleneck}' is the bottleneck"
             )
         declared = prediction.declared
-        if declared.rate < min(rate, prediction.shuffle.rate) * (1 - 1e-9):
+        if not covers(declared.rate, min(rate, prediction.shuffle.rate)):
             yield (
                 f"with the groupings as declared only {declared.rate:.4g}/s: "
                 f"operator '{declared.bottleneck}' is the bottleneck"
@@ -336,11 +354,14 @@ class Planner:
         if without_model:
             yield f"no model for {', '.join(without_model)}: assumed to keep up at any rate"
         yield from self.misfits()
+        yield from self.doubts
 
     def _slow_nodes(self) -> Iterator[str]:
         """A slot of a plan is a whole core; a cluster file may say that a node has fewer."""
         if not isinstance(self.offer, Catalogue):
-            slow = [node for node in self.offer.nodes if node.capacity[CPU] < CPU_POINTS_PER_SLOT * node.slots - 1e-6]
+            slow = [
+                node for node in self.offer.nodes if not covers(node.capacity[CPU], CPU_POINTS_PER_SLOT * node.slots)
+            ]
             if slow:
                 yield (
                     f"{len(slow)} nodes have less CPU than a core for every slot (node {slow[0].name}: "
@@ -349,7 +370,9 @@ class Planner:
 
     def misfits(self) -> Iterator[str]:
         """Warnings about the models alone, whatever the rate: slots of another size, machines that differ."""
-        yield from misfits(demand for demand in self._demands.values() if isinstance(demand, Model))
+        models = [demand for demand in self._demands.values() if isinstance(demand, Model)]
+        yield from misfits(models)
+        yield from unfinished(models)
         offered = self.slot_memory_mb
         for demand in self._demands.values():
             if isinstance(demand, FixedDemand) or demand is None:
@@ -368,7 +391,7 @@ def _overload(prediction: Prediction) -> Iterator[str]:
         ("cpu", {slot: used.cpu for slot, used in prediction.slots.items()}),
         ("memory", {slot: used.memory for slot, used in prediction.slots.items()}),
     ):
-        above = [slot for slot, used in load.items() if used > 1 + 1e-6]
+        above = [slot for slot, used in load.items() if exceeds(used, 1)]
         if above:
             worst = max(above, key=lambda slot: load[slot])
             yield (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.dataflow.pipeline import Pipeline
-    from penstock.dataflow.rewrite import Done
+    from penstock.dataflow.rewrite import RewriteStep
 
 DEFAULT_FACTOR = 4.0
 
@@ -30,7 +30,7 @@ class RewrittenPipeline:
 
     pipeline: Pipeline
     models: ModelLibrary
-    done: tuple[Done, ...]
+    done: tuple[RewriteStep, ...]
 
 
 def rewrite(pipeline: Pipeline, library: ModelLibrary, rate: float, heavier: float, busier: float) -> RewrittenPipeline:
@@ -47,7 +47,7 @@ def rewrite(pipeline: Pipeline, library: ModelLibrary, rate: float, heavier: flo
 
 
 def _fused_models(
-    before: Pipeline, after: Pipeline, done: Iterable[Done], library: ModelLibrary, rate: float
+    before: Pipeline, after: Pipeline, done: Iterable[RewriteStep], library: ModelLibrary, rate: float
 ) -> Iterator[Model]:
     demands = demands_of(before, library)
     old, new = flows(before).operators, flows(after).operators

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.dataflow.tolerance import TOLERANCE
 from penstock.errors import BadInputError, Refusal
-from penstock.placement.contract import Room
-from penstock.placement.slots import TOLERANCE
-from penstock.prediction.network import mean_cost, stream_costs
+from penstock.placement.constraints.check import broken, heap_mb, not_isolated
+from penstock.placement.contract import Repairs, Room
+from penstock.placement.repair.together import one_by_one
+from penstock.placement.weights import thread_pairs
+from penstock.planning.cheapest import place_cheaply
+from penstock.planning.queue import queue
+from penstock.prediction.network import mean_cost, stream_costs, weighted_cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.cluster.topology import Cluster, Slot
-    from penstock.placement.contract import Placement, Placer, Request
-    from penstock.planning.matching import Moves
+    from penstock.placement.contract import Placement, PlacementRequest, Placer
+    from penstock.planning.eviction import Eviction
+    from penstock.planning.moves import ThreadMoves
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,7 @@ class Usage:
     """Per soft dimension, how much is taken above capacity, summed over nodes."""
     nodes_overloaded: int
     """Nodes above capacity in some soft dimension."""
+    constraints_broken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,72 +51,100 @@ class ClusterPlacement:
     usage: Usage
     network_cost: float
     """Mean over all streams of all placed pipelines (`penstock.prediction.network`)."""
+    network_cost_by_pairs: float
+    """The same with every stream weighted by the pairs of threads it joins."""
+    network_cost_by_rate: float | None
+    """The same weighted by what passes (bytes/s, else tuples/s); None where nobody says."""
     network_costs: Mapping[str, float]
     """Mean over the streams of each placed pipeline."""
-    moves: Mapping[str, Moves] = field(default_factory=dict)
+    moves: Mapping[str, ThreadMoves] = field(default_factory=dict)
     """What it takes of each placed pipeline, where they ran before."""
+    repair_moves: int = 0
+    """Threads that were put down and moved again for others while everything was placed."""
+    evicted: Mapping[str, Eviction] = field(default_factory=dict)
+    """Pipelines that ran, gave way to one of higher priority, and found no other room."""
 
 
-def place_all(cluster: Cluster, requests: Sequence[tuple[Request, int]], placer: Placer) -> ClusterPlacement:
-    """Place pipelines in order of priority (the lowest number first, ties in declared order)."""
+def place_all(
+    cluster: Cluster,
+    requests: Sequence[tuple[PlacementRequest, int]],
+    placer: Placer,
+    guarantees: Mapping[str, Mapping[str, float]] | None = None,
+) -> ClusterPlacement:
+    """Place pipelines in the order of the queue: guarantees of their owners, then priority (the lowest number first),
+    then as declared. A placer that `repairs` places those of one level together."""
+    names = [request.pipeline for request, _ in requests]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadInputError(f"pipeline '{twice}' is declared twice")
     room = Room(cluster, slot_memory_shared=False)
-    placements: dict[str, Placement] = {}
-    refused: dict[str, Refusal] = {}
-    for request, _ in sorted(requests, key=lambda entry: entry[1]):
-        if request.pipeline in placements or request.pipeline in refused:
-            raise BadInputError(f"pipeline '{request.pipeline}' is declared twice")
-        answer = placer.place(request, room)
-        if isinstance(answer, Refusal):
-            refused[request.pipeline] = answer
-            continue
-        room.take(answer, {operator.name: operator.demand for operator in request.operators})
-        placements[request.pipeline] = answer
-    return summed_up(cluster, [request for request, _ in requests], placer.name, placements, refused)
+    line = queue(requests, cluster, guarantees or {})
+    if isinstance(placer, Repairs):
+        together = place_cheaply(placer, [(entry.request, entry.level) for entry in line], room)
+        placements, refused, moved = together.placements, together.refused, together.moved
+    else:
+        moved = 0
+        placements, refused = one_by_one(placer, [entry.request for entry in line], room)
+    answer = summed_up(cluster, [request for request, _ in requests], placer.name, placements, refused)
+    return replace(answer, repair_moves=moved)
 
 
 def summed_up(
     cluster: Cluster,
-    requests: Sequence[Request],
+    requests: Sequence[PlacementRequest],
     placer: str,
     placements: Mapping[str, Placement],
     refused: Mapping[str, Refusal],
-    moves: Mapping[str, Moves] | None = None,
+    moves: Mapping[str, ThreadMoves] | None = None,
+    evicted: Mapping[str, Eviction] | None = None,
 ) -> ClusterPlacement:
     """Placements with what they take of the cluster and how far their tuples travel."""
     asked = {request.pipeline: request for request in requests}
     costs = {name: stream_costs(asked[name], placement, cluster) for name, placement in placements.items()}
+    every = [cost for row in costs.values() for cost in row]
+    pairs = [pairs for name in costs for pairs in thread_pairs(asked[name])]
+    passing = [amount for name in costs for amount in _passing(asked[name])]
     return ClusterPlacement(
         placer,
         placements,
         refused,
         usage(cluster, requests, placements),
-        mean_cost(cost for row in costs.values() for cost in row),
+        mean_cost(every),
+        weighted_cost(every, pairs),
+        weighted_cost(every, passing) if any(passing) else None,
         {pipeline: mean_cost(row) for pipeline, row in costs.items()},
         moves or {},
+        evicted=evicted or {},
     )
 
 
-def usage(cluster: Cluster, requests: Sequence[Request], placements: Mapping[str, Placement]) -> Usage:
+def _passing(request: PlacementRequest) -> tuple[float, ...]:
+    if any(request.traffic):
+        return request.traffic
+    return request.rates if any(request.rates) else (0.0,) * len(request.streams)
+
+
+def usage(cluster: Cluster, requests: Sequence[PlacementRequest], placements: Mapping[str, Placement]) -> Usage:
     """Sum up placements, whatever the placer's own books said."""
     room = Room(cluster, slot_memory_shared=False)
     holder: dict[Slot, str] = {}
     bad_slots: set[Slot] = set()
+    rules_broken = 0
     for request in requests:
         placement = placements.get(request.pipeline)
         if placement is None:
             continue
-        room.take(placement, {operator.name: operator.demand for operator in request.operators})
-        memory: dict[Slot, float] = {}
-        axis = room.memory_axis
-        demand = {operator.name: 0.0 if axis is None else operator.demand[axis] for operator in request.operators}
-        for operator, threads, slot, _ in placement.bundles:
-            memory[slot] = memory.get(slot, 0.0) + threads * demand[operator]
-        for slot, amount in memory.items():
+        demands = {operator.name: operator.demand for operator in request.operators}
+        room.take(placement, demands, request.constraints)
+        rules_broken += sum(1 for _ in broken(cluster, request, placement))
+        for slot, row in placement.by_slot().items():
             position = cluster.position(slot.node)
             limit = min(float(room.slot_memory[position]), request.slot_memory or np.inf)
-            over = amount > limit * (1 + TOLERANCE) or slot.number >= room.slots[position]
+            heap = heap_mb(request, row, room.memory_axis)
+            over = heap > limit * (1 + TOLERANCE) or slot.number >= room.slots[position]
             if over or holder.setdefault(slot, request.pipeline) != request.pipeline:
                 bad_slots.add(slot)
+    rules_broken += sum(1 for _ in not_isolated(requests, placements))
     over = np.maximum(-room.free, 0.0)
     over[over <= TOLERANCE * room.capacity.max(axis=0, initial=0.0)] = 0.0
     hard = np.array([dimension.hard for dimension in room.dimensions], dtype=bool)
@@ -122,4 +157,5 @@ def usage(cluster: Cluster, requests: Sequence[Request], placements: Mapping[str
             if not dimension.hard
         },
         nodes_overloaded=int(np.count_nonzero(over[:, ~hard].any(axis=1))),
+        constraints_broken=rules_broken,
     )

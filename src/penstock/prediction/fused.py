@@ -1,114 +1,63 @@
 """What fused execution will sustain: every slot runs the whole pipeline on its share of each batch.
 
-A batch of n tuples per slot takes `o + sum over operators of r_i(n) S_i` seconds. o is what the engine needs for any
-batch. S_i is the seconds a thread of operator i needs for a tuple while all t_i of them are at work, and
-`r_i(n) = ceil(gain_i n / t_i)` how often they go round: operators run one after the other, so a batch that does not
-fill the last round waits for it all the same. A model was measured with batches of B seconds of work and full rounds,
-o included, so `S_i = t_i / I_i(t_i) * B / (B + o)`. What a worker does with every tuple whatever the operator
-(`penstock.modelling.handling`) is taken out of the models and added once: n p seconds. The rate is n over the whole
-time, for all slots.
+A slot's part of a batch, n tuples, takes
+
+    o + max(max over crews c of T_c(n), n u) + f + sum over Spark's own operators of b_i(n)      seconds.
+
+`T_c(n) = sum over the operators i of c of b_i(n)`: operators that share a thread (`penstock.prediction.crews`) take
+turns, crews overlap. `b_i(n)` is how long the t_i threads of operator i are at work on what n tuples cause:
+`gain_i n / t_i` rounds of `S_i = t_i / I_i(t_i) * w_i(t_i)` seconds, the last of which may have fewer tuples than
+threads. (Of the time of its trials an operator was at work for w; where a model does not say, its batches were taken to
+be B seconds of work and o of the engine's: `w = B / (B + o)`.) `u = p + sum gain_i c_i` is
+the CPU of a tuple, of which a slot has one core: p for taking it in and giving it away as columns, which is in every
+model and counts once, and c_i that of its operators. `f` is the time the first piece needs to reach the slowest crew,
+and the last from there to the end: of every other crew a piece. Where one thread does everything, the second term is
+`T + n p` and f is 0. o is what the engine needs for any batch, and for Spark's own operators' state and shuffles.
 
 A batch ends with its slowest slot. Where the work of a batch varies by v_i of its mean from one to the next, the
-slowest of k slots needs `sum r_i S_i v_i z(k)` longer, with z(k) the expected largest of k standard normal values:
-what makes a batch slow is taken to concern all operators of a slot, and no two slots, alike.
+slowest of k slots needs `b_i v_i z(k)` longer, with z(k) the expected largest of k standard normal values: what makes a
+batch slow is taken to concern all operators of a slot, and no two slots, alike. And a batch takes no less than its CPU
+over all cores of the machine.
+
+Assumed: keys are spread evenly over slots; what sources and sinks of the user's own need is in no model; code of one
+slot uses one core, though libraries that let go of Python's lock may use more where others are free.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.cluster.topology import Slot
+from penstock.dataflow.logic import Per
+from penstock.dataflow.tolerance import whole_up
+from penstock.modelling.cpu_speed import ASSUMED_BATCH_SECONDS, at_pace, pace_of
 from penstock.modelling.model import Model
-from penstock.modelling.pace import ASSUMED_BATCH_SECONDS, at_pace, pace_of
-from penstock.prediction.machine import cpu_seconds_per_tuple, own_cpu
+from penstock.prediction.own_cpu import cpu_seconds_per_tuple, own_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.dataflow.rates import Gain
+    from penstock.prediction.crews import Crews
     from penstock.prediction.rate import Demands
 
-
-class Rounds(NamedTuple):
-    """Of one operator in one slot: `threads` tuples take `seconds`, give or take `spread` of it."""
-
-    gain: float
-    threads: int
-    seconds: float
-    spread: float
-
-
-def rounds_of(
-    gains: Mapping[str, Gain], demands: Demands, threads: Mapping[str, int], overhead_seconds: float
-) -> list[Rounds]:
-    """Of every operator with a model."""
-    found = []
-    for name, gain in gains.items():
-        model = demands[name]
-        if isinstance(model, Model):
-            work = model.measured_on.batch_seconds or ASSUMED_BATCH_SECONDS
-            count = threads[name]
-            seconds = count / model.rate(count) * work / (work + overhead_seconds)
-            found.append(Rounds(gain.factor, count, seconds, model.batch_spread(count)))
-    return found
+PIECE_SECONDS = 0.025
+"""What crews hand over at a time takes about so long (`penstock.runtime.crew`)."""
+MANY_TUPLES = 1_000_000
+"""Of a batch in which rounds that are not full do not matter."""
+DEFAULT_ROWS = 100_000
+"""Of a batch where nothing takes time."""
+MOST_LOOKS = 10_000
+"""At how long a batch is that holds what comes while one lasts: each is longer than the one before, or the last."""
 
 
 def slowest_of(slots: int) -> float:
     """z(k), the expected largest of k standard normal values, as Blom approximates it:
     `Phi^-1((k - 3/8) / (k + 1/4))`; 0 for one."""
     return NormalDist().inv_cdf((slots - 0.375) / (slots + 0.25))
-
-
-def work_seconds(rounds: list[Rounds], tuples: int, slots: int) -> float:
-    """How long the operators of the slowest of `slots` slots are at work on a batch of `tuples` tuples for each."""
-    return sum(
-        math.ceil(one.gain * tuples / one.threads - 1e-9) * one.seconds * (1 + one.spread * slowest_of(slots))
-        for one in rounds
-    )
-
-
-def fused_batch(
-    gains: Mapping[str, Gain],
-    demands: Demands,
-    threads: Mapping[str, int],
-    slots: int,
-    seconds: float,
-    overhead_seconds: float,
-    handling_seconds: float = 0.0,
-) -> int:
-    """Tuples of a batch over all slots: about `seconds` of work, in whole rounds of the operator whose round takes
-    longest, and at least one of them."""
-    rounds = rounds_of(gains, demands, threads, overhead_seconds)
-    busy = handling_seconds + sum(one.gain / one.threads * one.seconds for one in rounds)
-    if not rounds or busy <= 0:
-        return 100_000
-    longest = max(rounds, key=lambda one: one.seconds)
-    whole = longest.threads / longest.gain if longest.gain > 0 else 1.0
-    return slots * max(1, round(whole * max(1, round(seconds / busy / whole))))
-
-
-def fused_rate(
-    gains: Mapping[str, Gain],
-    demands: Demands,
-    threads: Mapping[str, int],
-    slots: int,
-    batch_tuples: int,
-    overhead_seconds: float,
-    trial_overhead_seconds: float | None = None,
-    handling_seconds: float = 0.0,
-) -> float:
-    """Tuples/s that `slots` slots sustain with `threads` threads of each operator in each of them.
-
-    `trial_overhead_seconds` is what the engine needed in the trials of the models, where that is not the same.
-    """
-    each = max(1, batch_tuples // slots)
-    then = overhead_seconds if trial_overhead_seconds is None else trial_overhead_seconds
-    rounds = rounds_of(gains, demands, threads, then)
-    return slots * each / (overhead_seconds + work_seconds(rounds, each, slots) + each * handling_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +109,26 @@ def fused_threads(gains: Mapping[str, Gain], demands: Demands, rate: float, slot
     return threads
 
 
+_PARTS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+
+
+def rows_of_batch(setup: FusedSetup, seconds: float) -> int:
+    """Tuples of a batch over all slots: about `seconds` of work, in whole rounds of the operator whose round takes
+    longest, and at least one of them."""
+    alone = replace(setup, slots=1, cores=MANY_TUPLES, overhead_seconds=0.0, batch_cpu_seconds=0.0)
+    alone = replace(alone, trial_overhead_seconds=setup.overhead_seconds)
+    busy = (alone.slot_seconds(MANY_TUPLES) - alone.fixed_seconds) / MANY_TUPLES
+    if not setup.modelled or busy <= 0:
+        return DEFAULT_ROWS
+
+    def round_seconds(operator: str) -> float:
+        return setup.threads[operator] * alone.busy_seconds(operator, MANY_TUPLES) / setup.gains[operator].factor
+
+    longest = max((name for name in setup.modelled if setup.gains[name].factor > 0), key=round_seconds, default=None)
+    whole = 1.0 if longest is None else setup.threads[longest] / setup.gains[longest].factor
+    return setup.slots * max(1, round(whole * max(1, round(seconds / busy / whole))))
+
+
 @dataclass(frozen=True)
 class FusedSetup:
     """How a pipeline runs fused: `threads` are those of each operator in ONE slot, `most_rows` what a batch takes in at
@@ -178,11 +147,28 @@ class FusedSetup:
     """What the engine needed in the trials of the models, where that is known not to be the same."""
     handling_seconds: float = 0.0
     """What a worker needs for every tuple; it is in none of the models of `demands`."""
+    crews: Crews | None = None
+    """None: all operators with one thread are one crew."""
 
     @cached_property
     def modelled(self) -> list[str]:
         """The operators that take time."""
         return [name for name in self.gains if isinstance(self.demands[name], Model)]
+
+    @cached_property
+    def sparks_own(self) -> list[str]:
+        return [name for name in self.modelled if self._model(name).measured_on.per is Per.DATAFRAME]
+
+    @cached_property
+    def modelled_crews(self) -> Crews:
+        """The operators of each crew that take time."""
+        in_slots = [name for name in self.modelled if name not in self.sparks_own]
+        crews = self.crews
+        if crews is None:
+            single = tuple(name for name in in_slots if self.threads[name] == 1)
+            crews = (single, *((name,) for name in in_slots if self.threads[name] > 1))
+        inside = (tuple(name for name in crew if name in in_slots) for crew in crews)
+        return tuple(crew for crew in inside if crew)
 
     @cached_property
     def _one_slot(self) -> dict[Slot, Mapping[str, int]]:
@@ -193,70 +179,112 @@ class FusedSetup:
     def cpu_per_tuple(self) -> float:
         return self.handling_seconds + cpu_seconds_per_tuple(self.gains, self.demands, self._one_slot)
 
-    def slots_rate(self) -> float:
-        """Tuples/s of full batches, if every slot has a core."""
-        return fused_rate(
-            self.gains,
-            self.demands,
-            self.threads,
-            self.slots,
-            self.most_rows,
-            self.overhead_seconds,
-            self.trial_overhead_seconds,
-            self.handling_seconds,
+    @cached_property
+    def _cpu_in_code(self) -> float:
+        """u: without what Spark's own operators need, whose time is all counted."""
+        return self.cpu_per_tuple - sum(
+            self.gains[name].factor * own_cpu(self._model(name), 1) / self._model(name).rate(1)
+            for name in self.sparks_own
         )
 
+    def slots_rate(self) -> float:
+        """Tuples/s of full batches, if every slot has a core."""
+        return self.most_rows / self.slot_seconds(self.most_rows)
+
     def rate(self) -> float:
-        """Tuples/s, or those at which the cores are full where that is less."""
-        alone = self.slots_rate()
-        batches = alone / self.most_rows
-        left = max(0.0, self.cores - batches * self.batch_cpu_seconds)
-        return min(alone, left / self.cpu_per_tuple) if self.cpu_per_tuple > 0 else alone
+        """Tuples/s of full batches."""
+        return self.most_rows / self.batch_seconds(self.most_rows)
 
-    def busy_seconds(self, operator: str, tuples: int) -> float:
-        """Of one slot's threads of an operator for the slot's part of a batch.
-
-        Full rounds of t tuples take `S(t) = t / I(t)` each, without the part of the engine in the trials. A last
-        round of m tuples keeps m threads at work and takes S(m): a batch of a few tuples is soon done, which matters
-        where a pipeline keeps up and its batches are small. Predictions are for full batches and leave that out.
-        """
+    def _model(self, operator: str) -> Model:
         model = self.demands[operator]
         if not isinstance(model, Model):
+            raise TypeError(f"operator '{operator}' has no model")
+        return model
+
+    def busy_seconds(self, operator: str, tuples: int) -> float:
+        """b(n), of one slot's threads of an operator for the slot's part of a batch.
+
+        Full rounds of t tuples take `S(t) = t / I(t) * w(t)` each, without the part of the engine in the trials. A
+        last round of m tuples keeps m threads at work and takes S(m).
+        """
+        if operator not in self.modelled:
             return 0.0
+        model = self._model(operator)
         work = model.measured_on.batch_seconds or ASSUMED_BATCH_SECONDS
         then = self.overhead_seconds if self.trial_overhead_seconds is None else self.trial_overhead_seconds
+        assumed = work / (work + then)
+
+        def round_seconds(threads: int) -> float:
+            return threads / model.rate(threads) * (model.busy(threads) or assumed)
+
         count = self.threads[operator]
-        whole, rest = divmod(math.ceil(self.gains[operator].factor * tuples - 1e-9), count)
-        seconds = whole * count / model.rate(count) + (rest / model.rate(rest) if rest else 0.0)
-        return seconds * work / (work + then)
+        whole, rest = divmod(whole_up(self.gains[operator].factor * tuples), count)
+        return whole * round_seconds(count) + (round_seconds(rest) if rest else 0.0)
+
+    def slot_seconds(self, tuples: int) -> float:
+        """Of the slowest slot's part of a batch of `tuples` over all slots, with the engine's."""
+        each = -(-tuples // self.slots)
+        own = sum(self._slowest_seconds(name, each) for name in self.sparks_own)
+        return self.fixed_seconds + self._code_seconds(each) + own
 
     def batch_seconds(self, tuples: int) -> float:
-        """Of a batch of `tuples` over all slots: its slowest slot, or its CPU over all cores where that takes longer.
+        """Of a batch of `tuples` over all slots: its slowest slot, or its CPU over all cores where that is more."""
+        return max(self.slot_seconds(tuples), (tuples * self.cpu_per_tuple + self.batch_cpu_seconds) / self.cores)
 
-        `max(o + p n / k + sum over operators of busy_seconds(ceil(n / k)) (1 + v z(k)), (n c + e) / cores)`
+    @cached_property
+    def fixed_seconds(self) -> float:
+        """o: of any batch, whatever is in it."""
+        own = sum(self._model(name).measured_on.own_batch_ms or 0.0 for name in self.sparks_own)
+        return self.overhead_seconds + own / 1000
+
+    def _code_seconds(self, each: int) -> float:
+        crews = self.modelled_crews
+        times = [sum(self._slowest_seconds(name, each) for name in crew) for crew in crews]
+        if len(crews) == 1 and all(self.threads[name] == 1 for name in crews[0]):
+            return times[0] + each * self.handling_seconds
+        slowest = times.index(max(times)) if times else 0
+        pieces = [
+            min(seconds, max(PIECE_SECONDS, sum(self.busy_seconds(name, 1) for name in crew)))
+            for place, (crew, seconds) in enumerate(zip(crews, times, strict=True))
+            if place != slowest
+        ]
+        return max(max(times, default=0.0), each * self._cpu_in_code) + sum(pieces)
+
+    def _slowest_seconds(self, operator: str, each: int) -> float:
+        """Of the slowest slot."""
+        spread = self._model(operator).batch_spread(self.threads[operator])
+        return self.busy_seconds(operator, each) * (1 + spread * slowest_of(self.slots))
+
+    def latency_ms(self, rate: float, interval_seconds: float) -> dict[str, float] | None:
+        """Of tuples that come evenly at `rate`; None where that is more than it does.
+
+        A batch holds what came while the one before lasted: `n = rate T`, `T = max(interval, batch_seconds(n))`. A
+        tuple is due at any time of T, waits for the next batch, and is there when that is committed: latency lies
+        evenly between `batch_seconds(n)` and `batch_seconds(n) + T`.
         """
-        each = -(-tuples // self.slots)
-        alone = self.overhead_seconds + each * self.handling_seconds
-        alone += sum(self.busy_seconds(name, each) * self._slowest(name) for name in self.modelled)
-        return max(alone, (tuples * self.cpu_per_tuple + self.batch_cpu_seconds) / self.cores)
-
-    def _slowest(self, operator: str) -> float:
-        """How many times as long as on average the slowest slot is at work on its part of a batch."""
-        model = self.demands[operator]
-        spread = model.batch_spread(self.threads[operator]) if isinstance(model, Model) else 0.0
-        return 1 + spread * slowest_of(self.slots)
+        tuples = 1
+        for _ in range(MOST_LOOKS):
+            batch = self.batch_seconds(tuples)
+            period = max(interval_seconds, batch)
+            wanted = max(1, whole_up(rate * period))
+            if wanted > self.most_rows:
+                return None
+            if wanted <= tuples:
+                return {name: 1000 * (batch + part * period) for name, part in _PARTS.items()}
+            tuples = wanted
+        return None
 
     @cached_property
     def pace(self) -> float | None:
         """What a run would show on cores as fast as those of the trials. Its slots look ten times a second, whichever
         operator is at work then: `sum p_i w_i / sum w_i` with `w_i = gain_i / I_i(t_i)`, the seconds for a tuple."""
-        told = [
+        paces = [
             (pace, self.gains[name].factor / model.rate(self.threads[name]))
             for name in self.modelled
             if isinstance(model := self.demands[name], Model) and (pace := pace_of([model])) is not None
         ]
-        weight = sum(seconds for _, seconds in told)
-        return sum(pace * seconds for pace, seconds in told) / weight if weight > 0 else None
+        weight = sum(seconds for _, seconds in paces)
+        return sum(pace * seconds for pace, seconds in paces) / weight if weight > 0 else None
 
     def at_pace(self, pace: float) -> FusedSetup:
         """On cores of another pace than those the models were measured on; batches hold as much as before."""

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.dataflow.tolerance import exceeds
 from penstock.modelling.model import Model
 from penstock.prediction.rate import Routing, received, spread_of
 
@@ -59,7 +60,7 @@ def sojourn_seconds(threads: int, peak_rate: float, load: float, percentile: flo
     The 2 is M/D/c's: with constant service a queue drains twice as fast as with exponential.
     """
     service = threads / peak_rate
-    if load > 1 + 1e-9:
+    if exceeds(load, 1):
         return math.inf
     offered = min(load, HIGHEST_STABLE_LOAD) * threads
     waiting = erlang_c(threads, offered)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from penstock.cluster.topology import Cluster, Slot
-    from penstock.placement.contract import Placement, Request
+    from penstock.placement.contract import Placement, PlacementRequest
 
 Group = TypeVar("Group")
 
 
-def stream_costs(request: Request, placement: Placement, cluster: Cluster) -> tuple[float, ...]:
+def stream_costs(request: PlacementRequest, placement: Placement, cluster: Cluster) -> tuple[float, ...]:
     """The cost of each stream of a placed pipeline, in declared order; 0 where one end has no thread."""
     slots: dict[str, dict[Slot, float]] = {operator.name: {} for operator in request.operators}
     for operator, threads, slot, _ in placement.bundles:
@@ -45,6 +45,13 @@ def stream_costs(request: Request, placement: Placement, cluster: Cluster) -> tu
         else 0.0
         for sender, receiver in request.streams
     )
+
+
+def weighted_cost(costs: Iterable[float], weights: Iterable[float]) -> float:
+    """sum of weight x cost / sum of weights; 0 where nothing weighs."""
+    pairs = list(zip(costs, weights, strict=True))
+    total = sum(weight for _, weight in pairs)
+    return sum(cost * weight for cost, weight in pairs) / total if total > 0 else 0.0
 
 
 def mean_cost(costs: Iterable[float]) -> float:

@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class SlotUsage:
     """In slots: 1.0 is all of one slot."""
 
     cpu: float = 0.0
     memory: float = 0.0
 
-    def plus(self, cpu: float, memory: float) -> Usage:
-        return Usage(self.cpu + cpu, self.memory + memory)
+    def plus(self, cpu: float, memory: float) -> SlotUsage:
+        return SlotUsage(self.cpu + cpu, self.memory + memory)
 
 
 def slot_usage(
     gains: Mapping[str, Gain],
     demands: Demands,
-    declared: Mapping[str, Usage],
+    declared: Mapping[str, SlotUsage],
     threads: ThreadsBySlot,
     rate: float,
     routing: Routing,
-) -> dict[Slot, Usage]:
+) -> dict[Slot, SlotUsage]:
     """Per slot, the sum over its bundles of C(t), M(t) times min(1, received / I(t)).
 
     Operators of fixed demand count as they are; `declared` holds the demand of one thread of those without a model.
     """
-    usage: dict[Slot, Usage] = {slot: Usage() for slot in threads}
+    usage: dict[Slot, SlotUsage] = {slot: SlotUsage() for slot in threads}
     for operator, gain in gains.items():
         demand = demands[operator]
         spread = spread_of(threads, operator)
@@ -49,19 +49,19 @@ def slot_usage(
                 part = min(1.0, share / demand.rate(count))
                 usage[slot] = usage[slot].plus(demand.cpu(count) * part, demand.memory(count) * part)
         else:
-            one = Usage(demand.cpu, demand.memory) if isinstance(demand, FixedDemand) else declared[operator]
+            per_thread = SlotUsage(demand.cpu, demand.memory) if isinstance(demand, FixedDemand) else declared[operator]
             for slot, count in spread.items():
-                usage[slot] = usage[slot].plus(one.cpu * count, one.memory * count)
+                usage[slot] = usage[slot].plus(per_thread.cpu * count, per_thread.memory * count)
     return usage
 
 
-def with_cpu(slots: Mapping[Slot, Usage], more: Mapping[Slot, float]) -> dict[Slot, Usage]:
+def with_cpu(slots: Mapping[Slot, SlotUsage], more: Mapping[Slot, float]) -> dict[Slot, SlotUsage]:
     """The usage of slots with so much more CPU, in slots."""
     return {slot: used.plus(more.get(slot, 0.0), 0.0) for slot, used in slots.items()}
 
 
-def node_usage(slots: Mapping[Slot, Usage]) -> dict[str, Usage]:
-    usage: dict[str, Usage] = {}
+def node_usage(slots: Mapping[Slot, SlotUsage]) -> dict[str, SlotUsage]:
+    usage: dict[str, SlotUsage] = {}
     for slot, used in slots.items():
-        usage[slot.node] = usage.get(slot.node, Usage()).plus(used.cpu, used.memory)
+        usage[slot.node] = usage.get(slot.node, SlotUsage()).plus(used.cpu, used.memory)
     return usage

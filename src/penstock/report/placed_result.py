@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from penstock.report.result import search_document
+from penstock.report.result import RESULT_FORMAT, rate_error, search_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.cluster.topology import Slot
+    from penstock.dataflow.load import Load
     from penstock.report.report import Report
     from penstock.report.result import TriedRate
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlanChange:
     """A drain and a resume, in seconds: until nothing was in flight, until the first tuple came to its end."""
 
     drained: float
@@ -56,37 +58,43 @@ class BundlePlace:
 
 @dataclass(frozen=True, slots=True)
 class PlacedResult:
-    """`slots_rate` is what the plan's slots support if each is a core; `machine_rate` what the cores they share do."""
+    """`slots_rate` is what the plan's slots support if each is a core; `engine_rate` what processes of Python, and the
+    cores they share, do."""
 
     pipeline: str
     folder: str
     routing: str
     slots_rate: float | None
-    machine_rate: float | None
+    engine_rate: float | None
     predicted_slots: Mapping[Slot, tuple[float, float]]
-    """cpu and memory in slots, as the plan says."""
+    """Cores and MB, the engine's own among them."""
     report: Report
     places: tuple[BundlePlace, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[PlanChange, ...]
     start_seconds: float
     drain_seconds: float
     interrupted: bool = False
     searched: bool = False
     highest_rate: float | None = None
     tried: tuple[TriedRate, ...] = ()
+    predicted_latency_ms: Mapping[str, float] = field(default_factory=dict)
+    hop_ms: Mapping[str, float] = field(default_factory=dict)
+    """From one bundle to the next, by the clocks of their machines: percentiles."""
+    load: Load | None = None
+    """What was offered."""
+
+    @property
+    def slots(self) -> int:
+        return len(self.report.slots)
 
     @property
     def predicted_rate(self) -> float | None:
-        known = [rate for rate in (self.slots_rate, self.machine_rate) if rate is not None]
+        known = [rate for rate in (self.slots_rate, self.engine_rate) if rate is not None]
         return min(known, default=None)
 
     @property
     def rate_error(self) -> float | None:
-        """(predicted - measured) / measured, where the pipeline was asked for more than it can do."""
-        measured = self.report.sustained_rate
-        if self.predicted_rate is None or self.report.stable or not measured:
-            return None
-        return (self.predicted_rate - measured) / measured
+        return rate_error(self.predicted_rate, self.report, self.highest_rate, searched=self.searched)
 
     @property
     def obeyed(self) -> bool:
@@ -94,12 +102,13 @@ class PlacedResult:
 
     def document(self) -> dict[str, Any]:
         return {
+            "format": RESULT_FORMAT,
             "pipeline": self.pipeline,
             "mode": "placed",
             "folder": self.folder,
             "routing": self.routing,
             "predicted_rate": self.predicted_rate,
-            "predicted_by": {"slots": self.slots_rate, "machine": self.machine_rate},
+            "predicted_by": {"slots": self.slots_rate, "engine": self.engine_rate},
             "rate_error": self.rate_error,
             "interrupted": self.interrupted,
             "placement_obeyed": self.obeyed,
@@ -110,15 +119,19 @@ class PlacedResult:
             ],
             "changes": [
                 {
-                    "drained_seconds": one.drained,
-                    "resumed_seconds": one.resumed,
-                    "seconds": one.seconds,
-                    "plan": one.plan,
+                    "drained_seconds": change.drained,
+                    "resumed_seconds": change.resumed,
+                    "seconds": change.seconds,
+                    "plan": change.plan,
                 }
-                for one in self.changes
+                for change in self.changes
             ],
             "start_seconds": self.start_seconds,
             "drain_seconds": self.drain_seconds,
+            "predicted_latency_ms": {
+                name: value if isfinite(value) else None for name, value in self.predicted_latency_ms.items()
+            },
+            "hop_ms": dict(self.hop_ms),
             **(search_document(self.highest_rate, self.tried) if self.searched else {}),
             **self.report.document(),
         }

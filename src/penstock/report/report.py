@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,8 @@ falls behind by about x/100 seconds every second, so this is the overload that g
 
 LEAST_TAKEN_IN = 0.8
 """Of what was offered: a run that took in less fell behind."""
+MOST_DEAD = 0.01
+"""The part of all tuples that may become dead letters in a run that counts as stable."""
 FEWEST_TO_FIT = 3
 """Batches a slope needs to mean something."""
 FEWEST_PIECES = 5
@@ -52,6 +54,13 @@ class SlotObservation:
     memory_mb: float
     pieces: int = 0
     piece_seconds: float = 0.0
+    node: str = EMBEDDED_NODE
+    operators: Mapping[str, OperatorObservation] = field(default_factory=dict)
+    """What operators did there, where that is known."""
+
+    @property
+    def where(self) -> Slot:
+        return Slot(self.node, self.slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,8 @@ class BatchObservation:
     """Seconds from when the source tuple was due until its descendant reached a sink."""
     operators: Mapping[str, OperatorObservation]
     slots: Sequence[SlotObservation]
+    latency_weight: float = 1.0
+    """How many tuples each of the latencies stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +98,15 @@ class Audit:
     """Every source tuple that was taken in, looked for among what came out."""
 
     emitted: int
-    lost: int
-    duplicated: int
+    lost: int | None
+    """None: ids were not audited."""
+    duplicated: int | None
     dead: int
     filtered: int
+
+    @property
+    def dead_share(self) -> float:
+        return self.dead / self.emitted if self.emitted else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +134,28 @@ class Report:
     notes: tuple[str, ...] = ()
     history: tuple[Moment, ...] = ()
     """Every batch, those of the warm-up too."""
+    first_errors: tuple[str, ...] = ()
+    """Of dead letters."""
+    most_dead: float = MOST_DEAD
 
     @property
     def stable(self) -> bool:
         """Latency does not rise. A short run has few batches to fit a slope to, so one that took in what was offered
         counts too: falling behind is the only way for latency to keep rising. One that took in much less does not,
-        whatever a line through a few points says."""
+        whatever a line through a few points says. Nor does one in which too many tuples died: it did not do its work.
+        """
+        if self.audit.dead_share > self.most_dead:
+            return False
         if self.sustained_rate >= (1 - STABLE_SLOPE) * self.offered_rate:
             return self.seconds > 0
         fell_behind = self.sustained_rate < LEAST_TAKEN_IN * self.offered_rate or self.batches < FEWEST_TO_FIT
         return self.seconds > 0 and self.latency_slope <= STABLE_SLOPE and not fell_behind
+
+    @property
+    def verdict(self) -> str:
+        if self.audit.dead_share > self.most_dead:
+            return "too many tuples died"
+        return "stable" if self.stable else "falls behind"
 
     def document(self) -> dict[str, Any]:
         return {
@@ -161,6 +189,7 @@ class Report:
             "duplicated": self.audit.duplicated,
             "dead": self.audit.dead,
             "filtered": self.audit.filtered,
+            "first_errors": list(self.first_errors),
             "notes": list(self.notes),
         }
 
@@ -171,6 +200,13 @@ def slope(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:
         return 0.0
     centred = times - times.mean()
     return float((centred * (values - values.mean())).sum() / (centred**2).sum())
+
+
+def weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], part: float) -> float:
+    """The value below which `part` of the weight lies; where all weigh the same, the usual quantile."""
+    if np.ptp(weights) == 0:
+        return float(np.quantile(values, part))
+    return float(np.quantile(values, part, weights=weights, method="inverted_cdf"))
 
 
 def history(batches: Sequence[BatchObservation], began: float) -> tuple[Moment, ...]:
@@ -193,23 +229,30 @@ def summarise(
     audit: Audit,
     engine_cpu: float = 0.0,
     began: float | None = None,
+    *,
+    whole: bool = False,
 ) -> Report:
     """The report of the batches that finished more than `warm_up` seconds after the first.
 
     The sustained rate is what those batches took in over the time from the end of the last batch before them (warm) to
     the end of the last of them: whole batches over whole periods, so that where a batch ends does not matter. With
-    `began`, when the load did, the report has a history.
+    `began`, when the load did, the report has a history. `whole`: of an input that came to its end, everything is
+    counted, whatever the warm-up; rates and latencies are those past the first batch, in which Spark gets ready, where
+    enough others follow.
     """
     moments = () if began is None else history(batches, began)
     first = batches[0].finished if batches else 0.0
     position = next((n for n, batch in enumerate(batches) if n and batch.finished - first >= warm_up), 1)
+    if whole:
+        position = 1 if len(batches) > FEWEST_TO_FIT else 0
     warm = batches[position:]
     if not warm:
         short = ("too short: no batch after the warm-up",)
         return Report(offered_rate, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, notes=short, history=moments)
-    begin = batches[position - 1].finished
+    begin = batches[position - 1].finished if position else began or first
     seconds = warm[-1].finished - begin
     latencies = np.concatenate([batch.latencies for batch in warm])
+    weights = np.concatenate([np.full(len(batch.latencies), batch.latency_weight) for batch in warm])
     times = np.array([batch.finished for batch in warm if len(batch.latencies)])
     means = np.array([batch.latencies.mean() for batch in warm if len(batch.latencies)])
     return Report(
@@ -218,12 +261,12 @@ def summarise(
         latency_slope=slope(times, means),
         seconds=seconds,
         latency_ms={
-            name: 1000 * float(np.quantile(latencies, part))
+            name: 1000 * weighted_quantile(latencies, weights, part)
             for name, part in (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
             if len(latencies)
         },
         backlog=warm[-1].backlog,
-        operators=_operators(warm),
+        operators=_operators(batches if whole else warm),
         slots=_slots(warm, seconds),
         audit=audit,
         batches=len(warm),
@@ -253,10 +296,10 @@ def _pace(batches: Sequence[BatchObservation]) -> float | None:
 
 
 def _slots(batches: Sequence[BatchObservation], seconds: float) -> dict[Slot, tuple[float, float]]:
-    cpu: dict[int, float] = {}
-    memory: dict[int, float] = {}
+    cpu: dict[Slot, float] = {}
+    memory: dict[Slot, float] = {}
     for batch in batches:
         for seen in batch.slots:
-            cpu[seen.slot] = cpu.get(seen.slot, 0.0) + seen.cpu_seconds
-            memory[seen.slot] = max(memory.get(seen.slot, 0.0), seen.memory_mb)
-    return {Slot(EMBEDDED_NODE, n): (cpu[n] / seconds if seconds else 0.0, memory[n]) for n in sorted(cpu)}
+            cpu[seen.where] = cpu.get(seen.where, 0.0) + seen.cpu_seconds
+            memory[seen.where] = max(memory.get(seen.where, 0.0), seen.memory_mb)
+    return {slot: (cpu[slot] / seconds if seconds else 0.0, memory[slot]) for slot in sorted(cpu)}

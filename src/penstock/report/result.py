@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from penstock.report.report import Report
 
 
+RESULT_FORMAT = 1
+"""Of what `document()` of a result gives, and `--json` prints. Those of 0.1 do not say it."""
+
+
 @dataclass(frozen=True, slots=True)
 class TriedRate:
     """One run of a search for the highest rate. `saturated`: far more was offered, and `rate` is what it did."""
@@ -20,6 +24,21 @@ class TriedRate:
     stable: bool
     sustained_rate: float
     saturated: bool
+
+
+def relative_error(predicted: float | None, measured: float | None) -> float | None:
+    """(predicted - measured) / measured, where both are known."""
+    return None if predicted is None or not measured else (predicted - measured) / measured
+
+
+def rate_error(
+    predicted: float | None, report: Report, highest_rate: float | None, *, searched: bool, flat_out: bool = False
+) -> float | None:
+    """Of the most a pipeline was predicted to do, where that was measured: it was looked for, or the pipeline was asked
+    for more than it can do, or worked without a pause (`flat_out`). A pipeline that keeps up has not shown its most."""
+    if report.stable and not searched and not flat_out:
+        return None
+    return relative_error(predicted, highest_rate or report.sustained_rate)
 
 
 def search_document(highest_rate: float | None, tried: Sequence[TriedRate]) -> dict[str, Any]:
@@ -57,11 +76,22 @@ class RunResult:
     """How fast the cores were when the models were measured."""
     rate_at_pace: Callable[[float], float] | None = None
     """The predicted rate on cores of a pace."""
+    latency_at: Callable[[float], Mapping[str, float] | None] | None = None
+    """Percentiles of latency in ms at a rate; None where the rate is more than is predicted to be sustained."""
+    own_source: bool = False
+    """Nobody asked for a rate: what came is what was offered."""
+    flat_out: bool = False
+    """Everything was there from the beginning: batch followed upon batch."""
+
+    @property
+    def predicted_latency_ms(self) -> Mapping[str, float] | None:
+        """At the rate that was offered, if the run kept up with it: of one that falls behind latency has no bound."""
+        if self.latency_at is None or self.searched or not self.report.stable:
+            return None
+        return self.latency_at(self.report.offered_rate)
 
     @property
     def rate_error(self) -> float | None:
-        """(predicted - measured) / measured, where the most the pipeline can do was measured: it was looked for, or the
-        pipeline was asked for more than it can do."""
         return self._error(self.predicted_rate)
 
     @property
@@ -83,10 +113,7 @@ class RunResult:
         return self._error(self.predicted_rate_at_pace)
 
     def _error(self, predicted: float | None) -> float | None:
-        if predicted is None or (self.report.stable and not self.searched):
-            return None
-        measured = self.highest_rate or self.report.sustained_rate
-        return (predicted - measured) / measured if measured else None
+        return rate_error(predicted, self.report, self.highest_rate, searched=self.searched, flat_out=self.flat_out)
 
     @property
     def predicted_slot(self) -> tuple[float, float] | None:
@@ -94,13 +121,15 @@ class RunResult:
         return None if self.predicted_use is None else self.predicted_use(self.report.sustained_rate)
 
     def document(self) -> dict[str, Any]:
-        slot = self.predicted_slot
-        found: dict[str, Any] = {
+        slot, latency = self.predicted_slot, self.predicted_latency_ms
+        document: dict[str, Any] = {
+            "format": RESULT_FORMAT,
             "pipeline": self.pipeline,
             "mode": "fused",
             "threads_per_slot": dict(self.threads),
             "predicted_rate": self.predicted_rate,
             "rate_error": self.rate_error,
+            "predicted_latency_ms": None if latency is None else dict(latency),
             "pace_of_models": self.models_pace,
             "predicted_rate_at_pace": self.predicted_rate_at_pace,
             "rate_error_at_pace": self.rate_error_at_pace,
@@ -108,7 +137,7 @@ class RunResult:
             "interrupted": self.interrupted,
         }
         if self.plan_rates is not None:
-            found["plan_predicted_rate"] = dict(self.plan_rates)
+            document["plan_predicted_rate"] = dict(self.plan_rates)
         if self.searched:
-            found |= search_document(self.highest_rate, self.tried)
-        return {**found, **self.report.document()}
+            document |= search_document(self.highest_rate, self.tried)
+        return {**document, **self.report.document()}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.topology import Slot
 from penstock.errors import BadInputError
 from penstock.files import read_document
+from penstock.report.result import RESULT_FORMAT, relative_error, search_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,11 +72,6 @@ def measured_of(document: Any, path: str) -> Measured:
         raise BadInputError(f"{path}: expected what penstock run --json printed: {error}") from error
 
 
-def error_of(one: float | None, other: float | None) -> float | None:
-    """(one - other) / other, where both are known."""
-    return None if one is None or not other else (one - other) / other
-
-
 @dataclass(frozen=True)
 class PipelineResult:
     """One pipeline of a simulation."""
@@ -116,7 +112,7 @@ class PipelineResult:
     @property
     def rate_error(self) -> float | None:
         """(predicted - simulated) / simulated, where the most it can do was simulated."""
-        return error_of(self.predicted_rate, self.simulated_rate)
+        return relative_error(self.predicted_rate, self.simulated_rate)
 
     @property
     def cpu(self) -> float:
@@ -131,23 +127,24 @@ class PipelineResult:
     def comparison(self) -> dict[str, dict[str, float | None]]:
         """Predicted, simulated and measured side by side, and the errors of the first two: of predicted against
         simulated, of simulated against measured."""
-        report, seen = self.report, self.measured
-        found = {}
+        report, run = self.report, self.measured
+        rows = {}
         if self.simulated_rate is not None:
             rates = self.predicted_rate, self.simulated_rate
         else:
             keeps_up = self.predicted_rate is None or self.predicted_rate >= report.offered_rate
             rates = report.offered_rate if keeps_up else None, report.sustained_rate
-        found["rate"] = _row(*rates, None if seen is None else seen.sustained_rate)
+        rows["rate"] = _row(*rates, None if run is None else run.sustained_rate)
         for name in report.latency_ms:
-            measured = None if seen is None else seen.latency_ms.get(name)
-            found[f"latency_{name}_ms"] = _row(self.predicted_latency_ms.get(name), report.latency_ms[name], measured)
+            measured = None if run is None else run.latency_ms.get(name)
+            rows[f"latency_{name}_ms"] = _row(self.predicted_latency_ms.get(name), report.latency_ms[name], measured)
         if not self.shares_slots:
-            found["cpu"] = _row(self.predicted_cpu, self.cpu, None if seen is None else seen.cpu)
-        return found
+            rows["cpu"] = _row(self.predicted_cpu, self.cpu, None if run is None else run.cpu)
+        return rows
 
     def document(self) -> dict[str, Any]:
         return {
+            "format": RESULT_FORMAT,
             "pipeline": self.pipeline,
             "mode": self.mode,
             "predicted_rate": self.predicted_rate,
@@ -179,8 +176,8 @@ def _row(predicted: float | None, simulated: float | None, measured: float | Non
         "predicted": predicted,
         "simulated": simulated,
         "measured": measured,
-        "predicted_error": error_of(predicted, simulated),
-        "simulated_error": error_of(simulated, measured),
+        "predicted_error": relative_error(predicted, simulated),
+        "simulated_error": relative_error(simulated, measured),
     }
 
 
@@ -201,7 +198,7 @@ class SimulatedResult:
     searched: bool = False
     tried: tuple[TriedRate, ...] = ()
     outcome: Any = field(default=None, repr=False)
-    """The `penstock.simulation.outcome.Outcome` itself; None of a fused simulation, which has batches instead."""
+    """The `penstock.simulation.outcome.SimulationOutcome` itself; None of a fused simulation: it has batches."""
 
     @property
     def first(self) -> PipelineResult:
@@ -225,11 +222,11 @@ class SimulatedResult:
 
     @property
     def stable(self) -> bool:
-        return all(one.report.stable for one in self.pipelines)
+        return all(pipeline.report.stable for pipeline in self.pipelines)
 
     def document(self) -> dict[str, Any]:
         """Of one pipeline as the result of a run; of several, a list under "pipelines"."""
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "simulated_seconds": self.seconds,
             "warm_up": self.warm_up,
             "seed": self.seed,
@@ -237,17 +234,14 @@ class SimulatedResult:
             "nodes": [{"node": name, "cpu": cpu, "memory_mb": memory} for name, (cpu, memory) in self.nodes.items()],
         }
         if self.searched:
-            found["highest_rate"] = self.highest_rate
-            found["tried"] = [
-                {"rate": t.rate, "stable": t.stable, "sustained_rate": t.sustained_rate} for t in self.tried
-            ]
+            document |= search_document(self.highest_rate, self.tried)
         if len(self.pipelines) == 1:
             own = self.first.document()
-            return {**own, **found, "notes": [*own["notes"], *self.notes]}
+            return {**own, **document, "notes": [*own["notes"], *self.notes]}
         return {
             "stable": self.stable,
-            **found,
+            **document,
             "fairness": [list(point) for point in self.fairness],
             "notes": list(self.notes),
-            "pipelines": [one.document() for one in self.pipelines],
+            "pipelines": [pipeline.document() for pipeline in self.pipelines],
         }

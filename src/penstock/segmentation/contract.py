@@ -54,11 +54,11 @@ def segmentation(pipeline: Pipeline, segmenter: Segmenter, costs: Costs | None) 
     """The policy's answer, checked: third parties write policies too."""
     if segmenter.needs_costs and costs is None:
         raise BadInputError(f"segmenter '{segmenter.name}' needs the costs of operators and streams")
-    found = segmenter.segments(pipeline, costs)
-    segment_of = {name: number for number, segment in enumerate(found) for name in segment}
-    if sorted(name for segment in found for name in segment) != sorted(pipeline.operators):
+    groups = segmenter.segments(pipeline, costs)
+    segment_of = {name: number for number, segment in enumerate(groups) for name in segment}
+    if sorted(name for segment in groups for name in segment) != sorted(pipeline.operators):
         raise PenstockError(f"segmenter '{segmenter.name}' did not put every operator into one segment")
     channels = tuple(s for s in pipeline.streams if segment_of[s.sender] != segment_of[s.receiver])
     if any(segment_of[stream.sender] > segment_of[stream.receiver] for stream in channels):
         raise PenstockError(f"segmenter '{segmenter.name}' made segments that wait for each other")
-    return Segmentation(segmenter.name, found, channels)
+    return Segmentation(segmenter.name, groups, channels)

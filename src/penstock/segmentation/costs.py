@@ -19,14 +19,14 @@ def costs_of(pipeline: Pipeline, library: ModelLibrary, rate: float) -> Costs:
     """At `rate` tuples/s: an operator with a model computes `1 / peak rate` seconds of a slot per tuple; one with a
     declared demand what its threads are declared to need; a source or sink without either nothing."""
     demands = demands_of(pipeline, library)
-    found = flows(pipeline)
+    rates = flows(pipeline)
     computing = {}
-    for name, gain in found.operators.items():
+    for name, gain in rates.operators.items():
         demand = demands[name]
         computing[name] = gain.at(rate) / demand.peak_rate if isinstance(demand, Model) else 0.0
         if demand is None:
             computing[name] = _declared(pipeline.operators[name])
-    tuples = tuple(gain.at(rate) for gain in found.streams)
+    tuples = tuple(gain.at(rate) for gain in rates.streams)
     sizes = tuple(count * stream.bytes for count, stream in zip(tuples, pipeline.streams, strict=True))
     return Costs(computing, tuples, sizes)
 

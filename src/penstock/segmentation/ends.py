@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class EndsApart:
     """A source joins the operator it feeds, a sink the one that feeds it, where that is only one."""
 
     name: ClassVar[str] = "ends"

@@ -15,7 +15,7 @@ SEGMENTERS: Registry[Segmenter] = Registry(
     built_in={
         "whole": "penstock.segmentation.whole:Whole",
         "single": "penstock.segmentation.single:Single",
-        "ends": "penstock.segmentation.ends:Ends",
+        "ends": "penstock.segmentation.ends:EndsApart",
         "ccr": "penstock.segmentation.ccr:Ccr",
     },
 )

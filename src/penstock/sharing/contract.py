@@ -29,12 +29,6 @@ class Divides(StrEnum):
     """Nodes' worth of declared resources: as many as fit in every resource, so perhaps more than there are nodes."""
 
 
-class Standing(StrEnum):
-    FULL = "full"
-    PARTIAL = "partial"
-    STARVED = "starved"
-
-
 @dataclass(frozen=True, slots=True)
 class Shares:
     """Every pipeline's share in standard nodes, and of those who got less than they can run with, why."""
@@ -67,12 +61,6 @@ class Sharer(Protocol):
     """Of two pipelines alike in everything but priority, the higher one never gets less."""
 
     def share(self, tenants: Tenants) -> Shares: ...
-
-
-def standing(got: float, wanted: float) -> Standing:
-    if got >= wanted:
-        return Standing.FULL
-    return Standing.PARTIAL if got > 0 else Standing.STARVED
 
 
 def short_of_minimum(tenants: Tenants, nodes: Mapping[str, float], reason: str) -> dict[str, str]:

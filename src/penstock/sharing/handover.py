@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.topology import Node
 from penstock.sharing.contract import counted
 from penstock.sharing.nodes import chosen_nodes
-from penstock.sharing.threads import Layout, dealt, moved_least
+from penstock.sharing.threads import ThreadLayout, dealt, moved_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Holding:
     """What one pipeline holds afterwards."""
 
     nodes: tuple[str, ...]
-    layout: Layout
+    layout: ThreadLayout
     moved: int
     """Threads that ran before and now start on another slot, or anew on the same one; those that stop do not count."""
     kept: bool
@@ -130,7 +130,7 @@ def published_nodes(
     return held
 
 
-def _started_anew(tenants: Tenants, tenant: Tenant, mine: Sequence[Node], before: Layout) -> Holding:
+def _started_anew(tenants: Tenants, tenant: Tenant, mine: Sequence[Node], before: ThreadLayout) -> Holding:
     names = tuple(node.name for node in mine)
     if names and names == tenant.current:
         layout = before
@@ -140,7 +140,7 @@ def _started_anew(tenants: Tenants, tenant: Tenant, mine: Sequence[Node], before
     return Holding(names, layout, min(running, tenants.threads(tenant)) if mine else 0, kept=False)
 
 
-def _layout_before(tenants: Tenants, tenant: Tenant, by_name: Mapping[str, Node]) -> Layout:
+def _layout_before(tenants: Tenants, tenant: Tenant, by_name: Mapping[str, Node]) -> ThreadLayout:
     """Where its threads sit now. A node that is gone is taken for a standard one: its threads have to move."""
     if tenant.layout is not None:
         return tenant.layout

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.sharing.admission import ROUNDING
+from penstock.dataflow.tolerance import TOLERANCE
 from penstock.sharing.contract import Divides
-from penstock.sharing.dominant_fair import unit_demands
+from penstock.sharing.policies.dominant_fair import unit_demands
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,7 +110,7 @@ def _units_that_fit(tenants: Tenants, nodes: Mapping[str, float]) -> int:
     """How many units of how many pipelines would fit into the resources left, taken in submission order."""
     demands, capacity, _ = unit_demands(tenants)
     used = np.array([nodes[tenant.name] for tenant in tenants.pipelines], dtype=float) @ demands
-    left = capacity * (1 + ROUNDING) - used
+    left = capacity * (1 + TOLERANCE) - used
     fitting = 0
     for tenant, demand in zip(tenants.pipelines, demands, strict=True):
         needs = demand > 0

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Node
     from penstock.sharing.contract import Sharer
     from penstock.sharing.tenants import Tenant, Tenants
-    from penstock.sharing.threads import Layout
+    from penstock.sharing.threads import ThreadLayout
 
 
 def chosen_nodes(
     tenants: Tenants,
     shares: Mapping[str, float],
     sharer: Sharer,
-    before: Mapping[str, Layout],
+    before: Mapping[str, ThreadLayout],
     by_name: Mapping[str, Node],
     turns: Sequence[Tenant],
 ) -> dict[str, list[Node]]:
@@ -62,15 +62,17 @@ def chosen_nodes(
                 [*pool, *returned], key=lambda node: (-tenants.size(node), tenants.cluster.position(node.name))
             )
     if sharer.wastes_nothing:
-        able = [tenant for tenant in turns if sizes[tenant.name] >= tenant.minimum or not sharer.keeps_minima]
-        wants = {tenant.name: tenant.desired - sizes[tenant.name] for tenant in able}
-        _largest_to_largest(tenants, pool, able, wants, give)
+        takers = [tenant for tenant in turns if sizes[tenant.name] >= tenant.minimum or not sharer.keeps_minima]
+        wants = {tenant.name: tenant.desired - sizes[tenant.name] for tenant in takers}
+        _largest_to_largest(tenants, pool, takers, wants, give)
     for mine in held.values():
         mine.sort(key=lambda node: tenants.cluster.position(node.name))
     return held
 
 
-def _own_nodes(tenants: Tenants, tenant: Tenant, share: int, before: Layout, by_name: Mapping[str, Node]) -> list[Node]:
+def _own_nodes(
+    tenants: Tenants, tenant: Tenant, share: int, before: ThreadLayout, by_name: Mapping[str, Node]
+) -> list[Node]:
     """The nodes it holds and may keep: large ones first, then those with the most threads, while the share has room."""
     running: dict[str, int] = {}
     for slot, row in before.items():
@@ -90,24 +92,24 @@ def _covering(tenants: Tenants, pool: list[Node], lack: int) -> list[Node]:
     alone = [node for node in pool if tenants.size(node) >= lack]
     if alone:
         return alone[-1:]
-    found: list[Node] = []
+    chosen: list[Node] = []
     for node in pool:
-        found.append(node)
+        chosen.append(node)
         lack -= tenants.size(node)
         if lack <= 0:
-            return found
+            return chosen
     return []
 
 
 def _needless(tenants: Tenants, tenant: Tenant, mine: list[Node]) -> list[Node]:
     """Small nodes that a large one has made needless: above what is desired, and not needed for the minimum."""
     size = sum(map(tenants.size, mine))
-    found: list[Node] = []
+    needless: list[Node] = []
     for node in sorted(mine, key=tenants.size):
         if size > tenant.desired and size - tenants.size(node) >= tenant.minimum:
-            found.append(node)
+            needless.append(node)
             size -= tenants.size(node)
-    return found
+    return needless
 
 
 def _largest_to_largest(

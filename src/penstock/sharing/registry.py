@@ -13,14 +13,14 @@ SHARERS: Registry[Sharer] = Registry(
     kind="sharing policy",
     group="penstock.sharers",
     built_in={
-        "shared": "penstock.sharing.shared:Shared",
-        "isolation": "penstock.sharing.isolation:Isolation",
-        "static-priority": "penstock.sharing.static_priority:StaticPriority",
-        "dynamic-priority": "penstock.sharing.dynamic_priority:DynamicPriority",
-        "max-min": "penstock.sharing.max_min:MaxMin",
-        "fair-priority": "penstock.sharing.fair_priority:FairPriority",
-        "fair-max-min": "penstock.sharing.fair_max_min:FairMaxMin",
-        "dominant-fair": "penstock.sharing.dominant_fair:DominantFair",
+        "shared": "penstock.sharing.policies.shared:Shared",
+        "isolation": "penstock.sharing.policies.isolation:Isolation",
+        "static-priority": "penstock.sharing.policies.static_priority:StaticPriority",
+        "dynamic-priority": "penstock.sharing.policies.dynamic_priority:DynamicPriority",
+        "max-min": "penstock.sharing.policies.max_min:MaxMin",
+        "fair-priority": "penstock.sharing.policies.fair_priority:FairPriority",
+        "fair-max-min": "penstock.sharing.policies.fair_max_min:FairMaxMin",
+        "dominant-fair": "penstock.sharing.policies.dominant_fair:DominantFair",
     },
 )
 

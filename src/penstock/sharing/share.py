@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.sharing.contract import Divides
-from penstock.sharing.dominant_fair import dominant_unit, unit_demands
 from penstock.sharing.handover import HandOver, Moves, hand_over
 from penstock.sharing.measures import Measures, measure
+from penstock.sharing.policies.dominant_fair import dominant_unit, unit_demands
 from penstock.sharing.registry import SHARERS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Sharing:
         return bool(self.waiting) and (self.sharer.keeps_minima or self.tenants.needed > self.tenants.capacity)
 
     def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "policy": self.shares.policy,
             "nodes": self.tenants.capacity,
             "shares": dict(self.nodes),
@@ -54,13 +54,13 @@ class Sharing:
             },
         }
         if self.handed is not None:
-            found["held"] = {name: list(holding.nodes) for name, holding in self.handed.holdings.items()}
-            found["moved"] = {name: holding.moved for name, holding in self.handed.holdings.items() if holding.moved}
+            document["held"] = {name: list(holding.nodes) for name, holding in self.handed.holdings.items()}
+            document["moved"] = {name: holding.moved for name, holding in self.handed.holdings.items() if holding.moved}
         if self.sharer.divides is Divides.SLOTS:
-            found["slots"] = {name: [str(slot) for slot in slots] for name, slots in self.shares.slots.items()}
+            document["slots"] = {name: [str(slot) for slot in slots] for name, slots in self.shares.slots.items()}
         if self.sharer.divides is Divides.RESOURCES:
-            found["dominant_shares"] = dominant_shares(self.tenants, self.nodes)
-        return found
+            document["dominant_shares"] = dominant_shares(self.tenants, self.nodes)
+        return document
 
 
 def share_cluster(tenants: Tenants, sharer: Sharer, moves: Moves = Moves.FEWEST) -> Sharing:
@@ -83,10 +83,10 @@ def compare_sharers(tenants: Tenants) -> Iterator[tuple[Sharing, HandOver | None
     """Every policy's division with the fewest moves, and beside it the published way to move."""
     for name in SHARERS.names():
         sharer = SHARERS.create(name)
-        found = share_cluster(tenants, sharer)
-        shares = found.shares
-        beside = hand_over(tenants, shares.nodes, sharer, Moves.PUBLISHED, shares.takers) if found.handed else None
-        yield found, beside
+        sharing = share_cluster(tenants, sharer)
+        shares = sharing.shares
+        beside = hand_over(tenants, shares.nodes, sharer, Moves.PUBLISHED, shares.takers) if sharing.handed else None
+        yield sharing, beside
 
 
 def dominant_shares(tenants: Tenants, nodes: Mapping[str, float]) -> dict[str, float]:
@@ -94,5 +94,5 @@ def dominant_shares(tenants: Tenants, nodes: Mapping[str, float]) -> dict[str, f
     demands, capacity, _ = unit_demands(tenants)
     units = np.array([nodes[tenant.name] for tenant in tenants.pipelines], dtype=float)
     with np.errstate(invalid="ignore"):
-        found = np.where(units > 0, units * dominant_unit(demands, capacity), 0.0)
-    return {tenant.name: float(part) for tenant, part in zip(tenants.pipelines, found, strict=True)}
+        largest = np.where(units > 0, units * dominant_unit(demands, capacity), 0.0)
+    return {tenant.name: float(part) for tenant, part in zip(tenants.pipelines, largest, strict=True)}

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Node
 
-Layout = Mapping[Slot, tuple[int, ...]]
+ThreadLayout = Mapping[Slot, tuple[int, ...]]
 """Which threads (numbered from 0) sit on which slot."""
 
 
 def worker_slots(nodes: Sequence[Node], workers: int) -> list[Slot]:
     """`workers` slots taken evenly: slot 0 of every node, then slot 1, ... while there are any."""
-    found: list[Slot] = []
+    slots: list[Slot] = []
     for number in range(max((node.slots for node in nodes), default=0)):
         for node in nodes:
-            if len(found) == workers:
-                return found
+            if len(slots) == workers:
+                return slots
             if number < node.slots:
-                found.append(Slot(node.name, number))
-    return found
+                slots.append(Slot(node.name, number))
+    return slots
 
 
 def dealt(nodes: Sequence[Node], workers: int, threads: int) -> dict[Slot, tuple[int, ...]]:
@@ -35,7 +35,7 @@ def dealt(nodes: Sequence[Node], workers: int, threads: int) -> dict[Slot, tuple
 
 
 def moved_least(
-    before: Layout, nodes: Sequence[Node], workers: int, threads: int
+    before: ThreadLayout, nodes: Sequence[Node], workers: int, threads: int
 ) -> tuple[dict[Slot, tuple[int, ...]], int]:
     """An even layout on `nodes` that leaves as many threads of `before` where they are as any, and how many move.
 
@@ -63,7 +63,7 @@ def moved_least(
     return {slot: tuple(sorted(row)) for slot, row in layout.items()}, len(ran - placed)
 
 
-def _kept_slots(before: Layout, nodes: Sequence[Node], workers: int) -> list[Slot]:
+def _kept_slots(before: ThreadLayout, nodes: Sequence[Node], workers: int) -> list[Slot]:
     """As many slots of every node as taking them evenly gives; those where workers run first, the fullest foremost."""
     by_node: dict[str, list[Slot]] = {node.name: [] for node in nodes}
     for slot in sorted(before, key=lambda slot: (-len(before[slot]), slot.number)):
@@ -89,6 +89,6 @@ def _kept_slots(before: Layout, nodes: Sequence[Node], workers: int) -> list[Slo
     return chosen
 
 
-def _saved(before: Layout, running: Sequence[Slot], count: int) -> int:
+def _saved(before: ThreadLayout, running: Sequence[Slot], count: int) -> int:
     """Threads of the worker that one slot more on a node would keep."""
     return len(before[running[count]]) if count < len(running) else 0

@@ -11,7 +11,7 @@ from penstock.errors import BadInputError, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.simulation.system import Network, Route, Scenario, SimulatedPipeline, Station
+    from penstock.simulation.system import Network, Scenario, SimulatedPipeline, SimulatedRoute, Station
 
 
 def check_scenario(scenario: Scenario) -> None:
@@ -95,7 +95,7 @@ def check_pipeline(pipeline: SimulatedPipeline, scenario: Scenario) -> None:
     in_order(pipeline)
 
 
-def _check_route(route: Route, pipeline: SimulatedPipeline, where: str) -> None:
+def _check_route(route: SimulatedRoute, pipeline: SimulatedPipeline, where: str) -> None:
     for end in (route.sender, route.receiver):
         if end not in pipeline.operators:
             known = nearest(end, pipeline.operators)

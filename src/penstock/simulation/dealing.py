@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.simulation.system import Route, Station
+    from penstock.simulation.system import SimulatedRoute, Station
 
     Ints = NDArray[np.int64]
 
@@ -74,7 +74,7 @@ def slot_weights(stations: Sequence[Station]) -> Ints:
     return whole_counts(rates, max(PATTERN, 16 * len(rates)))
 
 
-class Dealer:
+class StreamDealer:
     """Deals the tuples of one route, in their order, to targets: stations of the receiver, or its threads.
 
     Threads are numbered through, station by station.
@@ -82,7 +82,7 @@ class Dealer:
 
     def __init__(
         self,
-        route: Route,
+        route: SimulatedRoute,
         senders: Sequence[Station],
         receivers: Sequence[Station],
         *,
@@ -106,9 +106,9 @@ class Dealer:
         self._locals: Ints | None = None
         if route.grouping is Grouping.LOCAL_OR_SHUFFLE:
             there = {station.slot: position for position, station in enumerate(receivers)}
-            found = [there.get(station.slot, NOWHERE) for station in senders]
-            if any(position != NOWHERE for position in found):
-                self._locals = np.array(found, dtype=np.int64)
+            beside = [there.get(station.slot, NOWHERE) for station in senders]
+            if any(position != NOWHERE for position in beside):
+                self._locals = np.array(beside, dtype=np.int64)
         self._cumulative: NDArray[np.float64] | None = None
         self._choices: tuple[Ints, ...] = ()
         self._given = np.zeros(total, dtype=np.int64)
@@ -150,15 +150,15 @@ class Dealer:
             return self._turns(amount)
         beside = self._locals[senders]
         away = beside == NOWHERE
-        found = np.empty(amount, dtype=np.int64)
-        found[away] = self._turns(int(np.count_nonzero(away)))
+        targets = np.empty(amount, dtype=np.int64)
+        targets[away] = self._turns(int(np.count_nonzero(away)))
         here = beside[~away]
         turns = self._local_turn + np.arange(len(here))
-        found[~away] = self._bases[here] + turns % self._threads[here]
+        targets[~away] = self._bases[here] + turns % self._threads[here]
         self._local_turn += len(here)
-        return found
+        return targets
 
-    def one(self, sender: int) -> int:
+    def next_target(self, sender: int) -> int:
         """As `many`, for a single tuple."""
         if self._cumulative is not None or self._locals is not None:
             return int(self.many(1, np.array([sender]))[0])
@@ -175,21 +175,21 @@ class Dealer:
         if length == 1:
             return np.full(amount, self._order[0])
         rounds = -(-(self._turn + amount) // length)
-        found = np.tile(self._order, rounds)[self._turn : self._turn + amount]
+        targets = np.tile(self._order, rounds)[self._turn : self._turn + amount]
         self._turn = (self._turn + amount) % length
-        return found
+        return targets
 
     def _less_loaded(self, keys: Ints) -> Ints:
         """Of the two threads of every key the one that got less so far, ties to the first."""
         first, second = (choice[keys].tolist() for choice in self._choices)
         given = self._given.tolist()
-        found = []
+        chosen = []
         for a, b in zip(first, second, strict=True):
             thread = a if given[a] <= given[b] else b
             given[thread] += 1
-            found.append(thread)
+            chosen.append(thread)
         self._given = np.array(given, dtype=np.int64)
-        return np.array(found, dtype=np.int64)
+        return np.array(chosen, dtype=np.int64)
 
 
 def _over_threads(counts: Ints, threads: Ints) -> Ints:

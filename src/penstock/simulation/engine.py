@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.simulation.arrays import simulate_arrays
+from penstock.simulation.arrays.engine import simulate_arrays
 from penstock.simulation.checks import check_scenario
-from penstock.simulation.events import simulate_events
+from penstock.simulation.events.engine import simulate_events
+from penstock.simulation.limits import check_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.simulation.outcome import Outcome
+    from penstock.simulation.outcome import SimulationOutcome
     from penstock.simulation.system import Scenario
 
 
-def simulate_scenario(scenario: Scenario, progress: Callable[[float], None] | None = None) -> Outcome:
+def simulate_scenario(scenario: Scenario, progress: Callable[[float], None] | None = None) -> SimulationOutcome:
     """What happens in a scenario. `progress` is told the part of the time that is done, now and then.
 
     The same scenario has the same outcome, to the last bit.
     """
     check_scenario(scenario)
-    return simulate_events(scenario, progress) if feeds_back(scenario) else simulate_arrays(scenario, progress)
+    events = feeds_back(scenario)
+    check_limits(scenario, events=events)
+    return simulate_events(scenario, progress) if events else simulate_arrays(scenario, progress)
 
 
 def feeds_back(scenario: Scenario) -> bool:

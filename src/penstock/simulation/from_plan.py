@@ -13,7 +13,7 @@ from penstock.dataflow.rates import flows
 from penstock.errors import BadInputError, nearest
 from penstock.modelling.model import FixedDemand, Model
 from penstock.prediction.rate import Routing, spread_of
-from penstock.simulation.system import Arrivals, Route, Service, SimulatedPipeline, Station
+from penstock.simulation.system import Arrivals, Service, SimulatedPipeline, SimulatedRoute, Station
 
 if TYPE_CHECKING:
     from penstock.cluster.topology import Cluster, Node
@@ -92,7 +92,7 @@ def stations_of(
 ) -> tuple[Station, ...]:
     """Operators in declared order, their slots in the order of the placement."""
     carried = flows(pipeline)
-    found: list[Station] = []
+    stations: list[Station] = []
     for slot, row in threads.items():
         if cluster.find(slot.node) is None:
             raise BadInputError(f"placement of '{pipeline.name}': unknown node '{slot.node}'")
@@ -108,19 +108,21 @@ def stations_of(
         batched = options.every_station_batched or operator.kind is Kind.SOURCE
         single = _one_thread_does_all(pipeline, name, options)
         for position, (slot, count) in enumerate(spread.items()):
-            one = 1 if single and position == 0 else count
+            working = 1 if single and position == 0 else count
             node = cluster.node(slot.node)
-            found.append(
+            stations.append(
                 Station(
                     name,
                     slot,
-                    one,
-                    *_costs(operator, demands[name], one, sum(spread.values()), carried.operators[name].at(rate), node),
+                    working,
+                    *_costs(
+                        operator, demands[name], working, sum(spread.values()), carried.operators[name].at(rate), node
+                    ),
                     service=options.service,
                     batched=batched,
                 )
             )
-    return tuple(found)
+    return tuple(stations)
 
 
 def _one_thread_does_all(pipeline: Pipeline, name: str, options: Options) -> bool:
@@ -153,12 +155,12 @@ def _costs(
     return cpu / max(cores, 1.0), cpu, 0.0, (memory, memory)
 
 
-def routes_of(pipeline: Pipeline, options: Options = DEFAULT_OPTIONS) -> tuple[Route, ...]:
+def routes_of(pipeline: Pipeline, options: Options = DEFAULT_OPTIONS) -> tuple[SimulatedRoute, ...]:
     """Streams in declared order. Where selectivities differ by where a tuple comes from, their mean over the mixture
     at a high rate: `factor of the stream / factor of its sender`."""
     carried = flows(pipeline)
     return tuple(
-        Route(
+        SimulatedRoute(
             stream.sender,
             stream.receiver,
             stream.grouping if options.routing is None else Grouping(options.routing.value),

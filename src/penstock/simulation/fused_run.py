@@ -1,10 +1,9 @@
 """A fused run in simulated time: one server, which is all slots together, works on one batch at a time.
 
 That is how Spark runs one query. When a batch is done the next takes in what is due, up to a bound, and is dealt to the
-slots in equal parts; operators go over a part one after the other (`penstock.prediction.fused`). The engine looks at
-multiples of its interval, or at once where a batch lasted beyond the next. A tuple is delivered when its batch has been
-worked on. There are few batches however many tuples, so this needs no event per tuple, and answers with the batches a
-run on Spark observes.
+slots in equal parts; how long that takes says `penstock.prediction.fused`. The engine looks at multiples of its
+interval, or at once where a batch lasted beyond the next. A tuple is delivered when its batch is committed. There are
+few batches however many tuples, so this needs no event per tuple, and answers with the batches a run on Spark observes.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.dataflow.tolerance import exceeds, whole_up
 from penstock.report.report import BatchObservation, OperatorObservation, SlotObservation
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from penstock.dataflow.rates import Flows
     from penstock.prediction.fused import FusedSetup
 
-BEFORE_WORK = 0.7
-"""The part of the engine's time for a batch that passes between taking tuples in and working on them. Measured: of the
-time from one batch to the next that is not work, tuples see so much; the rest is for committing."""
 MOST_SAMPLED = 2_000
 """Latencies kept of one batch; evenly spread over its tuples where there are more."""
 
@@ -43,10 +40,10 @@ class FusedScenario:
     sends: Mapping[str, float]
 
 
-def sent_per_tuple(operators: Sequence[str], senders: Sequence[str], found: Flows) -> dict[str, float]:
+def sent_per_tuple(operators: Sequence[str], senders: Sequence[str], carried: Flows) -> dict[str, float]:
     """Of the source's tuples, by operator: the factors of all its streams (`senders`, in the order of the flows)."""
     sent = dict.fromkeys(operators, 0.0)
-    for sender, gain in zip(senders, found.streams, strict=True):
+    for sender, gain in zip(senders, carried.streams, strict=True):
         sent[sender] += gain.factor
     return sent
 
@@ -67,7 +64,7 @@ def simulate_fused(
             continue
         count = min(waiting, setup.most_rows)
         took = setup.batch_seconds(count)
-        work = took - setup.overhead_seconds
+        work = took - setup.fixed_seconds
         batches.append(_observed(scenario, taken, count, waiting - count, clock, work))
         taken += count
         clock = max(clock + took, _next_look(clock, scenario.interval_seconds, clock))
@@ -80,8 +77,8 @@ def _next_look(at: float, interval: float, after: float) -> float:
     """The first multiple of the interval that is at least `at` and later than `after`."""
     if interval <= 0:
         return max(at, math.nextafter(after, math.inf))
-    multiple = math.ceil(at / interval - 1e-9) * interval
-    return multiple if multiple > after + 1e-12 else multiple + interval
+    multiple = whole_up(at / interval) * interval
+    return multiple if exceeds(multiple, after) else multiple + interval
 
 
 def _observed(
@@ -99,13 +96,13 @@ def _observed(
         )
         for name, gain in setup.gains.items()
     }
-    memory = setup.use(count / (work + setup.overhead_seconds)).memory_mb
+    memory = setup.use(count / (work + setup.fixed_seconds)).memory_mb
     cpu = count * setup.cpu_per_tuple / setup.slots
     return BatchObservation(
-        finished=begun + work + setup.overhead_seconds,
+        finished=begun + work + setup.fixed_seconds,
         tuples=count,
         backlog=backlog,
-        latencies=begun + BEFORE_WORK * setup.overhead_seconds + work - due,
+        latencies=begun + work + setup.fixed_seconds - due,
         operators=operators,
         slots=tuple(SlotObservation(number, cpu, work, memory) for number in range(setup.slots)),
     )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.cluster.topology import Distance
+from penstock.dataflow.pipeline import Grouping
 from penstock.simulation.checks import in_order
-from penstock.simulation.dealing import Dealer
-from penstock.simulation.system import BY_THREAD, NANOSECONDS, Service
+from penstock.simulation.dealing import StreamDealer
+from penstock.simulation.system import BY_THREAD, NANOSECONDS, Service, SimulatedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.cluster.topology import Cluster
-    from penstock.simulation.system import Network, Route, Scenario, SimulatedPipeline, Station
+    from penstock.simulation.system import Network, Scenario, SimulatedPipeline, Station
 
     Ints = NDArray[np.int64]
 
@@ -31,13 +32,13 @@ def nanoseconds(seconds: float) -> int:
 class Lane:
     """A route, from stage to stage."""
 
-    route: Route
+    route: SimulatedRoute
     sender: int
     receiver: int
     """Positions of stages."""
     entry: int
     """Its position among the inputs of the receiver."""
-    dealer: Dealer
+    dealer: StreamDealer
     delays: Ints
     """Nanoseconds from every station of the sender to every station of the receiver."""
     delay: int | None
@@ -49,7 +50,7 @@ class Lane:
 
 
 @dataclass(slots=True)
-class Stage:
+class SimulatedStage:
     """An operator. Its threads are numbered through, station by station."""
 
     name: str
@@ -80,18 +81,31 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Layout:
-    stages: list[Stage]
+class StageLayout:
+    stages: list[SimulatedStage]
     sources: tuple[int, ...]
+
+    def entries(self) -> list[StreamDealer]:
+        """Who deals what is due to the stations of each source: evenly by threads, from the first."""
+        return [
+            StreamDealer(
+                SimulatedRoute("", self.stages[position].name, Grouping.SHUFFLE),
+                (),
+                self.stages[position].stations,
+                by_thread=False,
+                draws=np.random.default_rng(0),
+            )
+            for position in self.sources
+        ]
 
     def station_rates(self, rate: float) -> list[NDArray[np.float64]] | None:
         """Tuples/s that every station gets at a rate of the sources, stage by stage; None where that depends on more
         than shares."""
-        found = [np.zeros(len(stage.stations)) for stage in self.stages]
+        rates = [np.zeros(len(stage.stations)) for stage in self.stages]
         totals = [0.0] * len(self.stages)
         for position, stage in enumerate(self.stages):
             if stage.source:
-                found[position] = rate * stage.threads / stage.threads.sum()
+                rates[position] = rate * stage.threads / stage.threads.sum()
                 totals[position] = rate
             for lane in stage.outputs:
                 shares = lane.dealer.shares()
@@ -101,12 +115,12 @@ class Layout:
                 carried = totals[position] * lane.route.selectivity + lane.route.constant
                 if receiver.by_thread:
                     shares = np.bincount(receiver.station_of, weights=shares).astype(float)
-                found[lane.receiver] += carried * shares
+                rates[lane.receiver] += carried * shares
                 totals[lane.receiver] += carried * float(shares.sum())
-        return found
+        return rates
 
 
-def layout(pipeline: SimulatedPipeline, stations: Sequence[Station], scenario: Scenario, number: int) -> Layout:
+def layout(pipeline: SimulatedPipeline, stations: Sequence[Station], scenario: Scenario, number: int) -> StageLayout:
     """`number` is the pipeline's place in the scenario: with the scenario's seed it seeds what is drawn."""
     order = in_order(pipeline)
     place = {name: position for position, name in enumerate(order)}
@@ -125,7 +139,7 @@ def layout(pipeline: SimulatedPipeline, stations: Sequence[Station], scenario: S
             if route.sender != name:
                 continue
             sender, receiver = stages[place[route.sender]], stages[place[route.receiver]]
-            dealer = Dealer(
+            dealer = StreamDealer(
                 route,
                 sender.stations,
                 receiver.stations,
@@ -151,16 +165,18 @@ def layout(pipeline: SimulatedPipeline, stations: Sequence[Station], scenario: S
     for stage in stages:
         stage.factor = factors[stage.name]
         stage.end = not any(lane.route.selectivity > 0 for lane in stage.outputs)
-    return Layout(stages, tuple(place[name] for name in pipeline.sources))
+    return StageLayout(stages, tuple(place[name] for name in pipeline.sources))
 
 
-def _stage(name: str, stations: Sequence[Station], scenario: Scenario, *, by_thread: bool, source: bool) -> Stage:
+def _stage(
+    name: str, stations: Sequence[Station], scenario: Scenario, *, by_thread: bool, source: bool
+) -> SimulatedStage:
     threads = np.array([station.threads for station in stations], dtype=np.int64)
     service = np.array([nanoseconds(station.service_seconds) for station in stations], dtype=np.int64)
     interval = scenario.batch_interval_ms
     batched = any(station.batched for station in stations)
     gate = nanoseconds(interval / 1000) if interval is not None and batched else 0
-    return Stage(
+    return SimulatedStage(
         name=name,
         stations=tuple(stations),
         threads=threads,
@@ -191,8 +207,8 @@ def hop_delays(senders: Sequence[Station], receivers: Sequence[Station], cluster
 
     ours, theirs = places(senders), places(receivers)
     same_rack, same_node, same_number = (a[:, None] == b[None, :] for a, b in zip(ours, theirs, strict=True))
-    found = np.full(same_rack.shape, nanoseconds(network.hop_ms(Distance.OTHER_RACK) / 1000), dtype=np.int64)
-    found[same_rack] = nanoseconds(network.hop_ms(Distance.SAME_RACK) / 1000)
-    found[same_node] = nanoseconds(network.hop_ms(Distance.SAME_NODE) / 1000)
-    found[same_node & same_number] = nanoseconds(network.hop_ms(Distance.SAME_SLOT) / 1000)
-    return found
+    delays = np.full(same_rack.shape, nanoseconds(network.hop_ms(Distance.OTHER_RACK) / 1000), dtype=np.int64)
+    delays[same_rack] = nanoseconds(network.hop_ms(Distance.SAME_RACK) / 1000)
+    delays[same_node] = nanoseconds(network.hop_ms(Distance.SAME_NODE) / 1000)
+    delays[same_node & same_number] = nanoseconds(network.hop_ms(Distance.SAME_SLOT) / 1000)
+    return delays

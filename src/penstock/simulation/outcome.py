@@ -87,12 +87,12 @@ class Latencies:
     @property
     def milliseconds(self) -> dict[str, float]:
         """p50, p95 and p99; empty where nothing was completed."""
-        found = {name: self.quantile(part) for name, part in PERCENTILES.items()}
-        return {name: 1000 * seconds for name, seconds in found.items() if seconds is not None}
+        quantiles = {name: self.quantile(part) for name, part in PERCENTILES.items()}
+        return {name: 1000 * seconds for name, seconds in quantiles.items() if seconds is not None}
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class LoadTimeline:
     """A row of equal spells; `seconds` is when each ends. Tuples are tuples of the source, counted in each spell."""
 
     seconds: Floats
@@ -150,7 +150,7 @@ class PipelineOutcome:
     """Seconds a second, past the warm-up."""
     falling_behind: float
     """Seconds a second, past the warm-up: how much longer the queue of the worst station takes to be worked off."""
-    timeline: Timeline
+    timeline: LoadTimeline
     operators: Mapping[str, OperatorOutcome]
     stations: tuple[StationOutcome, ...]
     busiest: Bottleneck | None
@@ -183,7 +183,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """Everything a simulation saw."""
 
     engine: str
@@ -201,5 +201,5 @@ class Outcome:
     def fairness(self) -> Floats:
         """Of the cluster over time: the mean of its pipelines' degrees at each point of the timelines."""
         degrees = np.array([pipeline.timeline.degree for pipeline in self.pipelines.values()])
-        found: Floats = degrees.mean(axis=0)
-        return found
+        means: Floats = degrees.mean(axis=0)
+        return means

@@ -10,10 +10,10 @@ import numpy as np
 from penstock.report.report import Audit, Moment, OperatorObservation, Report
 
 if TYPE_CHECKING:
-    from penstock.simulation.outcome import Outcome, PipelineOutcome, Timeline
+    from penstock.simulation.outcome import LoadTimeline, PipelineOutcome, SimulationOutcome
 
 
-def report_of(outcome: Outcome, pipeline: str) -> Report:
+def report_of(outcome: SimulationOutcome, pipeline: str) -> Report:
     """Of one of the pipelines, past the warm-up. Slots are those it has threads on, with all that runs there.
 
     Points of its timeline stand for batches. The backlog is what is due and not done.
@@ -29,8 +29,8 @@ def report_of(outcome: Outcome, pipeline: str) -> Report:
         latency_ms=seen.latency.milliseconds,
         backlog=round(float(seen.timeline.backlog[-1])) if len(seen.timeline.backlog) else 0,
         operators={
-            name: OperatorObservation(one.processed, one.sent, 0, 0, one.busy_seconds)
-            for name, one in seen.operators.items()
+            name: OperatorObservation(operator.processed, operator.sent, 0, 0, operator.busy_seconds)
+            for name, operator in seen.operators.items()
         },
         slots={slot: (outcome.slots[slot].cpu, outcome.slots[slot].memory_mb) for slot in slots},
         audit=Audit(seen.emitted, seen.lost, seen.duplicated, 0, 0),
@@ -40,7 +40,7 @@ def report_of(outcome: Outcome, pipeline: str) -> Report:
     )
 
 
-def moments(timeline: Timeline) -> tuple[Moment, ...]:
+def moments(timeline: LoadTimeline) -> tuple[Moment, ...]:
     lengths = np.diff(timeline.seconds, prepend=0.0)
     rows = zip(
         timeline.seconds.tolist(),

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.dataflow.tolerance import TOLERANCE
+from penstock.simulation.layout import nanoseconds
 from penstock.simulation.system import NANOSECONDS, Arrivals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.dataflow.load import Load
+    from penstock.simulation.system import Scenario, SimulatedPipeline
 
     Ints = NDArray[np.int64]
 
@@ -25,7 +28,6 @@ class Emission:
         """`until`: nothing later is ever asked for."""
         self._load = load
         self._draws = draws if arrivals is Arrivals.POISSON else None
-        self._until = until
         self._made = 0
         self._position = 0.0
         self._most = load.expected(until / NANOSECONDS)
@@ -54,9 +56,9 @@ class Emission:
         else:
             wanted = np.arange(self._made + 1, self._made + BLOCK + 1, dtype=float)
             self._made += BLOCK
-        if wanted[-1] > self._most + 1e-9:
+        if wanted[-1] > self._most + TOLERANCE:
             self._ended = True
-            wanted = wanted[wanted <= self._most + 1e-9]
+            wanted = wanted[wanted <= self._most + TOLERANCE]
         if not len(wanted):
             return np.empty(0, dtype=np.int64)
         wanted = np.minimum(wanted, self._most) if self._most > 0 else wanted
@@ -67,13 +69,22 @@ class Emission:
 
         Of a Poisson process the rest is a Poisson number for every spell, with the mean the load has in it.
         """
-        found: Ints = np.diff(np.searchsorted(self._ready, edges, side="left"))
+        due: Ints = np.diff(np.searchsorted(self._ready, edges, side="left"))
         if self._ended:
-            return found
+            return due
         counts = np.array([self._load.expected(edge / NANOSECONDS) for edge in edges.tolist()])
         if self._draws is not None:
-            found = found + self._draws.poisson(np.diff(np.maximum(counts, self._position)))
+            due = due + self._draws.poisson(np.diff(np.maximum(counts, self._position)))
         else:
-            whole = np.floor(counts + 1e-9).astype(np.int64)
-            found = found + np.diff(np.maximum(whole, self._made))
-        return found
+            whole = np.floor(counts + TOLERANCE).astype(np.int64)
+            due = due + np.diff(np.maximum(whole, self._made))
+        return due
+
+
+def emissions_of(scenario: Scenario, pipeline: SimulatedPipeline, number: int) -> list[Emission]:
+    """One for every source of a pipeline, each with draws of its own."""
+    until = nanoseconds(scenario.seconds)
+    return [
+        Emission(pipeline.load, pipeline.arrivals, np.random.default_rng([scenario.seed, number, 0, index]), until)
+        for index in range(len(pipeline.sources))
+    ]

@@ -70,7 +70,7 @@ class Station:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class SimulatedRoute:
     """A stream: for n tuples its sender processed it carries `floor(n * selectivity)`, and `constant` tuples/s more.
 
     The stream's weight is in both already.
@@ -99,7 +99,7 @@ class SimulatedPipeline:
 
     name: str
     stations: tuple[Station, ...]
-    routes: tuple[Route, ...]
+    routes: tuple[SimulatedRoute, ...]
     sources: tuple[str, ...]
     load: Load
     """Of every source."""
@@ -116,7 +116,7 @@ class SimulatedPipeline:
         return tuple(dict.fromkeys(station.operator for station in self.stations))
 
     @property
-    def ends(self) -> tuple[str, ...]:
+    def last_operators(self) -> tuple[str, ...]:
         """Operators that send nothing: sinks, and others like them."""
         senders = {route.sender for route in self.routes}
         return tuple(name for name in self.operators if name not in senders)

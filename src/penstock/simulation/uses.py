@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.topology import Slot
+    from penstock.simulation.counters import Counters
     from penstock.simulation.system import Scenario
-    from penstock.simulation.tally import Tally
 
 
-def uses_of(scenario: Scenario, tallies: Sequence[Tally]) -> tuple[dict[Slot, Use], dict[str, Use]]:
+def uses_of(scenario: Scenario, counters: Sequence[Counters]) -> tuple[dict[Slot, Use], dict[str, Use]]:
     """Past the warm-up: CPU over the time, memory of a station `idle + (peak - idle) * min(1, rate / peak rate)`.
 
     Stations that were there part of the time count for their part.
     """
     cpu: dict[Slot, float] = {}
     memory: dict[Slot, float] = {}
-    for tally in tallies:
-        span = tally.length - tally.warm_up
-        for counts in tally.stations.values():
+    for run in counters:
+        span = run.length - run.warm_up
+        for counts in run.stations.values():
             station = counts.station
             there = counts.span / span
             idle, peak = station.memory_mb

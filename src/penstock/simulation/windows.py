@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.simulation import contention
+from penstock.simulation.arrays import contention
 from penstock.simulation.layout import nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.simulation.layout import Layout
+    from penstock.simulation.layout import StageLayout
     from penstock.simulation.system import Scenario
 
 TUPLES_A_WINDOW = 100_000
@@ -20,7 +20,7 @@ MOST_WINDOWS = 5000
 """Where the processor need not be shared out: windows of more tuples where there would be more than so many."""
 
 
-def processors_of(scenario: Scenario, layouts: Sequence[Layout]) -> contention.Processors | None:
+def processors_of(scenario: Scenario, layouts: Sequence[StageLayout]) -> contention.Processors | None:
     """Of all slots that are ever used; None where none can be short of CPU."""
     if not contention.may_be_short(scenario, layouts):
         return None
@@ -45,11 +45,11 @@ def window_ends(scenario: Scenario, *, shared_out: bool) -> Iterator[tuple[int, 
 
 def cut_times(scenario: Scenario, length: int) -> list[int]:
     """When a window must end whatever its length."""
-    found = {length, nanoseconds(scenario.warm_up)}
+    moments = {length, nanoseconds(scenario.warm_up)}
     for outage in scenario.outages:
-        found |= {nanoseconds(moment) for moment in (outage.start, outage.end) if moment is not None}
-    found |= {nanoseconds(switch.at) for switch in scenario.switches}
-    return sorted(moment for moment in found if moment <= length)
+        moments |= {nanoseconds(moment) for moment in (outage.start, outage.end) if moment is not None}
+    moments |= {nanoseconds(switch.at) for switch in scenario.switches}
+    return sorted(moment for moment in moments if moment <= length)
 
 
 def _step(scenario: Scenario) -> int:

@@ -6,15 +6,14 @@ finished before Ctrl-C counts.
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import pause
-from penstock.files import write_text
-from penstock.spark.interrupts import Interrupt, ignore_interrupts, interrupts
+from penstock.files import temporary_folder, write_text
+from penstock.spark.session.interrupts import Interrupt, ignore_interrupts, interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Ended:
+class SweepOutcome:
     """Tasks that were finished, those that raised (and what), and whether Ctrl-C left some undone."""
 
     finished: tuple[str, ...] = ()
@@ -55,18 +54,18 @@ class _Marked:
 
 def run_tasks(
     session: SparkSession, work: Callable[[str], None], tasks: Sequence[str], tell: Callable[[int], None]
-) -> Ended:
+) -> SweepOutcome:
     """Call `work` once with every task, as many at a time as there are cores; `tell` hears how many have ended.
 
     `work` keeps what it makes itself. Ctrl-C ends what is under way in the session and returns.
     """
-    with tempfile.TemporaryDirectory(prefix="penstock-sweep-") as folder:
-        markers, interrupt = Path(folder), Interrupt()
+    with temporary_folder("sweep") as markers:
+        interrupt = Interrupt()
         broken: list[BaseException] = []
 
         def collect() -> None:
             try:
-                _frame(session, tasks).mapInArrow(_Marked(work, folder), "id bigint").toArrow()
+                _frame(session, tasks).mapInArrow(_Marked(work, str(markers)), "id bigint").toArrow()
             except Exception as error:
                 broken.append(error)
 
@@ -83,7 +82,7 @@ def run_tasks(
             raise broken[0]
         errors = {int(path.name): path.read_text("utf-8") for path in markers.iterdir() if path.name.isdigit()}
     tell(len(errors))
-    return Ended(
+    return SweepOutcome(
         tuple(task for number, task in enumerate(tasks) if errors.get(number) == ""),
         {tasks[number]: error for number, error in sorted(errors.items()) if error},
         interrupted=interrupt.asked and len(errors) < len(tasks),

@@ -143,8 +143,8 @@ class _Connection(asyncio.Protocol):
         lines = bytes(self._received[:end]).split(b"\r\n")
         words = lines[0].split(b" ")
         del self._received[: end + 4]
-        said = [line.partition(b":")[2].strip() for line in lines[1:] if line.lower().startswith(CLIENT_HEADER)]
-        self._total = self._clients.link(said[0] if said else b"")
+        clients = [line.partition(b":")[2].strip() for line in lines[1:] if line.lower().startswith(CLIENT_HEADER)]
+        self._total = self._clients.link(clients[0] if clients else b"")
         if len(words) != 3:
             self._refuse("400 Bad Request")
         elif words[0] != b"GET":

@@ -80,9 +80,9 @@ _MESSAGES = tuple(message(number) for number in range(MESSAGES))
 def parse_messages(row: dict[str, Any], reader: Reader) -> dict[str, Any]:
     elements = attributes = 0
     for text in _MESSAGES:
-        found = reader.count(text)
-        elements += found[0]
-        attributes += found[1]
+        counted = reader.count(text)
+        elements += counted[0]
+        attributes += counted[1]
     return {"value": row["value"], "elements": elements, "attributes": attributes}
 
 

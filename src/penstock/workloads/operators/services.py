@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from typing import TYPE_CHECKING
 
+from penstock.files import temporary_folder
 from penstock.workloads.blob_server import running_blob_server
 from penstock.workloads.operators.blob import BLOB_URL
 from penstock.workloads.operators.file_write import WRITE_FOLDER
@@ -48,7 +48,5 @@ def services(
         if "azure_blob" in asked and BLOB_URL not in environment:
             environment[BLOB_URL] = stack.enter_context(running_blob_server(blob))
         if "batch_file_write" in asked and WRITE_FOLDER not in environment:
-            # a thread that has not closed yet may still create a file while we delete
-            temporary = tempfile.TemporaryDirectory(prefix="penstock-rows-", ignore_cleanup_errors=True)
-            environment[WRITE_FOLDER] = stack.enter_context(temporary)
+            environment[WRITE_FOLDER] = str(stack.enter_context(temporary_folder("rows")))
         yield environment

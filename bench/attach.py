@@ -1,0 +1,179 @@
+"""Attach on real Spark: what it costs, and whether executors follow a step of load without a restart.
+
+attach_overhead_percent: rows/s of the same query in one local session, with and without, in turns.
+attach_follow_seconds: from the step until more executors are there, on a cluster of three slots.
+attach_lost, attach_doubled: rows of the input that are not in the output, or twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.spark.session.cluster import start_fused_session
+from penstock.spark.session.embedded import end_session, start_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+ROUNDS, WARM_BATCHES, BATCHES, BATCH_ROWS = 3, 3, 12, 400_000
+ROWS, ROW_SECONDS = 25, 0.02
+"""Of a file, and what a row takes: half a second of one slot for a file."""
+
+
+def rate_of(session: Any, folder: Path, *, attached: bool) -> float:
+    """Rows/s of a count over windows, as fast as it goes."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - only where Spark is
+
+    frame = session.readStream.format("rate-micro-batch").option("rowsPerBatch", BATCH_ROWS).option("numPartitions", 2)
+    counted = frame.load().groupBy(f.window("timestamp", "1 minute"), (f.col("value") % 100).alias("key")).count()
+    attachment = penstock.attach(session, name="bench", act=False) if attached else None
+    query = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder)).start()
+    first = _batch_after(query, WARM_BATCHES)
+    began = time.monotonic()
+    last = _batch_after(query, first + BATCHES)
+    seconds = time.monotonic() - began
+    query.stop()
+    if attachment is not None:
+        assert attachment.model is not None, "nothing was learned"
+        attachment.detach()
+    return (last - first) * BATCH_ROWS / seconds
+
+
+def _batch_after(query: Any, number: int) -> int:
+    """Waits for a batch of at least that number, and says which it was."""
+    while True:
+        progress = query.lastProgress
+        if progress is not None and progress["batchId"] >= number:
+            return int(progress["batchId"])
+        time.sleep(0.005)
+
+
+def overhead(folder: Path) -> dict[str, float]:
+    session = start_session(2, folder / "java.log")
+    try:
+        rate_of(session, folder / "warm", attached=False)
+        without, with_it = [], []
+        for number in range(ROUNDS):
+            without.append(rate_of(session, folder / f"a{number}", attached=False))
+            with_it.append(rate_of(session, folder / f"b{number}", attached=True))
+    finally:
+        end_session(session)
+    return {
+        "attach_rows_per_second_without": round(median(without)),
+        "attach_rows_per_second_with": round(median(with_it)),
+        "attach_overhead_percent": round(100 * (1 - median(with_it) / median(without)), 2),
+        "attach_noise_percent": round(100 * (max(without) - min(without)) / median(without), 2),
+    }
+
+
+def slow(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for batch in batches:
+        time.sleep(ROW_SECONDS * len(batch))
+        yield batch
+
+
+def feed(folder: Path, files_per_second: float, stop: threading.Event, first: list[int]) -> None:
+    while not stop.wait(1 / files_per_second):
+        number = first[0]
+        rows = "".join(json.dumps({"id": number * ROWS + row}) + "\n" for row in range(ROWS))
+        (folder / f".{number}").write_text(rows)
+        (folder / f".{number}").rename(folder / f"{number}.json")
+        first[0] += 1
+
+
+def follow(folder: Path) -> dict[str, float]:
+    """Half a file/s, then four: 0.25 and 2 slot-seconds of work a second."""
+    (folder / "in").mkdir()
+    cluster = penstock.cluster_up(3, 1, folder=folder / "cluster")
+    settings = {**penstock.attachable_settings(1), "spark.sql.shuffle.partitions": "2"}
+    try:
+        session = start_fused_session(
+            cluster.master_url,
+            folder / "java.log",
+            "plain",
+            settings,
+            secret=cluster.secret(),
+            scratch=folder / "scratch",
+        )
+        try:
+            return _follow(session, folder)
+        finally:
+            end_session(session)
+    finally:
+        penstock.cluster_down(folder=folder / "cluster")
+
+
+def _follow(session: Any, folder: Path) -> dict[str, float]:
+    attachment = penstock.attach(session, name="plain", target={"latency_ms": 4000}, maximum=3)
+    assert attachment.acts, attachment.why_not
+    frame = session.readStream.schema("id bigint").json(str(folder / "in")).mapInPandas(slow, "id bigint")
+    query = (
+        frame.writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start()
+    )
+    made = [0]
+    stop = threading.Event()
+    feeder = threading.Thread(target=feed, args=(folder / "in", 0.5, stop, made))
+    feeder.start()
+    time.sleep(25)
+    stop.set()
+    feeder.join()
+    executors = session.sparkContext._jsc.sc().getExecutorIds
+    before, stop = executors().size(), threading.Event()
+    feeder = threading.Thread(target=feed, args=(folder / "in", 4, stop, made))
+    feeder.start()
+    stepped = time.monotonic()
+    while executors().size() <= before and time.monotonic() - stepped < 60:
+        time.sleep(0.2)
+    followed = time.monotonic() - stepped
+    time.sleep(20)
+    stop.set()
+    feeder.join()
+    after, run_id = executors().size(), query.runId
+    query.processAllAvailable()
+    assert query.isActive
+    assert query.runId == run_id
+    query.stop()
+    for sized in attachment.decisions:
+        print(f"{sized.before} -> {sized.to}: {sized.why}", file=sys.stderr)
+    attachment.detach()
+    ids = [row["id"] for row in session.read.parquet(str(folder / "out")).collect()]
+    wanted = made[0] * ROWS
+    return {
+        "attach_executors_before": before,
+        "attach_executors_after": after,
+        "attach_follow_seconds": round(followed, 1),
+        "attach_rows": wanted,
+        "attach_lost": wanted - len(set(ids)),
+        "attach_doubled": len(ids) - len(set(ids)),
+    }
+
+
+PARTS = (follow, overhead)
+
+
+def main() -> int:
+    logging.basicConfig(level="WARNING")
+    found: dict[str, float] = {}
+    for part in (overhead,) if "--cost-only" in sys.argv else (follow,) if "--follow-only" in sys.argv else PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            found |= part(Path(folder))
+    print(json.dumps(found, indent=None if "--json" in sys.argv else 1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

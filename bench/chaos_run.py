@@ -1,0 +1,151 @@
+"""The run that `bench/chaos.py` hurts: its pipeline, its plans, and a process that conducts it."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import penstock
+from penstock.clock import now, pause
+from penstock.cluster.file import read_cluster
+from penstock.cluster.topology import Slot
+from penstock.connectors.staged_sinks import SinkFiles, publish
+from penstock.dataflow.load import Load
+from penstock.dataflow.logic import Logic
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
+from penstock.errors import BadInputError, RunError
+from penstock.files import write_text
+from penstock.flow.states import Patience
+from penstock.jobs.placed_replacing import with_threads
+from penstock.planning.file import SavedPlan
+from penstock.spark.placed.conducting import Conducting, Plans, RunControl
+from penstock.spark.placed.conductor import Conductor
+from penstock.spark.placed.laying_out import Code, LaidOut, lay_out
+from penstock.spark.placed.local_launcher import LocalLauncher
+from penstock.spark.placed.run_folder import VERSION, RunDescription, RunFolder
+from penstock.spark.placed.setting import ConductorSetting
+from penstock.spark.standalone.cluster import find_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RATE = 400.0
+SLOTS = {"a": Slot("n1", 0), "b": Slot("n1", 1), "c": Slot("n2", 0), "d": Slot("n2", 1)}
+PLANS: dict[str, dict[str, dict[str, int]]] = {
+    "one": {"a": {"src": 1, "left": 1}, "b": {"right": 1, "join": 1}, "c": {"join": 1, "out": 1}},
+    "two": {"a": {"src": 1}, "b": {"left": 2, "right": 1}, "d": {"join": 1, "out": 1}},
+}
+"""Threads by slot and operator."""
+
+
+def answer_differently(_row: dict[str, Any]) -> dict[str, Any]:
+    return {"value": random.randrange(10**9)}  # noqa: S311 - any other answer will do
+
+
+def diamond(folder: Path) -> Pipeline:
+    """Every tuple takes two ways."""
+    code = Logic(answer_differently, schema="value bigint")
+    operators = [
+        Operator(name="src", kind=Kind.SOURCE),
+        *(Operator(name=name, logic=code, threads=1, cpu=5, memory_mb=32) for name in ("left", "right", "join")),
+        Operator(name="out", kind=Kind.SINK, format="parquet", options={"path": str(folder / "out")}),
+    ]
+    ways = (("src", "left"), ("src", "right"), ("left", "join"), ("right", "join"), ("join", "out"))
+    return Pipeline.of("diamond", operators, [Stream(sender=a, receiver=b) for a, b in ways])
+
+
+def plan_names(folder: Path) -> list[str]:
+    """Files that a run can be asked to go on with."""
+    return [str(folder / f"{name}.json") for name in PLANS]
+
+
+# Without Spark.
+
+
+def conduct_locally(folder: Path) -> None:
+    """Until somebody asks for the end, with plain processes as bundles."""
+    schema = pa.schema([("value", pa.int64())])
+    pipeline = diamond(folder)
+    logic = {name: operator.logic for name, operator in pipeline.operators.items() if operator.logic is not None}
+    code = Code(pipeline, logic, dict.fromkeys(logic, schema), {"out": SinkFiles(str(folder / "out"), "parquet")})
+
+    def laid_out(name: str) -> LaidOut:
+        threads = {SLOTS[slot]: row for slot, row in PLANS[name].items()}
+        segments = [(operator,) for operator in pipeline.operators]
+        return lay_out(code, segments, threads, lambda _, count: float(count), name)
+
+    run = RunFolder(folder / "run")
+    run.create()
+    if not (folder / "run" / "run.json").exists():
+        run.describe(
+            RunDescription(
+                version=VERSION,
+                run="chaos",
+                pipeline="diamond",
+                master="",
+                load=Load.constant(RATE).document(),
+                began=now(),
+                routing="shuffle",
+                segmenter="none",
+            )
+        )
+    commit = run.take("one")
+    publish(commit.outputs)
+    setting = ConductorSetting(
+        commit.run,
+        run.checkpoint,
+        "127.0.0.1",
+        Load.constant(RATE),
+        run.description.began,
+        lambda _: _nowhere(),
+        on_message=lambda text: print(text, flush=True),
+        patience=Patience(epoch=0.3, silence=2.0, most_failures=10**6),
+    )
+    launcher = LocalLauncher()
+    conductor = Conductor(setting, launcher, laid_out(commit.plan), commit)
+    plans = Plans(lambda path: laid_out(path.stem), _refuse)
+    try:
+        Conducting(conductor, run, RunControl(), plans, lambda: False, lambda _: conductor.done.clear()).run(None)
+    finally:
+        conductor.close()
+        launcher.close()
+        run.give_back()
+
+
+def _nowhere() -> LaidOut:
+    raise RunError("there is no other slot")
+
+
+def _refuse(_slots: int) -> LaidOut:
+    raise BadInputError("this run is not rescaled")
+
+
+# On Spark.
+
+
+class _Shown(penstock.Listener):
+    def on_message(self, text: str) -> None:
+        print(text, flush=True)
+
+
+def conduct_on_spark(folder: Path) -> None:
+    """Until somebody asks for the end, on the cluster of `penstock cluster up`."""
+    pipeline = diamond(folder)
+    for name in PLANS:
+        if not (folder / f"{name}.json").exists():
+            write_text(folder / f"{name}.json", _plan(pipeline, name))
+    started = (folder / "run" / "run.json").exists()
+    plan = RunFolder(folder / "run").plan()[0] if started else folder / "one.json"
+    handle = penstock.start_placed(plan, RATE, folder=folder / "run", given=pipeline, warm_up=1.0, listener=_Shown())
+    while handle.await_end(0.5) is None:
+        pause(0.1)
+
+
+def _plan(pipeline: Pipeline, name: str) -> str:
+
+    file = find_cluster().cluster_file
+    planned = penstock.plan(pipeline, RATE, cluster=file, placer="round-robin")
+    threads = {SLOTS[slot]: dict(row) for slot, row in PLANS[name].items()}
+    return with_threads(SavedPlan.model_validate(planned.document()), threads, read_cluster(file)).model_dump_json()

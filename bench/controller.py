@@ -1,0 +1,252 @@
+"""The controller under load: a pass over 200 pipelines and 2,000 nodes, and how soon HTTP answers meanwhile.
+
+    ./run bench controller [--json] [--pipelines 200] [--nodes 2000]
+
+`overhead_warm_s` and `overhead_new_s` are medians of O of ten priority changes each on Spark, with their stages: where
+the pipeline goes on with executors it has, and where one is started for it. `pass_s_200x2000` is the median of ten
+changes of a priority, each decided, written to the store and told to the (simulated) executors, `pass_cpu_s` its CPU
+alone; `rest_ms_p99` is of reading single pipelines over HTTP while such changes go on, `list_ms_p50` of reading all of
+them. Memory and rows of the store are those after a simulated month with a change every hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import penstock
+from penstock.clock import Stopwatch, cpu_seconds, pause
+from penstock.control.clocks import ToldClock
+from penstock.control.controller import Controller
+from penstock.control.core.incoming import Amend, Submit
+from penstock.control.core.records import ControllerState, Policy, ServiceTarget, Submission
+from penstock.control.described import described
+from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
+from penstock.control.sizing import ModelSizing
+from penstock.control.store.store import Store
+from penstock.modelling.library import reference_library
+from penstock.service.bodies import fingerprint
+from penstock.service.client import Client, connect
+from penstock.service.local import start_controller, stop_controller
+from penstock.service.settings import ServiceSettings
+
+CHANGES = 10
+REQUESTS = 1000
+
+
+def submission(number: int, desired: int) -> Submission:
+    definition = described("linear")
+    return Submission(
+        f"p{number}",
+        "linear",
+        definition,
+        fingerprint(definition),
+        ServiceTarget(),
+        desired=desired,
+        priority=2 + number % 3,
+        load="50",
+    )
+
+
+def made(folder: Path, nodes: int, clock: ToldClock) -> Controller:
+    sizing = ModelSizing(reference_library(), 1)
+    return Controller(
+        Store(f"sqlite:///{folder / 'store.db'}"),
+        SimulatedExecutors(sizing, 1),
+        SimulatedNodes(nodes, 1),
+        sizing,
+        clock,
+        ToldClock(0.0),
+        ControllerState(policy=Policy()),
+    )
+
+
+def run_for(controller: Controller, clock: ToldClock, seconds: float, every: float) -> None:
+    end = clock.time + seconds
+    while clock.time < end:
+        clock.time = min(end, clock.time + every)
+        controller.look()
+
+
+def passes(pipelines: int, nodes: int) -> tuple[list[float], list[float]]:
+    """Seconds, and CPU seconds, of every change of a priority, all pipelines running and wanting more than there is."""
+    with tempfile.TemporaryDirectory() as folder:
+        clock = ToldClock(1000.0)
+        controller = made(Path(folder), nodes, clock)
+        controller.look()
+        for number in range(pipelines):
+            controller.ask(Submit(submission(number, desired=max(1, nodes * 6 // pipelines // 5))))
+        run_for(controller, clock, 30, 0.5)
+        found, used = [], []
+        for number in range(CHANGES):
+            watch, before = Stopwatch(), cpu_seconds()
+            controller.ask(Amend(f"p{number}", priority=1))
+            found.append(watch.seconds())
+            used.append(cpu_seconds() - before)
+            run_for(controller, clock, 5, 0.5)
+        controller.close()
+    return found, used
+
+
+def answers(pipelines: int, nodes: int) -> tuple[list[float], list[float], int]:
+    """Milliseconds of reading one pipeline, and all, over HTTP while priorities change; and how many changed."""
+    with tempfile.TemporaryDirectory() as folder:
+        start_controller(ServiceSettings(nodes=nodes, speed=1.0), folder)
+        done = threading.Event()
+        changes = 0
+
+        def change() -> None:
+            nonlocal changes
+            with connect(folder=folder) as client:
+                while not done.is_set():
+                    client.priority(f"p{changes % pipelines}", 1 + changes % 4)
+                    changes += 1
+
+        try:
+            with connect(folder=folder) as client:
+                for number in range(pipelines):
+                    client.submit(f"p{number}", "linear", desired=max(1, nodes * 6 // pipelines // 5), load=50)
+                changing = threading.Thread(target=change)
+                changing.start()
+                one, everything = [], []
+                for number in range(REQUESTS):
+                    watch = Stopwatch()
+                    client.show(f"p{number % pipelines}")
+                    one.append(1000 * watch.seconds())
+                    if number % 50 == 0:
+                        watch = Stopwatch()
+                        client.list()
+                        everything.append(1000 * watch.seconds())
+                done.set()
+                changing.join()
+        finally:
+            stop_controller(folder)
+    return one, everything, changes
+
+
+def month() -> dict[str, float]:
+    """Thirty days of ten pipelines in looks ten minutes apart, one change an hour: what memory and store come to."""
+    with tempfile.TemporaryDirectory() as folder:
+        clock = ToldClock(1000.0)
+        controller = made(Path(folder), 40, clock)
+        controller.look()
+        for number in range(10):
+            controller.ask(Submit(submission(number, desired=6)))
+        sizes, watch = [], Stopwatch()
+        for hour in range(30 * 24):
+            controller.ask(Amend(f"p{hour % 10}", priority=1 + hour % 4))
+            run_for(controller, clock, 3600, 600)
+            if hour % 240 == 239:
+                sizes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        rows = {name: controller.store.count(name) for name in ("events", "decisions", "passes", "metrics")}
+        controller.close()
+        stored = (Path(folder) / "store.db").stat().st_size / 2**20
+        return {
+            "month_seconds": watch.seconds(),
+            "month_rss_mb_day_10": sizes[0],
+            "month_rss_mb_day_30": sizes[-1],
+            "month_store_mb": stored,
+            **{f"month_{name}": float(count) for name, count in rows.items()},
+        }
+
+
+def overheads(changes: int) -> dict[str, float]:
+    """O of priority changes on Spark: two fused pipelines that desire two of three slots each, one raised and lowered
+    again and again. Raised it gets an executor that is started for it, after the other has let one go; lowered it goes
+    on with one it has."""
+    with tempfile.TemporaryDirectory() as folder:
+        penstock.up(nodes=3, slots=1, policy="dynamic-priority", folder=folder)
+        try:
+            with connect(folder=folder) as client:
+                client.policy("dynamic-priority", rescheduling="live")
+                for name in ("a", "b"):
+                    client.submit(name, PIPELINE, desired=2, load="50")
+                _await(client, a=2, b=1)
+                stages: dict[str, list[dict[str, float]]] = {"new": [], "warm": []}
+                for number in range(2 * changes):
+                    raised = number % 2 == 0
+                    client.priority("b", 1 if raised else 2)
+                    _await(client, a=1 if raised else 2, b=2 if raised else 1)
+                    stages["new" if raised else "warm"].append(_overhead(client))
+        finally:
+            penstock.down(folder)
+    found: dict[str, float] = {}
+    for kind, rows in stages.items():
+        totals = [row["total_s"] for row in rows]
+        found[f"overhead_{kind}_s"] = statistics.median(totals)
+        found[f"overhead_{kind}_s_lowest"] = min(totals)
+        found[f"overhead_{kind}_s_highest"] = max(totals)
+        for stage in ("drained_s", "placed_s", "first_tuple_s"):
+            found[f"overhead_{kind}_{stage}"] = statistics.median(row[stage] for row in rows)
+    return found
+
+
+PIPELINE = {
+    "name": "counting",
+    "operators": {"orders": {"kind": "source"}, "parse_xml": {}, "store": {"kind": "sink"}},
+    "streams": [{"from": "orders", "to": "parse_xml"}, {"from": "parse_xml", "to": "store"}],
+}
+"""With the cheapest reference task."""
+
+
+def _await(client: Client, **shares: int) -> None:
+    watch = Stopwatch()
+    while {row["name"]: row["held"] for row in client.list() if row["state"] == "active"} != shares:
+        if watch.seconds() > 120:
+            raise SystemExit(f"shares of {shares} did not come: {client.list()}")
+        pause(0.1)
+
+
+def _overhead(client: Client) -> dict[str, float]:
+    watch = Stopwatch()
+    while True:
+        last = [row for row in client.decisions("b") if row["kind"] == "priority"][-1]
+        if last["overhead"]:
+            found: dict[str, float] = last["overhead"]
+            return found
+        if watch.seconds() > 60:
+            raise SystemExit("no tuple came on the new share within a minute")
+        pause(0.1)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--pipelines", type=int, default=200)
+    arguments.add_argument("--nodes", type=int, default=2000)
+    arguments.add_argument("--changes", type=int, default=10, help="of a priority on Spark, each way; 0: no Spark")
+    arguments.add_argument("--no-month", action="store_true", help="leave the simulated month out")
+    asked = arguments.parse_args()
+    found: dict[str, float] = {}
+    seconds, used = passes(asked.pipelines, asked.nodes)
+    size = f"{asked.pipelines}x{asked.nodes}"
+    found[f"pass_s_{size}"] = statistics.median(seconds)
+    found["pass_s_longest"] = max(seconds)
+    found["pass_cpu_s"] = statistics.median(used)
+    one, everything, changes = answers(asked.pipelines, asked.nodes)
+    found["rest_ms_p50"] = statistics.median(one)
+    found["rest_ms_p99"] = statistics.quantiles(one, n=100)[98]
+    found["list_ms_p50"] = statistics.median(everything)
+    found["changes_meanwhile"] = changes
+    if not asked.no_month:
+        found |= month()
+    if asked.changes:
+        found |= overheads(asked.changes)
+    if asked.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name:<24}{value:,.3f}")
+        print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

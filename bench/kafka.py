@@ -1,0 +1,209 @@
+"""From Kafka into Kafka: how fast beside a query written by hand, and whether everything is there once.
+
+    python bench/kafka.py [--messages N] [--rounds R] [--json]
+
+A broker of its own, N messages of 100 bytes in two partitions, Spark on this machine. Every round reads all of them:
+
+  by hand      readStream and writeStream with Spark's connector, at least once
+  connector    a fused run with Spark's connector, at least once: `connector_ratio` of the rate by hand
+  own          a fused run with our own source and sink, exactly once: `own_ratio`
+  placed       a placed run, exactly once, its bundles plain processes of this machine: `placed_ratio`
+
+Rates are those of whole runs, less what the same run takes for no messages, each the best of the rounds. `lost` and
+`doubled` are counted by reading what our own sinks wrote, only what is committed. `noise` is the spread of the rate by
+hand over the rounds. Without Spark's connector there is nothing to compare with: the first two are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.clock import Stopwatch
+from penstock.cluster.topology import Slot
+from penstock.connectors.log.address import LogAddress, parse_log
+from penstock.dataflow.load import Load
+from penstock.errors import ClusterError
+from penstock.files import temporary_folder
+from penstock.flow.checkpoint import FolderCheckpoint
+from penstock.flow.commit import Commit
+from penstock.spark.broker.broker import broker_down, broker_up
+from penstock.spark.broker.jars import CONNECTOR, fetch
+from penstock.spark.placed.conductor import Conductor
+from penstock.spark.placed.endpoints import named_sinks, sinks_of, topic_shares
+from penstock.spark.placed.laying_out import Code, LaidOut, lay_out
+from penstock.spark.placed.local_launcher import LocalLauncher
+from penstock.spark.placed.setting import ConductorSetting
+from penstock.spark.session.embedded import end_session, start_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.connectors.log.contract import TopicLog
+
+PARTITIONS = 2
+BYTES = 100
+PLACED_SECONDS = 120.0
+
+
+def copying(address: LogAddress, source: str, into: str, connector: str, delivery: str) -> penstock.Pipeline:
+    """Messages as they are, from one topic into another."""
+    built = penstock.pipeline("copying")
+    built.source("in", format="kafka", options={**address.options, "subscribe": source, "connector": connector})
+    built.sink("out", format="kafka", options={**address.options, "topic": into, "delivery": delivery})
+    return built.build()
+
+
+def by_hand(session: Any, servers: str, source: str, into: str, folder: Path) -> None:
+    read = session.readStream.format("kafka").options(subscribe=source, startingOffsets="earliest")
+    frame = read.option("kafka.bootstrap.servers", servers).load().select("key", "value")
+    write = frame.writeStream.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", into)
+    query = write.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    if query.exception() is not None:
+        raise RuntimeError(str(query.exception()))
+
+
+def fused(session: Any, pipeline: penstock.Pipeline, folder: Path) -> None:
+    penstock.run(pipeline, session=session, until_end=True, folder=folder)
+
+
+def placed(address: LogAddress, source: str, into: str, folder: Path, log: TopicLog, messages: int) -> None:
+    """Until the topic has everything."""
+    pipeline = copying(address, source, into, "own", "exactly-once")
+    sinks, _ = sinks_of(pipeline, None)
+    code = Code(
+        pipeline, {}, {}, named_sinks(sinks, folder.name, str(folder)), audit=False, topics=topic_shares(pipeline)
+    )
+    first, second = Slot("a", 0), Slot("b", 0)
+    laid_out = lay_out(code, [("in",), ("out",)], {first: {"in": 1}, second: {"out": 1}}, lambda _, n: float(n), "plan")
+    checkpoint = FolderCheckpoint(folder / "checkpoint")
+    checkpoint.create()
+    taken = checkpoint.take_over(Commit(run=folder.name, conductor=0, generation=0, epoch=0, plan="plan"), "plan")
+
+    def nowhere(_unusable: object) -> LaidOut:
+        raise penstock.RunError("nowhere to go")
+
+    launcher = LocalLauncher()
+    run = Conductor(
+        ConductorSetting(folder.name, checkpoint, "127.0.0.1", Load.constant(1.0), 0.0, nowhere),
+        launcher,
+        laid_out,
+        taken,
+    )
+    watch = Stopwatch()
+    try:
+        while watch.seconds() < PLACED_SECONDS:
+            run.turn()
+            if run.stopped is not None:
+                raise RuntimeError(run.stopped)
+            if sum(span.messages for span in log.spans(into).values()) >= messages:
+                return
+        raise RuntimeError(f"not everything was there after {PLACED_SECONDS:g} s")
+    finally:
+        run.close()
+        launcher.close()
+
+
+def counted(log: TopicLog, topic: str, messages: int) -> tuple[int, int]:
+    """Lost and doubled."""
+    counts: Counter[int] = Counter()
+    for partition, span in log.spans(topic).items():
+        for batch in log.read(topic, partition, span.first, span.end):
+            counts.update(int(value) for value in batch["value"].to_pylist())
+    return messages - len(counts), counts.total() - len(counts)
+
+
+class Bench:
+    def __init__(self, folder: Path, messages: int, rounds: int) -> None:
+        self.folder, self.messages, self.rounds = folder, messages, rounds
+        self.broker = broker_up(folder / "state")
+        self.address = parse_log(self.broker.address)
+        self.log = self.address.open()
+        self.lost = self.doubled = 0
+        for topic, count in (("full", messages), ("empty", 0)):
+            self.log.create(topic, PARTITIONS)
+            producer = self.log.producer()
+            producer.send(topic, [f"{number:0{BYTES}d}".encode() for number in range(count)])
+            producer.close()
+
+    def rates(self, name: str, work: Callable[[str, str, Path], None], *, count: bool) -> list[float]:
+        """Messages/s of every round: of a run over all, less one over none."""
+        found = []
+        for number in range(self.rounds):
+            seconds = {}
+            for source in ("empty", "full"):
+                into = f"{name}-{source}-{number}"
+                self.log.create(into, PARTITIONS)
+                watch = Stopwatch()
+                work(source, into, self.folder / f"{name}-{source}-{number}")
+                seconds[source] = watch.seconds()
+            found.append(self.messages / max(0.05, seconds["full"] - seconds["empty"]))
+            if count:
+                lost, doubled = counted(self.log, f"{name}-full-{number}", self.messages)
+                self.lost, self.doubled = self.lost + lost, self.doubled + doubled
+            print(f"{name}: {found[-1]:,.0f} messages/s", file=sys.stderr)
+        return found
+
+    def run(self) -> dict[str, float]:
+        figures: dict[str, float] = {"messages": self.messages}
+        try:
+            jars = ",".join(map(str, fetch(CONNECTOR)))
+        except ClusterError as error:
+            jars = ""
+            print(f"no connector of Spark's: {error}", file=sys.stderr)
+        session = start_session(2, self.folder / "java.log", settings={"spark.jars": jars} if jars else {})
+        try:
+            hand: list[float] = []
+            if jars:
+                hand = self.rates("hand", lambda s, i, f: by_hand(session, self.broker.servers, s, i, f), count=False)
+                theirs = self.rates(
+                    "connector",
+                    lambda s, i, f: fused(session, copying(self.address, s, i, "spark", "at-least-once"), f),
+                    count=False,
+                )
+                figures["by_hand_rate"] = max(hand)
+                figures["connector_ratio"] = max(theirs) / max(hand)
+                figures["noise"] = (max(hand) - min(hand)) / max(hand)
+            own = self.rates(
+                "own", lambda s, i, f: fused(session, copying(self.address, s, i, "own", "exactly-once"), f), count=True
+            )
+        finally:
+            end_session(session)
+        apart = self.rates(
+            "placed",
+            lambda s, i, f: placed(self.address, s, i, f, self.log, self.messages if s == "full" else 0),
+            count=True,
+        )
+        figures["own_rate"], figures["placed_rate"] = max(own), max(apart)
+        if hand:
+            figures["own_ratio"], figures["placed_ratio"] = max(own) / max(hand), max(apart) / max(hand)
+        return {**figures, "lost": self.lost, "doubled": self.doubled}
+
+    def close(self) -> None:
+        self.log.close()
+        broker_down(self.folder / "state")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--messages", type=int, default=200_000)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--json", action="store_true", help="figures only")
+    given = arguments.parse_args()
+    with temporary_folder("bench-kafka") as folder:
+        bench = Bench(folder, given.messages, given.rounds)
+        try:
+            figures = bench.run()
+        finally:
+            bench.close()
+    print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

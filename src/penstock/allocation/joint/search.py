@@ -1,0 +1,181 @@
+"""Packing by balance and repair: a layout of N slots, or none found.
+
+Bundles go, the largest operators first, the large ones to the least loaded slots (`balanced`); what is then above 1
+is repaired by exchanging between slots and by changing sizes, always the change that removes the most overload
+(`repaired`); at last bundles that are not needed are dropped (`thinned`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.allocation.joint.compose import Blend, Counts, composed, styles
+from penstock.allocation.joint.problem import JointLayout, Problem, is_right, loads, supplied, use
+from penstock.dataflow.tolerance import TOLERANCE, covers, exceeds, first_largest, tie_key, tie_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+PAIRS = 20_000
+"""Exchanges of two things at once are tried while there are no more than this many of them to look at."""
+SIZES = 60_000
+"""The same for changing the size of a bundle."""
+ROUNDS = 40
+
+
+def search(problem: Problem, slots: int, cheapest: Blend) -> JointLayout | None:
+    """A right layout with so many slots, if one of the candidates can be made one."""
+    tried: set[tuple[tuple[tuple[int, int], ...], ...]] = set()
+    for style in styles(cheapest, equal=problem.equal):
+        counts = composed(problem, slots, style)
+        if counts is None:
+            return None
+        key = tuple(tuple(row) for row in counts)
+        if key in tried:
+            continue
+        tried.add(key)
+        layout = balanced(problem, slots, counts)
+        if repaired(problem, layout):
+            return layout
+    return None
+
+
+def balanced(problem: Problem, slots: int, counts: Sequence[Counts]) -> JointLayout:
+    """Every operator's bundles, largest first, to the slots with the least on them; operators with large bundles
+    first. Fixed threads are dealt evenly, what is left over like a bundle."""
+    size = problem.operators
+    choice = np.zeros((slots, size), dtype=np.int64)
+    held = np.zeros((slots, len(problem.fixed)), dtype=np.int64)
+    points = [np.repeat([p for p, _ in row], [n for _, n in row]) for row in counts]
+    load = np.array([problem.rates[i] / problem.peak[i, points[i]].sum() for i in range(size)])
+    demands = [problem.need[i, points[i]] * load[i] for i in range(size)]
+    used = np.zeros((slots, 2))
+    for f, fixed in enumerate(problem.fixed):
+        held[:, f] = fixed.count // slots
+        used += held[:, f, None] * problem.fixed_need[f]
+    largest = [float(demand.max(initial=0.0)) for demand in demands]
+    largest += [float(problem.fixed_need[f].max(initial=0.0)) for f in range(len(problem.fixed))]
+    for item in sorted(range(len(largest)), key=lambda item: -tie_key(largest[item], 1.0)):
+        if item >= size:
+            f = item - size
+            rest = problem.fixed[f].count % slots
+            where = np.argsort(tie_keys((used + problem.fixed_need[f]).max(axis=1), 1.0), kind="stable")[:rest]
+            held[where, f] += 1
+            used[where] += problem.fixed_need[f]
+            continue
+        demand = demands[item]
+        order = np.argsort(-tie_keys(demand.max(axis=1), 1.0), kind="stable")
+        where = np.argsort(tie_keys((used + demand.mean(axis=0)).max(axis=1), 1.0), kind="stable")[: len(demand)]
+        choice[where, item] = points[item][order]
+        used[where] += demand[order]
+    return JointLayout(choice, held)
+
+
+def repaired(problem: Problem, layout: JointLayout) -> bool:
+    """Change the layout until every slot is within 1; False where no change helps any more."""
+    if not (loads(problem, layout.choice) <= 1 + TOLERANCE).all():
+        return False
+    for _ in range(ROUNDS):
+        used = use(problem, layout)
+        over = _over(used)
+        if over.max(initial=0.0) <= TOLERANCE:
+            return True
+        worst = first_largest(over, 1.0)
+        if not _exchange(problem, layout, used, worst) and not _resize(problem, layout, used):
+            return False
+    return False
+
+
+def _over(used: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is above 1, cpu and memory added."""
+    above: NDArray[np.float64] = np.maximum(used - 1, 0.0).sum(axis=-1)
+    return above
+
+
+def _exchange(problem: Problem, layout: JointLayout, used: NDArray[np.float64], k: int) -> bool:
+    """Exchange between slot k and another: an operator's bundles, or a fixed thread, or two such things at once."""
+    size, kinds = problem.operators, len(problem.fixed)
+    bundles = problem.need[np.arange(size), layout.choice] * loads(problem, layout.choice)[None, :, None]
+    gives = np.where(layout.held[k, :, None] > 0, -problem.fixed_need, 0.0)
+    gives = np.broadcast_to(gives, (layout.slots, kinds, 2))
+    takes = np.where(layout.held[:, :, None] > 0, problem.fixed_need, 0.0)
+    change = np.concatenate([bundles - bundles[k], gives, takes, np.zeros((layout.slots, 1, 2))], axis=1)
+    pairs = layout.slots * change.shape[1] ** 2 <= PAIRS
+    both = change[:, :, None, :] + (change[:, None, :, :] if pairs else 0.0)
+    after = _over(used[k] + both) + _over(used[:, None, None, :] - both)
+    gain = _over(used[k]) + _over(used)[:, None, None] - after
+    gain[k] = 0.0
+    if pairs:
+        same = np.arange(change.shape[1])
+        gain[:, same, same] = 0.0
+    best = np.unravel_index(first_largest(gain, 1.0), gain.shape)
+    if gain[best] <= TOLERANCE:
+        return False
+    other = int(best[0])
+    for item in {int(best[1]), int(best[2])} if pairs else {int(best[1])}:
+        if item < size:
+            layout.choice[[k, other], item] = layout.choice[[other, k], item]
+        elif item < size + 2 * kinds:
+            f, sign = (item - size) % kinds, -1 if item < size + kinds else 1
+            layout.held[k, f] += sign
+            layout.held[other, f] -= sign
+    return True
+
+
+def _resize(problem: Problem, layout: JointLayout, used: NDArray[np.float64]) -> bool:
+    """Change the size of one bundle, or add or drop one: the change that removes the most overload of all slots."""
+    slots = layout.slots
+    total = supplied(problem, layout.choice)
+    best, change = 0.0, None
+    now = float(_over(used).sum())
+    for i in range(problem.operators):
+        points = [0, *problem.points(i)]
+        if slots * slots * len(points) > SIZES:
+            continue
+        if problem.equal:
+            points = [0, int(layout.choice[:, i].max())]
+        current = layout.choice[:, i]
+        supply = total[i] - problem.peak[i, current][:, None] + problem.peak[i, points]
+        with np.errstate(divide="ignore"):
+            load = np.where(supply >= problem.rates[i] * (1 - TOLERANCE), problem.rates[i] / supply, np.inf)
+        was = problem.need[i, current]
+        feasible = np.isfinite(load) & (current[:, None] != np.array(points))
+        load = np.where(feasible, load, 1.0)
+        rest = used - was * (problem.rates[i] / total[i])
+        after = rest + was * load[:, :, None, None]
+        ks = np.arange(slots)
+        after[ks, :, ks] = rest[:, None, :] + problem.need[i, points] * load[:, :, None]
+        gain = np.where(feasible, now - _over(after).sum(axis=-1), -np.inf)
+        k, p = np.unravel_index(first_largest(gain, 1.0), gain.shape)
+        if exceeds(float(gain[k, p]), best, 1.0):
+            best, change = float(gain[k, p]), (int(k), i, points[int(p)])
+    if change is None:
+        return False
+    layout.choice[change[0], change[1]] = change[2]
+    return True
+
+
+def thinned(problem: Problem, layout: JointLayout) -> JointLayout:
+    """Without the bundles the others can do without, and without the slots that are then empty."""
+    drop_surplus(problem, layout)
+    full = layout.choice.any(axis=1) | layout.held.any(axis=1)
+    return JointLayout(layout.choice[full], layout.held[full])
+
+
+def drop_surplus(problem: Problem, layout: JointLayout) -> None:
+    """Drop every bundle the others can do without, those that support least first."""
+    peak = problem.peak[np.arange(problem.operators), layout.choice]
+    slots, operators = np.nonzero(layout.choice)
+    order = np.argsort(tie_keys(peak[slots, operators] / problem.peak.max(axis=1)[operators], 1.0), kind="stable")
+    for k, i in zip(slots[order].tolist(), operators[order].tolist(), strict=True):
+        point = int(layout.choice[k, i])
+        left = float(supplied(problem, layout.choice)[i] - problem.peak[i, point])
+        if not covers(left, float(problem.rates[i])):
+            continue
+        layout.choice[k, i] = 0
+        if not is_right(problem, layout):
+            layout.choice[k, i] = point

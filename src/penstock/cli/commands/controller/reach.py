@@ -1,0 +1,33 @@
+"""How every verb reaches the controller: over HTTP, with the address and token given, or those of `penstock up`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.errors import BadInputError
+
+if TYPE_CHECKING:
+    from penstock.service.client import Client
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline, by the name it was submitted under.")]
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", help="The controller; without, PENSTOCK_URL, or the one `penstock up` started here."),
+]
+TokenFileOption = Annotated[
+    Path | None, typer.Option("--token-file", help="File with its token; without, that of `penstock up`.")
+]
+
+
+def controller(url: str | None, token_file: Path | None) -> Client:
+    from penstock.files import read_text
+    from penstock.verbs.connect import connect
+
+    where = url or os.environ.get("PENSTOCK_URL")
+    if where is not None and token_file is None:
+        raise BadInputError("--url: give the token of that controller too: --token-file FILE")
+    return connect(where, None if token_file is None else read_text(token_file).strip())

@@ -1,0 +1,300 @@
+"""`penstock run`: a pipeline or a plan on embedded Spark, predicted beside measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.arguments import JsonOption, ModelsOption, SecretFileOption
+from penstock.cli.report_lines import (
+    error_text,
+    headline,
+    highest_line,
+    ids_line,
+    latency_line,
+    operators_table,
+    trials_table,
+)
+from penstock.errors import BadInputError
+
+if TYPE_CHECKING:
+    from penstock.report.placed_result import PlacedResult
+    from penstock.report.result import RunResult
+
+SHOWN_ERRORS = 5
+PLACED_SECONDS = 20.0
+
+
+def run(
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE",
+            help="A built-in pipeline (linear, star, ...), a file (.yaml, .json), module:attribute, a plan file, or "
+            "what `place --json --full` printed.",
+        ),
+    ],
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate",
+            help="Tuples/s of every source: 100, steps:SECONDSxRATE,..., on-off:RATE,ON,OFF (seconds), or "
+            "trace:FILE.csv (columns time, rate). Default: the rate of the plan, where one is run.",
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=1, help="Slots; default: those of the plan, else one per core.")
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            help="How long, past the first batch; with --find-max, each trial (20). Else until Ctrl-C, which drains.",
+        ),
+    ] = None,
+    warm_up: Annotated[float, typer.Option("--warm-up", help="Seconds at the start that do not count.")] = 5.0,
+    find_max: Annotated[bool, typer.Option("--find-max", help="Look for the highest stable rate.")] = False,
+    low: Annotated[float | None, typer.Option("--low", help="With --find-max: a rate that is surely stable.")] = None,
+    high: Annotated[float | None, typer.Option("--high", help="With --find-max: no rate above this.")] = None,
+    until_end: Annotated[bool, typer.Option("--until-end", help="Take in what the sources hold now, and end.")] = False,
+    dead_letters: Annotated[
+        Path | None, typer.Option("--dead-letters", help="Folder for dead letters, as JSON lines.")
+    ] = None,
+    audit: Annotated[
+        bool | None,
+        typer.Option(
+            "--audit/--no-audit", help="Look for every tuple in what came out; default: where the load generator emits."
+        ),
+    ] = None,
+    interval_ms: Annotated[
+        int, typer.Option("--interval-ms", min=1, help="Milliseconds from one batch to the next, at least.")
+    ] = 100,
+    packages: Annotated[
+        list[str] | None, typer.Option("--packages", help="A Maven package that a format needs; may be repeated.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", help="KEY=VALUE: a setting of Spark's; may be repeated.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw rates, backlog and latency over time (.png, .svg, .pdf).")
+    ] = None,
+    placed: Annotated[
+        bool,
+        typer.Option("--placed", help="Every operator on the slot its plan names, on the cluster of `cluster up`."),
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            help="local[N], spark://HOST:PORT, yarn, k8s://...; `cluster` is the one of `cluster up`. Default: local.",
+        ),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="NAME", help="Of a file with many placed pipelines: this one.")
+    ] = None,
+    secret_file: SecretFileOption = None,
+    folder: Annotated[
+        str | None,
+        typer.Option("--folder", help="Where the run keeps what it needs to be resumed; placed: or a URI (s3://...)."),
+    ] = None,
+    routing: Annotated[
+        str | None, typer.Option("--routing", help="Placed: shuffle or slot-aware; default: that of the plan.")
+    ] = None,
+    segmenter: Annotated[
+        str | None,
+        typer.Option("--segmenter", help="Placed: what runs as one where it sits together; default: ends."),
+    ] = None,
+    at_least_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-least-once", help="Placed: write sinks that cannot commit by epoch; a death may double rows."
+        ),
+    ] = False,
+    tls: Annotated[
+        Path | None,
+        typer.Option("--tls", help="Placed: a PEM file with a certificate and its key, for TLS between bundles."),
+    ] = None,
+    models: ModelsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Run PIPELINE and report predicted beside measured: fused on embedded Spark, or placed on a cluster."""
+    from penstock.jobs.placed_file import is_placed_file, one_placed_plan
+
+    decided = one_placed_plan(pipeline, only) if is_placed_file(pipeline) else None
+    if only is not None and decided is None:
+        raise BadInputError("--only: names one of the pipelines that `place --json --full` printed")
+    if placed or decided is not None:
+        unfit = {"--slots": slots, "--until-end": until_end}
+        if named := [option for option, given in unfit.items() if given]:
+            raise BadInputError(f"{', '.join(named)}: not for placed runs")
+        from penstock.cli.live import listening
+        from penstock.cli.placed_view import print_placed
+        from penstock.verbs import run_placed as running_placed
+
+        _check_plot(plot)
+        with listening(json=json) as listener:
+            placed_result = running_placed.run_placed(
+                decided or pipeline,
+                rate,
+                master=master,
+                secret_file=secret_file,
+                seconds=PLACED_SECONDS if seconds is None else seconds,
+                warm_up=warm_up,
+                find_max=find_max,
+                low=low,
+                high=high,
+                models=models,
+                routing=routing,
+                segmenter=segmenter,
+                folder=folder,
+                dead_letters=dead_letters,
+                at_least_once=at_least_once,
+                tls=tls,
+                packages=packages or (),
+                settings=spark_settings(conf or []),
+                listener=listener,
+            )
+        _plot(placed_result, plot)
+        print_placed(placed_result, json=json)
+        return
+    only_placed = {"--routing": routing, "--segmenter": segmenter, "--at-least-once": at_least_once, "--tls": tls}
+    if named := [option for option, given in only_placed.items() if given]:
+        raise BadInputError(f"{', '.join(named)}: only with --placed")
+    from penstock.cli.live import listening
+    from penstock.verbs import run as running
+
+    _check_plot(plot)
+    with listening(json=json) as listener:
+        result = running.run(
+            pipeline,
+            rate,
+            slots=slots,
+            seconds=seconds,
+            warm_up=warm_up,
+            models=models,
+            find_max=find_max,
+            low=low,
+            high=high,
+            until_end=until_end,
+            audit=audit,
+            dead_letters=dead_letters,
+            interval_ms=interval_ms,
+            folder=folder,
+            master=master,
+            packages=packages or (),
+            settings=spark_settings(conf or []),
+            secret_file=secret_file,
+            listener=listener,
+        )
+    _plot(result, plot)
+    print_fused(result, json=json)
+
+
+def _check_plot(path: Path | None) -> None:
+    """Before the run: what comes of it is not to be lost for want of a place."""
+    from penstock.files import check_writable
+    from penstock.pictures.canvas import check_ending
+
+    if path is not None:
+        check_ending(path)
+        check_writable(path)
+
+
+def _plot(result: RunResult | PlacedResult, path: Path | None) -> None:
+    from penstock.pictures.run import draw_run
+
+    if path is None:
+        return
+    if not result.report.history:
+        # the report says the rest
+        output.complain(f"{path}: nothing to draw: no batch was finished")
+        return
+    draw_run(result, path)
+
+
+def spark_settings(given: list[str]) -> dict[str, str]:
+    settings = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise BadInputError(f"--conf '{text}': expected KEY=VALUE")
+        settings[key] = value
+    return settings
+
+
+def print_fused(result: RunResult, *, json: bool) -> None:
+    """The report, and the exit code: 1 where tuples were lost, came twice, or too many of them died."""
+    if json:
+        output.print_json(result.document())
+    else:
+        _print(result)
+    if result.interrupted:
+        raise typer.Exit(130)
+    audit = result.report.audit
+    if audit.lost or audit.duplicated or audit.dead_share > result.report.most_dead:
+        raise typer.Exit(1)
+
+
+def _print(result: RunResult) -> None:
+    screen = output.console()
+    report = result.report
+    slots = f"{result.slots} slot{'s' if result.slots > 1 else ''}"
+    screen.print(headline(f"{result.pipeline} fused on {slots}", report, own_source=result.own_source))
+    if result.searched:
+        screen.print(highest_line(result.highest_rate))
+        screen.print(trials_table(result.tried))
+    screen.print(operators_table(report, result.threads))
+    predicted = result.predicted_slot
+    screen.print(
+        output.table(
+            "Slots",
+            ("slot", "cpu predicted", "cpu", "memory MB predicted", "memory MB"),
+            (
+                (
+                    str(slot),
+                    "-" if predicted is None else output.share(predicted[0]),
+                    output.share(cpu),
+                    "-" if predicted is None else f"{predicted[1]:,.0f}",
+                    f"{memory:,.0f}",
+                )
+                for slot, (cpu, memory) in report.slots.items()
+            ),
+        )
+    )
+    for line in _predictions(result):
+        screen.print(f"predicted  {line}")
+    if result.predicted_latency_ms is not None:
+        where = "of a batch" if result.own_source else "at the rate offered"
+        screen.print(f"predicted  latency {output.latencies(result.predicted_latency_ms)} {where}")
+    screen.print(latency_line(report))
+    if report.backlog or not result.own_source:  # most sources of Spark's own do not say what waits in them
+        screen.print(f"backlog    {report.backlog:,} tuples")
+    screen.print(f"engine     {output.share(report.engine_cpu)} of a core")
+    screen.print(ids_line(report))
+    for error in report.first_errors[:SHOWN_ERRORS]:
+        screen.print(f"dead       {error}")
+    for note in report.notes:
+        screen.print(f"note       {note}")
+
+
+def _predictions(result: RunResult) -> list[str]:
+    error = error_text(result.rate_error)
+    if result.predicted_rate is None:
+        lines = ["nothing: no operator has a model"]
+    else:
+        lines = [f"at most {output.figure(result.predicted_rate)} tuples/s fused{error}"]
+    if result.predicted_rate_at_pace is not None:
+        lines.append(
+            f"{output.figure(result.predicted_rate_at_pace)} tuples/s on cores as fast as they were meanwhile, "
+            f"{result.pace:.2f} times as fast as when the models were measured{error_text(result.rate_error_at_pace)}"
+        )
+    if result.plan_rates is not None:
+        rates = ", ".join(
+            f"{output.figure(rate)} with {routing.replace('_', '-')} routing"
+            for routing, rate in result.plan_rates.items()
+        )
+        lines.append(f"by the plan, for its own placement: {rates}")
+    return lines

@@ -1,0 +1,367 @@
+"""Kafka as a log of messages, through confluent-kafka (librdkafka).
+
+The number of the last transaction is kept where it commits with the messages: as the offset of a consumer group that
+has the producer's name. So a batch that is sent again is known by its number, whoever sends it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.clock import Stopwatch, pause
+from penstock.connectors.log.contract import (
+    MESSAGES,
+    NONE_YET,
+    FencedError,
+    GoneError,
+    LogError,
+    Span,
+    UnknownTopicError,
+    check_partitions,
+    check_topic,
+)
+from penstock.errors import BadInputError, nearest
+
+try:
+    import confluent_kafka as ck
+    from confluent_kafka import admin
+except ImportError as error:
+    raise BadInputError("Kafka needs confluent-kafka; install it with: pip install 'penstock[kafka]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ANSWER_SECONDS = 10.0
+"""The longest a broker may take for an answer."""
+DELIVERY_SECONDS = 120.0
+"""How long messages are tried to be delivered: a broker may be away for a minute."""
+READ_MESSAGES = 5_000
+STALL_SECONDS = 60.0
+"""A read that gets nothing for so long is given up, and tried again by whoever asked."""
+RETRY_SECONDS = 0.2
+_TIMESTAMP_NONE = 0
+
+
+class KafkaLog:
+    """`settings` are librdkafka's own."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings: dict[str, Any] = {**settings, "log_level": 0, "error_cb": _ignore}
+        self._made_admin: Any = None
+        self._readers: dict[str, Any] = {}
+
+    # Topics.
+
+    def topics(self) -> dict[str, int]:
+        metadata = self._ask(lambda: self._admin.list_topics(timeout=ANSWER_SECONDS))
+        return {
+            name: len(topic.partitions)
+            for name, topic in metadata.topics.items()
+            if topic.error is None and not name.startswith("__")
+        }
+
+    def create(self, topic: str, partitions: int, retention_seconds: float | None = None) -> None:
+        check_topic(topic)
+        check_partitions(partitions)
+        known = self.topics().get(topic)
+        config = {} if retention_seconds is None else {"retention.ms": str(int(retention_seconds * 1000))}
+        if known is None:
+            asked = [admin.NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=config)]
+            waiting = self._admin.create_topics(asked, request_timeout=ANSWER_SECONDS)
+        elif known < partitions:
+            waiting = self._admin.create_partitions([admin.NewPartitions(topic, partitions)])
+        else:
+            return
+        self._ask(lambda: [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()])
+        watch = Stopwatch()
+        while self.topics().get(topic, 0) < partitions:
+            if watch.seconds() > ANSWER_SECONDS:
+                raise LogError(f"topic '{topic}' was created and is still not there after {ANSWER_SECONDS:g} s")
+            pause(RETRY_SECONDS / 4)
+
+    def spans(self, topic: str) -> dict[int, Span]:
+        partitions = [ck.TopicPartition(topic, number) for number in range(self._count(topic))]
+        first = self._offsets(partitions, admin.OffsetSpec.earliest())
+        end = self._offsets(partitions, admin.OffsetSpec.latest())
+        return {number: Span(first[number], end[number]) for number in sorted(first)}
+
+    def _offsets(self, partitions: Sequence[Any], spec: Any) -> dict[int, int]:
+        def ask() -> dict[int, int]:
+            waiting = self._admin.list_offsets(
+                dict.fromkeys(partitions, spec),
+                isolation_level=ck.IsolationLevel.READ_COMMITTED,
+                request_timeout=ANSWER_SECONDS,
+            )
+            return {part.partition: future.result(timeout=ANSWER_SECONDS).offset for part, future in waiting.items()}
+
+        offsets: dict[int, int] = self._ask(ask)
+        return offsets
+
+    def _count(self, topic: str) -> int:
+        known = self.topics()
+        if topic not in known:
+            raise UnknownTopicError(
+                f"{self._settings['bootstrap.servers']}: no topic '{topic}'; {nearest(topic, known)}"
+            )
+        return known[topic]
+
+    # Reading.
+
+    def read(self, topic: str, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        if first >= end:
+            return
+        reader = self._reader("penstock-reader")
+        reader.assign([ck.TopicPartition(topic, partition, first)])
+        try:
+            at, quiet = first, Stopwatch()
+            while at < end:
+                got = reader.consume(READ_MESSAGES, timeout=1.0)
+                rows, at = self._rows(got, topic, partition, at, end)
+                if got:
+                    quiet = Stopwatch()
+                elif quiet.seconds() > STALL_SECONDS:
+                    raise LogError(f"topic '{topic}', partition {partition}: nothing came for {STALL_SECONDS:g} s")
+                if rows:
+                    yield _batch(rows)
+        finally:
+            with suppress(ck.KafkaException):
+                reader.unassign()
+
+    def _rows(self, got: list[Any], topic: str, partition: int, at: int, end: int) -> tuple[list[Any], int]:
+        """The messages before `end`, and how far the partition is read with them. Offsets have holes: what ends a
+        transaction has one too."""
+        rows: list[Any] = []
+        for message in got:
+            error = message.error()
+            if error is None:
+                if message.offset() >= end:
+                    return rows, end
+                rows.append(message)
+                at = message.offset() + 1
+            elif error.code() == ck.KafkaError._PARTITION_EOF:
+                at = max(at, message.offset())
+            elif error.code() in (ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET):
+                first = self.spans(topic)[partition].first
+                raise GoneError(topic, partition, at, max(first, at))
+            elif error.code() in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_PARTITION):
+                raise UnknownTopicError(f"topic '{topic}': no partition {partition}")
+            elif not error.retriable() and error.code() != ck.KafkaError._ALL_BROKERS_DOWN:
+                raise LogError(f"topic '{topic}', partition {partition}: {error.str()}")
+        return rows, at
+
+    def _reader(self, group: str) -> Any:
+        """Connecting takes longer than most reads do: it is kept."""
+        if group not in self._readers:
+            self._readers[group] = ck.Consumer(
+                {
+                    **self._settings,
+                    "group.id": group,
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": "error",
+                    "fetch.wait.max.ms": 50,
+                }
+            )
+        return self._readers[group]
+
+    # Producers.
+
+    def producer(self) -> KafkaProducer:
+        return KafkaProducer({**self._settings, "enable.idempotence": True})
+
+    def transactional(self, name: str, topic: str) -> KafkaTransactions:
+        check_topic(topic)
+        producer = KafkaTransactions(self, {**self._settings, "transactional.id": name}, name, topic)
+        producer.take_over()
+        return producer
+
+    # Groups.
+
+    def commit_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        positions = [ck.TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+        self._ask(lambda: self._reader(group).commit(offsets=positions, asynchronous=False))
+
+    def group_offsets(self, group: str, topic: str) -> dict[int, int]:
+        asked = [ck.TopicPartition(topic, number) for number in range(self._count(topic))]
+        committed = self._ask(lambda: self._reader(group).committed(asked, timeout=ANSWER_SECONDS))
+        return {part.partition: part.offset for part in committed if part.offset >= 0}
+
+    def group_metadata(self, group: str) -> Any:
+        return self._reader(group).consumer_group_metadata()
+
+    def close(self) -> None:
+        readers, self._readers = self._readers, {}
+        self._made_admin = None
+        for reader in readers.values():
+            reader.close()
+
+    @property
+    def _admin(self) -> Any:
+        if self._made_admin is None:
+            self._made_admin = admin.AdminClient(self._settings)
+        return self._made_admin
+
+    def _ask(self, question: Any) -> Any:
+        try:
+            return question()
+        except (ck.KafkaException, TimeoutError) as error:
+            failure = _of(error)
+            if failure is not None and failure.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise UnknownTopicError(f"{self._settings['bootstrap.servers']}: {failure.str()}") from error
+            why = failure.str() if failure is not None else "no answer"
+            raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {why}") from error
+
+
+class KafkaProducer:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._failed: list[str] = []
+        self._producer = ck.Producer(
+            {
+                **settings,
+                "linger.ms": 20,
+                "batch.num.messages": 50_000,
+                "queue.buffering.max.messages": 500_000,
+                "delivery.report.only.error": True,
+                "delivery.timeout.ms": int(DELIVERY_SECONDS * 1000),
+                "partitioner": "murmur2_random",
+                "on_delivery": self._heard,
+            }
+        )
+
+    def send(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        partition: int | None = None,
+        times_ms: Sequence[int] | None = None,
+    ) -> None:
+        produce = self._producer.produce
+        more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        for position, value in enumerate(values):
+            key = None if keys is None else keys[position]
+            if times_ms is not None:
+                more["timestamp"] = times_ms[position]
+            while True:
+                try:
+                    produce(topic, value, key, **more)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+                    self._check()
+                except ck.KafkaException as error:
+                    raise _failure(error) from error
+
+    def flush(self) -> None:
+        left = self._producer.flush(DELIVERY_SECONDS + ANSWER_SECONDS)
+        self._check()
+        if left:
+            raise LogError(f"Kafka: {left:,} messages could not be delivered")
+
+    def close(self) -> None:
+        self.flush()
+
+    def _heard(self, error: Any, _message: Any) -> None:
+        if error is not None:
+            self._failed.append(error.str())
+
+    def _check(self) -> None:
+        if self._failed:
+            failed, self._failed = self._failed, []
+            raise LogError(f"Kafka: {len(failed):,} messages could not be delivered: {failed[0]}")
+
+
+class KafkaTransactions(KafkaProducer):
+    def __init__(self, log: KafkaLog, settings: Mapping[str, Any], name: str, topic: str) -> None:
+        timeout = {"transaction.timeout.ms": int(DELIVERY_SECONDS * 1000)}
+        super().__init__({**settings, **timeout})
+        self._log, self._name, self._topic = log, name, topic
+        self._open = False
+        self.last = NONE_YET
+
+    def take_over(self) -> None:
+        """Whoever had the name is fenced, what it left open is aborted, and the last number is read."""
+        self._call(lambda: self._producer.init_transactions(ANSWER_SECONDS))
+        self.last = self._log.group_offsets(self._name, self._topic).get(0, 0) - 1
+
+    def send(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        partition: int | None = None,
+        times_ms: Sequence[int] | None = None,
+    ) -> None:
+        self._begin()
+        super().send(topic, values, keys, partition=partition, times_ms=times_ms)
+
+    def commit(self, number: int) -> None:
+        self._begin()
+        mark = [ck.TopicPartition(self._topic, 0, number + 1)]
+        group = self._log.group_metadata(self._name)
+        self._call(lambda: self._producer.send_offsets_to_transaction(mark, group, ANSWER_SECONDS))
+        self._call(lambda: self._producer.commit_transaction(DELIVERY_SECONDS))
+        self._open = False
+        self.last = number
+
+    def abort(self) -> None:
+        if self._open:
+            self._call(lambda: self._producer.abort_transaction(ANSWER_SECONDS))
+            self._open = False
+
+    def close(self) -> None:
+        """What is open is aborted by the broker, or by the next of this name."""
+        with suppress(LogError, FencedError):
+            self.abort()
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._call(self._producer.begin_transaction)
+            self._open = True
+
+    def _call(self, step: Any) -> None:
+        """Steps of a transaction may be asked for again where the broker was not ready."""
+        watch = Stopwatch()
+        while True:
+            try:
+                step()
+                return
+            except ck.KafkaException as error:
+                failure = error.args[0]
+                if not failure.retriable() or watch.seconds() > DELIVERY_SECONDS:
+                    raise _failure(error) from error
+                pause(RETRY_SECONDS)
+
+
+def _failure(error: Any) -> LogError | FencedError:
+    failure = error.args[0]
+    if failure.code() in (ck.KafkaError._FENCED, ck.KafkaError.PRODUCER_FENCED, ck.KafkaError.INVALID_PRODUCER_EPOCH):
+        return FencedError("Kafka: another producer took over")
+    return LogError(f"Kafka: {failure.str()}")
+
+
+def _of(error: Exception) -> Any:
+    return error.args[0] if error.args and isinstance(error.args[0], ck.KafkaError) else None
+
+
+def _ignore(_error: Any) -> None:
+    """librdkafka tells of every broken connection; what cannot be done is told by whoever asked for it."""
+
+
+def _batch(messages: list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([message.key() for message in messages], pa.binary()),
+            pa.array([message.value() for message in messages], pa.binary()),
+            pa.array([message.offset() for message in messages], pa.int64()),
+            pa.array([message.timestamp()[1] for message in messages], pa.int64()),
+        ],
+        schema=MESSAGES,
+    )

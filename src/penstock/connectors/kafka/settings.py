@@ -1,0 +1,58 @@
+"""How to reach Kafka, as Spark's own source says it (`kafka.bootstrap.servers`, ...), for clients in Java or not.
+
+Secrets stand in the environment or in a file: `kafka.sasl.password.env: NAME` or `kafka.sasl.password.file: PATH`. They
+are looked up where a client is made, so that neither a plan, a report nor a command line holds them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadInputError
+from penstock.files import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "kafka."
+SERVERS = "bootstrap.servers"
+SECRETS = ("sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.client.secret")
+_BELONG_ELSEWHERE = ("group.id", "enable.auto.commit", "isolation.level", "transactional.id", "auto.offset.reset")
+
+
+def client_settings(options: Mapping[str, str], who: str = "kafka") -> dict[str, str]:
+    """What a client of librdkafka is told: the options that begin with `kafka.`, without it, secrets filled in."""
+    settings: dict[str, str] = {}
+    for key, value in options.items():
+        if not key.startswith(PREFIX):
+            continue
+        name = key.removeprefix(PREFIX)
+        if name in _BELONG_ELSEWHERE:
+            raise BadInputError(f"{who}: option '{key}' is set by Penstock; leave it out")
+        secret, _, where = name.rpartition(".")
+        if where in {"env", "file"} and secret:
+            settings[secret] = _looked_up(secret, where, value, who)
+        elif name in SECRETS:
+            raise BadInputError(f"{who}: option '{key}' is a secret: say {key}.env: VARIABLE or {key}.file: PATH")
+        else:
+            settings[name] = value
+    if not settings.get(SERVERS):
+        raise BadInputError(f"{who}: expected the option kafka.bootstrap.servers: HOST:PORT")
+    return settings
+
+
+def java_options(options: Mapping[str, str], who: str) -> dict[str, str]:
+    """The same for Spark's own connector, which takes `kafka.` as it is."""
+    settings = client_settings(options, who)
+    return {f"{PREFIX}{key}": value for key, value in settings.items()}
+
+
+def _looked_up(secret: str, where: str, name: str, who: str) -> str:
+    if where == "file":
+        return read_text(Path(name)).strip()
+    value = os.environ.get(name)
+    if value is None:
+        raise BadInputError(f"{who}: option kafka.{secret}.env: the environment has no {name}")
+    return value

@@ -1,0 +1,145 @@
+"""Sinks that are topics, by epoch: rows are staged as files, and sent in one transaction when their epoch is committed.
+
+The transaction carries the number of the epoch: whoever publishes a commit again, after whatever died, finds by it that
+this was done. Taking over the producer's name fences off whoever published before.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from penstock.connectors.log.address import LogAddress
+from penstock.connectors.log.contract import FencedError, LogError
+from penstock.connectors.storage import storage
+from penstock.files import Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.connectors.log.contract import TopicLog, TransactionalProducer
+    from penstock.flow.commit import Output
+
+_LOG = logging.getLogger(__name__)
+
+PREFIX = "topic:"
+"""What an output's sink begins with where it is no folder of files."""
+SEND_ROWS = 10_000
+
+STAGED_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+
+class TopicSink(Spec):
+    """Where the rows of a sink go, as a commit names it. Secrets are looked up by whoever sends."""
+
+    format: str
+    options: dict[str, str]
+    topic: str
+    producer: str
+    """The name it sends under: that of the run and the sink."""
+    staging: str
+
+    @property
+    def place(self) -> str:
+        return PREFIX + self.model_dump_json()
+
+    @classmethod
+    def of(cls, place: str) -> TopicSink:
+        return cls.model_validate_json(place.removeprefix(PREFIX))
+
+
+def as_messages(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Columns `value` and `key` where there is a value; else every row is one as JSON."""
+    names = rows.schema.names
+    if "value" in names:
+        keys = rows["key"].cast(pa.binary()) if "key" in names else pa.nulls(rows.num_rows, pa.binary())
+        return pa.RecordBatch.from_arrays([keys, _binary(rows["value"])], schema=STAGED_SCHEMA)
+    values = [json.dumps(row, default=str, ensure_ascii=False).encode() for row in rows.to_pylist()]
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary())], schema=STAGED_SCHEMA
+    )
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    text = column if pa.types.is_binary(column.type) or pa.types.is_string(column.type) else column.cast(pa.string())
+    return text.cast(pa.binary())
+
+
+def fill(table: pa.Table, file: Any) -> None:
+    with pa.ipc.new_file(file, STAGED_SCHEMA) as writer:
+        writer.write_table(table)
+
+
+class TopicPublisher:
+    """Sends what commits name, epoch by epoch. One that could not be sent is sent before anything else is."""
+
+    def __init__(self) -> None:
+        self._producers: dict[str, tuple[TopicLog, TransactionalProducer]] = {}
+        self._waiting: list[tuple[int, tuple[Output, ...]]] = []
+
+    def add(self, outputs: Iterable[Output]) -> None:
+        """Of one epoch, by its own number: a commit that only takes a run over names what the one before it did."""
+        mine = tuple(output for output in outputs if output.sink.startswith(PREFIX))
+        if mine:
+            self._waiting.append((int(mine[0].final), mine))
+
+    def publish(self) -> None:
+        """All that waits. Raises `LogError`: it waits on, and this may be called again."""
+        while self._waiting:
+            epoch, outputs = self._waiting[0]
+            for place in dict.fromkeys(output.sink for output in outputs):
+                try:
+                    self._send(
+                        TopicSink.of(place), epoch, [output.staged for output in outputs if output.sink == place]
+                    )
+                except FencedError as error:
+                    # by whoever took the run over, who sends this too; or by a broker that waited too long for the end
+                    raise LogError(str(error)) from error
+            self._waiting.pop(0)
+
+    def begin(self) -> None:
+        try:
+            self.publish()
+        except LogError as error:
+            _LOG.warning("an epoch is committed and waits to be sent: %s", error)
+
+    def _send(self, sink: TopicSink, epoch: int, staged: list[str]) -> None:
+        store = storage(sink.staging)
+        try:
+            producer = self._producer(sink)
+            if producer.last < epoch:
+                for path in staged:
+                    with pa.ipc.open_file(pa.py_buffer(store.read(path))) as file:
+                        for number in range(file.num_record_batches):
+                            rows = file.get_batch(number)
+                            for first in range(0, rows.num_rows, SEND_ROWS):
+                                part = rows.slice(first, SEND_ROWS)
+                                producer.send(sink.topic, part["value"].to_pylist(), part["key"].to_pylist())
+                producer.commit(epoch)
+        except BaseException:
+            # what it holds is of no use any more; the next one begins from what the log knows
+            self._forget(sink.producer)
+            raise
+        for path in staged:
+            store.delete(path)
+
+    def _producer(self, sink: TopicSink) -> TransactionalProducer:
+        if sink.producer not in self._producers:
+            log = LogAddress(sink.format, sink.options).open()
+            self._producers[sink.producer] = log, log.transactional(sink.producer, sink.topic)
+        return self._producers[sink.producer][1]
+
+    def _forget(self, name: str) -> None:
+        known = self._producers.pop(name, None)
+        if known is not None:
+            with suppress(Exception):
+                known[1].close()
+
+    def close(self) -> None:
+        for name in list(self._producers):
+            self._forget(name)

@@ -1,0 +1,255 @@
+"""What somebody's own query needs, and what limits it: from a learned model, with the evidence for every word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.tolerance import whole_up
+from penstock.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.control.attached.learning import LearnedModel
+
+DEFAULT_LOAD = 0.7
+"""Of what slots can do: the rest is for catching up, and for load that comes and goes."""
+DEFAULT_BATCH_SECONDS = 10.0
+"""Batches are taken to last so long at most where neither a latency nor a longer batch was seen."""
+BATCHES_OF_LATENCY = 2
+"""A row waits for the batch before it and is done at the end of its own: two batches at the most."""
+MUCH = 0.5
+"""More than this part of a batch's time: that is what limits it."""
+GROWS = 0.02
+"""A backlog that grows by more than this part of what arrives: it does not keep up."""
+IDLE_BELOW = 0.8
+"""Batches under way for less than this part of the time leave room for more."""
+
+
+class Limit(StrEnum):
+    NOTHING = "nothing"
+    """It keeps up with what arrives."""
+    EXECUTORS = "executors"
+    """More of them do more."""
+    PARTITIONS = "partitions"
+    """More executors than partitions do nothing: the source, or the shuffle, is not divided further."""
+    STATE = "state"
+    DRIVER = "driver"
+    """What is done once for every batch takes most of it."""
+    SOURCE = "source"
+    """Batches may take no more rows than they do, though more have arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    limit: Limit
+    evidence: tuple[str, ...]
+    target_rate: float
+    batch_seconds: float
+    needed_slots: int | None
+    """None where no number of them is enough."""
+    useful_slots: int | None
+    """More than these do nothing; None where nobody knows."""
+    now_slots: int
+    most_rate_now: float
+    headroom: float
+    """most_rate_now / target - 1."""
+    rows_per_batch: int
+    """For `maxOffsetsPerTrigger`: as many as are done within a batch."""
+    catch_up_seconds: float | None
+    """For what waits, on the slots needed while the target goes on arriving; None where it never ends."""
+    price_per_hour: float | None
+    what_to_do: str
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "limit": str(self.limit),
+            "evidence": list(self.evidence),
+            "target_rate": self.target_rate,
+            "executors": {"now": self.now_slots, "needed": self.needed_slots, "useful": self.useful_slots},
+            "most_rate_now": self.most_rate_now,
+            "headroom": self.headroom,
+            "batch_seconds": self.batch_seconds,
+            "max_offsets_per_trigger": self.rows_per_batch,
+            "catch_up_seconds": self.catch_up_seconds,
+            "price_per_hour": self.price_per_hour,
+            "what_to_do": self.what_to_do,
+        }
+
+
+def advise(
+    model: LearnedModel,
+    *,
+    rate: float | None = None,
+    latency_ms: float | None = None,
+    load: float = DEFAULT_LOAD,
+    price: float | None = None,
+) -> Advice:
+    """`rate` without: what arrives. `price` is that of a slot for an hour.
+
+    batch = latency / 2; slots = rate * batch * row / ((batch - fixed) * load), rounded up
+    """
+    if not 0 < load <= 1:
+        raise BadInputError(f"load: expected a part above 0 and at most 1, found {load:g}")
+    for what, given in (("rate", rate), ("latency", latency_ms)):
+        if given is not None and not 0 < given < float("inf"):
+            raise BadInputError(f"{what}: expected a number above 0, found {given:g}")
+    target = rate or model.arrived_rate or model.done_rate
+    batch = _batch_seconds(model, latency_ms)
+    needed = _needed(model, target, batch, load)
+    most = model.most_rate(model.slots, batch)
+    limit, evidence = find_limit(model, target, batch, needed, most)
+    useful = model.partitions
+    return Advice(
+        limit=limit,
+        evidence=tuple(evidence),
+        target_rate=target,
+        batch_seconds=batch,
+        needed_slots=needed,
+        useful_slots=useful,
+        now_slots=model.slots,
+        most_rate_now=most,
+        headroom=most / target - 1,
+        rows_per_batch=_rows_per_batch(model, needed, batch),
+        catch_up_seconds=_catch_up(model, needed, target, batch),
+        price_per_hour=None if price is None or needed is None else price * needed,
+        what_to_do=_what_to_do(limit, model, needed, batch),
+    )
+
+
+def _batch_seconds(model: LearnedModel, latency_ms: float | None) -> float:
+    if latency_ms is not None:
+        return latency_ms / 1000 / BATCHES_OF_LATENCY
+    return max(DEFAULT_BATCH_SECONDS, model.typical_seconds)
+
+
+def _needed(model: LearnedModel, rate: float, batch: float, load: float) -> int | None:
+    useful = batch - model.fixed_seconds
+    if useful <= 0:
+        return None
+    slots = max(1, whole_up(rate * batch * model.row_seconds / (useful * load)))
+    return slots if model.partitions is None or slots <= model.partitions else None
+
+
+def _rows_per_batch(model: LearnedModel, needed: int | None, batch: float) -> int:
+    """rows = (batch - fixed) * parallel / row: what is done in a batch of that length."""
+    slots = needed or (model.partitions or model.slots)
+    useful = max(0.0, batch - model.fixed_seconds)
+    return max(1, int(useful * model.parallel_on(slots) / max(model.row_seconds, 1e-12)))
+
+
+def _catch_up(model: LearnedModel, needed: int | None, rate: float, batch: float) -> float | None:
+    if not model.backlog:
+        return 0.0
+    spare = model.most_rate(needed or model.partitions or model.slots, batch) - rate
+    return model.backlog / spare if spare > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """All a rule looks at."""
+
+    model: LearnedModel
+    rate: float
+    batch: float
+    needed: int | None
+    most: float
+
+    @property
+    def keeps_up(self) -> bool:
+        return self.most >= self.rate and not (self.model.backlog_growth or 0) > GROWS * self.rate
+
+
+def find_limit(
+    model: LearnedModel, rate: float, batch: float, needed: int | None, most: float
+) -> tuple[Limit, list[str]]:
+    """The first that holds, from what no executor can change to what executors can."""
+    case = _Case(model, rate, batch, needed, most)
+    from_driver = "; from the driver's own times" if model.from_driver else ""
+    evidence = [
+        f"{model.batches} batches: {model.fixed_seconds:.3g} s each, and {1000 * model.row_seconds:.3g} ms a row on "
+        f"one slot (off by {100 * model.error:.0f} % in the median{from_driver})",
+        f"on {model.slots} slots that is {most:,.0f} rows/s at most, in batches of {batch:.3g} s; "
+        f"{rate:,.0f} rows/s are wanted",
+    ]
+    for limit, rule in RULES:
+        reasons = rule(case)
+        if reasons:
+            return limit, [*evidence, *reasons]
+    return Limit.EXECUTORS, [*evidence, f"{needed} slots are needed, and {model.slots} are there"]
+
+
+def _by_state(case: _Case) -> list[str]:
+    model = case.model
+    if model.state_share is None or model.state_share < MUCH:
+        return []
+    growth = model.state_growth or 0.0
+    grows = [f"the state grows by {growth:,.3g} rows a second"] if growth > 0 else []
+    return [f"{100 * model.state_share:.0f} % of a batch is spent on its state", *grows]
+
+
+def _by_source(case: _Case) -> list[str]:
+    model = case.model
+    if case.keeps_up and (model.backlog_growth or 0) <= 0:
+        return []
+    if model.busy >= IDLE_BELOW or not (model.backlog or 0) > model.largest_batch:
+        return []
+    return [
+        f"{model.backlog:,.0f} rows wait, yet a batch is under way only {100 * model.busy:.0f} % of the time, and none "
+        f"has more than {model.largest_batch:,.0f} rows"
+    ]
+
+
+def _by_driver(case: _Case) -> list[str]:
+    model = case.model
+    if case.batch <= model.fixed_seconds:
+        return [f"a batch costs {model.fixed_seconds:.3g} s before its first row, and may last {case.batch:.3g} s"]
+    part = model.fixed_seconds / case.batch
+    if case.keeps_up or part < MUCH:
+        return []
+    return [
+        f"{100 * part:.0f} % of a batch of {case.batch:.3g} s does not depend on its rows; the driver says "
+        f"it needs {100 * model.driver_share:.0f} % by itself"
+    ]
+
+
+def _by_partitions(case: _Case) -> list[str]:
+    model = case.model
+    if model.partitions is None:
+        return []
+    if case.needed is not None and (case.keeps_up or model.slots < model.partitions):
+        return []
+    return [f"its input has {model.partitions} partitions: {model.slots} slots read with {model.parallel} at once"]
+
+
+def _by_nothing(case: _Case) -> list[str]:
+    model = case.model
+    enough = case.needed is not None and case.needed <= model.slots
+    return [f"a batch is under way {100 * model.busy:.0f} % of the time"] if case.keeps_up and enough else []
+
+
+RULES: tuple[tuple[Limit, Callable[[_Case], list[str]]], ...] = (
+    (Limit.STATE, _by_state),
+    (Limit.SOURCE, _by_source),
+    (Limit.DRIVER, _by_driver),
+    (Limit.PARTITIONS, _by_partitions),
+    (Limit.NOTHING, _by_nothing),
+)
+"""Each says what it saw, or nothing."""
+
+
+def _what_to_do(limit: Limit, model: LearnedModel, needed: int | None, batch: float) -> str:
+    if limit is Limit.NOTHING:
+        spare = model.slots - (needed or model.slots)
+        return f"nothing; {spare} of {model.slots} executors could go" if spare > 0 else "nothing: it keeps up"
+    if limit is Limit.EXECUTORS:
+        return f"take {needed} executors of one core instead of {model.slots}"
+    if limit is Limit.PARTITIONS:
+        return f"divide the input into more than {model.partitions} partitions; more executors do nothing"
+    if limit is Limit.STATE:
+        return "keep less state (a shorter watermark or window), or more state partitions and RocksDB as its store"
+    if limit is Limit.DRIVER:
+        return f"take larger batches than {batch:.3g} s (a longer trigger or latency), or a driver with faster cores"
+    return "raise maxOffsetsPerTrigger (or maxFilesPerTrigger), or drop the trigger interval: batches could be larger"

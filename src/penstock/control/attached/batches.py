@@ -1,0 +1,116 @@
+"""One micro-batch of somebody's own query, as Spark's progress tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.clock import seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+DRIVER_STEPS = ("latestOffset", "getOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets", "commitBatch")
+"""What the driver does for a batch while executors wait: Spark's names in `durationMs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeen:
+    """What is known of a batch; None where whoever tells of it does not know."""
+
+    at: float
+    """When it began, seconds since the epoch."""
+    rows: float
+    seconds: float
+    """From its trigger to its commit."""
+    slots: int | None = None
+    """Cores that could work on it."""
+    partitions: int | None = None
+    """Tasks its input was read with: no more cores than that read at once."""
+    driver_seconds: float | None = None
+    state_seconds: float | None = None
+    """Time of tasks that went into reading, updating and committing state, divided among the slots."""
+    state_rows: float | None = None
+    state_bytes: float | None = None
+    backlog: float | None = None
+    """Rows that had arrived and were not in it."""
+    arrived_rate: float | None = None
+    """Rows/s at its sources since the batch before."""
+    query: str = ""
+
+
+def batch_of(progress: Mapping[str, Any], slots: int | None, partitions: int | None = None) -> BatchSeen | None:
+    """From Spark's own JSON of a progress; None for one that read nothing: what it cost says nothing about rows."""
+    rows = _number(progress.get("numInputRows"))
+    sources = [source for source in progress.get("sources") or () if isinstance(source, dict)]
+    if rows is None:
+        rows = sum(_number(source.get("numInputRows")) or 0.0 for source in sources)
+    durations = progress.get("durationMs") or {}
+    total = _number(durations.get("triggerExecution")) or _number(progress.get("batchDuration"))
+    if not rows or not total:
+        return None
+    driver = [_number(durations.get(step)) or 0.0 for step in DRIVER_STEPS]
+    states = [state for state in progress.get("stateOperators") or () if isinstance(state, dict)]
+    return BatchSeen(
+        at=seconds_of(str(progress["timestamp"])) if progress.get("timestamp") else 0.0,
+        rows=rows,
+        seconds=total / 1000,
+        slots=slots,
+        partitions=partitions or partitions_of(sources),
+        driver_seconds=sum(driver) / 1000 if durations else None,
+        state_seconds=_state_seconds(states, slots),
+        state_rows=_sum(states, "numRowsTotal"),
+        state_bytes=_sum(states, "memoryUsedBytes"),
+        backlog=_backlog(sources),
+        arrived_rate=_number(progress.get("inputRowsPerSecond")) or _sum(sources, "inputRowsPerSecond"),
+        query=str(progress.get("name") or progress.get("id") or ""),
+    )
+
+
+def _state_seconds(states: Iterable[Mapping[str, Any]], slots: int | None) -> float | None:
+    """Spark adds these up over tasks; they ran `slots` at a time."""
+    names = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
+    times_ms = [value for state in states for name in names if (value := _number(state.get(name))) is not None]
+    return sum(times_ms) / 1000 / max(1, slots or 1) if times_ms else None
+
+
+def partitions_of(sources: Iterable[Mapping[str, Any]]) -> int | None:
+    """Of Kafka's offsets, `{"topic": {"0": 17, ...}}`; other sources do not say."""
+    partitions = 0
+    for source in sources:
+        for parts in _offsets(source.get("endOffset")).values():
+            partitions += len(parts)
+    return partitions or None
+
+
+def _backlog(sources: Iterable[Mapping[str, Any]]) -> float | None:
+    """latest - end, summed over partitions."""
+    waiting: float | None = None
+    for source in sources:
+        end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+        for topic, parts in latest.items():
+            for part, offset in parts.items():
+                behind = offset - end.get(topic, {}).get(part, offset)
+                waiting = (waiting or 0.0) + max(0.0, behind)
+    return waiting
+
+
+def _offsets(value: Any) -> dict[str, dict[str, float]]:
+    """Kafka's form, or nothing."""
+    if not isinstance(value, dict):
+        return {}
+    return {
+        str(topic): {str(part): float(offset) for part, offset in parts.items()}
+        for topic, parts in value.items()
+        if isinstance(parts, dict) and all(_number(offset) is not None for offset in parts.values())
+    }
+
+
+def _sum(entries: Iterable[Mapping[str, Any]], name: str) -> float | None:
+    values = [value for entry in entries if (value := _number(entry.get(name))) is not None]
+    return sum(values) if values else None
+
+
+def _number(value: Any) -> float | None:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if plain and abs(value) < 1e300 else None

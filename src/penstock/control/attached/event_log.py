@@ -1,0 +1,109 @@
+"""Batches from the event log of a Spark application: what it says of every micro-batch, and of its executors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.control.attached.batches import BatchSeen, batch_of
+from penstock.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
+LARGEST_LINE = 16 * 2**20
+COMPRESSED = frozenset({".lz4", ".lzf", ".snappy", ".zstd", ".zst", ".gz"})
+
+
+@dataclass
+class _Reading:
+    cores: dict[str, int] = field(default_factory=dict)
+    tasks: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Of the first stage of a batch: its input."""
+    batches: list[BatchSeen] = field(default_factory=list)
+
+
+def batches_of_log(path: Path) -> list[BatchSeen]:
+    """A file, or the folder of a rolling log. A line that is no event of Spark is an error; an unknown event is not."""
+    reading = _Reading()
+    for file in _files(path):
+        for number, event in _events(file):
+            try:
+                _take(reading, event)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise BadInputError(f"{file}: line {number}: not an event of Spark's log ({error})") from error
+    return reading.batches
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        files = sorted(path.glob("events_*"), key=lambda file: (len(file.name), file.name))
+        if not files:
+            raise BadInputError(f"{path}: no event log in this folder: it has no events_* files")
+    else:
+        files = [path]
+    for file in files:
+        if file.exists() and not file.is_file():
+            raise BadInputError(f"{file}: cannot be read: not a regular file")
+        if file.suffix in COMPRESSED:
+            raise BadInputError(f"{file}: it is compressed; uncompress it first, or set spark.eventLog.compress=false")
+    return files
+
+
+def _events(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        with file.open("r", encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(iter(lambda: lines.readline(LARGEST_LINE + 1), ""), 1):
+                if len(line) > LARGEST_LINE:
+                    raise BadInputError(f"{file}: line {number} is longer than any event")
+                try:
+                    event = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    if not line.endswith("\n"):
+                        return  # a log that is still being written ends in half a line
+                    raise BadInputError(f"{file}: line {number}: expected JSON") from error
+                if isinstance(event, dict):
+                    yield number, event
+    except OSError as error:
+        raise BadInputError(f"{file}: {error.strerror or error}") from error
+
+
+def _take(reading: _Reading, event: dict[str, Any]) -> None:
+    kind = event.get("Event", "")
+    if kind == "SparkListenerExecutorAdded":
+        reading.cores[str(event["Executor ID"])] = int(event["Executor Info"]["Total Cores"])
+    elif kind == "SparkListenerExecutorRemoved":
+        reading.cores.pop(str(event["Executor ID"]), None)
+    elif kind == "SparkListenerJobStart":
+        _take_job(reading, event)
+    elif kind == PROGRESS:
+        progress = event["progress"]
+        if isinstance(progress, str):
+            progress = json.loads(progress)
+        key = (str(progress.get("id", "")), str(progress.get("batchId", "")))
+        batch = batch_of(progress, _slots(reading.cores), reading.tasks.pop(key, None))
+        if batch is not None:
+            reading.batches.append(batch)
+
+
+def _take_job(reading: _Reading, event: dict[str, Any]) -> None:
+    words = event.get("Properties") or {}
+    query, batch = words.get("sql.streaming.queryId"), words.get("streaming.sql.batchId")
+    stages = [stage for stage in event.get("Stage Infos") or () if not stage.get("Parent IDs")]
+    if query and batch and stages:
+        key = (str(query), str(batch))
+        reading.tasks.setdefault(key, max(int(stage["Number of Tasks"]) for stage in stages))
+
+
+def _slots(cores: dict[str, int]) -> int | None:
+    """In local mode the driver is the only executor, and it works."""
+    apart = [count for name, count in cores.items() if name != "driver"]
+    slots = sum(apart) if apart else sum(cores.values())
+    return slots or None
+
+
+def queries_of(batches: Iterable[BatchSeen]) -> list[str]:
+    return sorted({batch.query for batch in batches})

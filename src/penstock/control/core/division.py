@@ -1,0 +1,165 @@
+"""Who gets which units: a sharing policy over what everybody wants, then the fewest moves. Pure, and repeatable from
+the plain document of its inputs that the store keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from penstock.cluster.topology import Cluster, Node, Slot
+from penstock.sharing.contract import Divides
+from penstock.sharing.handover import Moves, hand_over
+from penstock.sharing.registry import SHARERS
+from penstock.sharing.tenants import Tenant, Tenants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.control.core.records import NodeRecord
+
+SEPARATOR = "#"
+"""Between the name of a node and the number of one of its units, in names of units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One pipeline's part in a division. Units it holds come first when it is decided which it gets."""
+
+    name: str
+    desired: int
+    minimum: int
+    priority: int
+    waited: float
+    fairness: float
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    slots: Mapping[str, tuple[Slot, ...]]
+    waiting: Mapping[str, str]
+
+
+def document(sharing: str, nodes: Iterable[NodeRecord], unit_slots: int, wishes: Iterable[Wish]) -> dict[str, Any]:
+    """All a division depends on, as plain values."""
+    return {
+        "sharing": sharing,
+        "unit_slots": unit_slots,
+        "nodes": [
+            {"rack": rack, "slots": slots, "capacity": dict(capacity), "names": [node.name for node in alike]}
+            for (rack, slots, capacity), alike in groupby(nodes, _kind)
+        ],
+        "pipelines": [
+            {
+                **{field.name: getattr(wish, field.name) for field in fields(wish)},
+                "slots": [list(slot) for slot in wish.slots],
+            }
+            for wish in wishes
+        ],
+    }
+
+
+def _kind(node: NodeRecord) -> tuple[str, int, tuple[tuple[str, float], ...]]:
+    """What nodes have in common that are written down together."""
+    return node.rack, node.slots, tuple(node.capacity.items())
+
+
+def divide(inputs: Mapping[str, Any]) -> Division:
+    """From the document of the inputs alone: what a pass decides now is what anybody finds who repeats it."""
+    wishes = [
+        Wish(**{**entry, "slots": tuple(Slot(node, number) for node, number in entry["slots"])})
+        for entry in inputs["pipelines"]
+    ]
+    unit_slots = inputs["unit_slots"]
+    if not wishes:
+        return Division({}, {})
+    if not inputs["nodes"]:
+        return Division({wish.name: () for wish in wishes}, {wish.name: "no node is alive" for wish in wishes})
+    cluster = units_of(
+        tuple(
+            (group["rack"], group["slots"], tuple(group["capacity"].items()), tuple(group["names"]))
+            for group in inputs["nodes"]
+        ),
+        unit_slots,
+    )
+    tenants = Tenants.of(
+        cluster,
+        [
+            Tenant(
+                name=wish.name,
+                desired=wish.desired,
+                minimum=wish.minimum,
+                priority=wish.priority,
+                waited=wish.waited,
+                fairness=wish.fairness,
+                current=units_with(wish.slots, unit_slots, cluster),
+            )
+            for wish in wishes
+        ],
+        unit_slots,
+    )
+    sharer = SHARERS.create(inputs["sharing"])
+    shares = sharer.share(tenants)
+    waiting = dict(shares.waiting)
+    if sharer.divides is Divides.SLOTS:
+        counts = {name: len(slots) for name, slots in shares.slots.items()}
+        return Division(_kept_slots(tenants, counts, wishes, unit_slots), waiting)
+    handed = hand_over(tenants, shares.nodes, sharer, Moves.FEWEST, shares.takers)
+    return Division(
+        {name: slots_of(holding.nodes, unit_slots) for name, holding in handed.holdings.items()},
+        {**waiting, **handed.waiting},
+    )
+
+
+@lru_cache(maxsize=4)
+def units_of(
+    nodes: tuple[tuple[str, int, tuple[tuple[str, float], ...], tuple[str, ...]], ...], unit_slots: int
+) -> Cluster:
+    """Nodes as units of `unit_slots` slots, each with its part of its node's capacity. Remembered: nodes change rarely
+    and there may be thousands."""
+    units = []
+    for rack, slots, capacity, names in nodes:
+        count = slots // unit_slots
+        part = {resource: amount / count for resource, amount in capacity} if count else {}
+        units += [
+            Node(f"{name}{SEPARATOR}{number}", rack, unit_slots, part) for name in names for number in range(count)
+        ]
+    return Cluster(tuple(units))
+
+
+def slots_of(units: Sequence[str], unit_slots: int) -> tuple[Slot, ...]:
+    slots = []
+    for unit in units:
+        node, _, number = unit.rpartition(SEPARATOR)
+        slots += [Slot(node, int(number) * unit_slots + offset) for offset in range(unit_slots)]
+    return tuple(slots)
+
+
+def units_with(slots: Iterable[Slot], unit_slots: int, cluster: Cluster) -> tuple[str, ...]:
+    """The units these slots belong to, in the cluster's order, as far as it has them."""
+    names = {f"{slot.node}{SEPARATOR}{slot.number // unit_slots}" for slot in slots}
+    return tuple(sorted((name for name in names if cluster.find(name) is not None), key=cluster.position))
+
+
+def _kept_slots(
+    tenants: Tenants, counts: Mapping[str, int], wishes: Sequence[Wish], unit_slots: int
+) -> dict[str, tuple[Slot, ...]]:
+    """For a policy that counts slots wherever they are: everybody keeps what it has up to its count, and takes the rest
+    from the node with the most free, one by one."""
+    free: dict[str, set[int]] = {}
+    for slot in slots_of([node.name for node in tenants.cluster.nodes], unit_slots):
+        free.setdefault(slot.node, set()).add(slot.number)
+    kept: dict[str, list[Slot]] = {}
+    for wish in wishes:
+        kept[wish.name] = [slot for slot in wish.slots if slot.number in free.get(slot.node, ())][: counts[wish.name]]
+        for slot in kept[wish.name]:
+            free[slot.node].discard(slot.number)
+    for wish in wishes:
+        for _ in range(counts[wish.name] - len(kept[wish.name])):
+            node = max(free, key=lambda name: len(free[name]))
+            number = min(free[node])
+            free[node].discard(number)
+            kept[wish.name].append(Slot(node, number))
+    return {name: tuple(slots) for name, slots in kept.items()}

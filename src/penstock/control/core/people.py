@@ -1,0 +1,250 @@
+"""What people ask for: checked against the state, then done. A refusal says what is wrong and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.control.core.priorities import follow_priority
+from penstock.control.core.records import PipelineRecord, Trigger
+from penstock.control.core.states import DEADLINES, Happening, NodeHappening, NodeState, PipelineState
+from penstock.control.core.triggers import described, switched
+from penstock.control.elasticity.memory import Following
+from penstock.control.errors import ConflictError, FieldError, NotFoundError
+from penstock.sharing.registry import SHARERS
+
+if TYPE_CHECKING:
+    from penstock.control.core.incoming import (
+        AddTrigger,
+        Amend,
+        EditTrigger,
+        ExpectNode,
+        Kill,
+        ReleaseNode,
+        RemoveTrigger,
+        SetPolicy,
+        Submit,
+        SwitchTrigger,
+    )
+    from penstock.control.core.turn import Turn
+
+DONE = frozenset({PipelineState.KILLED})
+MOST_TRIGGERS = 20
+"""Of one pipeline."""
+
+
+def submit(turn: Turn, request: Submit) -> None:
+    """Idempotent by name and content; a name is free again once its pipeline was killed."""
+    asked = request.submission
+    known = turn.pipelines.get(asked.name)
+    if known is not None and known.state not in DONE:
+        if known.submission == asked:
+            return
+        raise ConflictError(
+            f"pipeline '{asked.name}' exists already and is {known.state}; kill it, or take another name"
+        )
+    _check_sizes(turn, asked.minimum, asked.maximum, asked.desired)
+    number = turn.state.submitted + 1
+    turn.set_state(submitted=number)
+    priority = turn.state.policy.default_priority if asked.priority is None else asked.priority
+    turn.put(
+        PipelineRecord(
+            submission=asked,
+            number=number,
+            state=PipelineState.SUBMITTED,
+            since=turn.now,
+            target=asked.target,
+            minimum=asked.minimum,
+            maximum=asked.maximum,
+            load=asked.load,
+            elastic=asked.elastic,
+            priority=priority,
+            initial_priority=priority,
+            serial=known.serial + 1 if known else 0,
+            incarnation=known.incarnation if known else 0,
+        )
+    )
+    turn.say(asked.name, "state", None, PipelineState.SUBMITTED, "submitted")
+    turn.want_pass(f"'{asked.name}' was submitted")
+
+
+def _check_sizes(turn: Turn, minimum: int, maximum: int | None, desired: int | None) -> None:
+    there = sum(
+        node.slots // turn.state.unit_slots
+        for node in turn.nodes.values()
+        if node.state in {NodeState.ALIVE, NodeState.JOINING}
+    )
+    if minimum > there:
+        raise FieldError("minimum", f"{minimum} is above the {there} the cluster has")
+    if maximum is not None and maximum < minimum:
+        raise FieldError("maximum", f"{maximum} is below the minimum of {minimum}")
+    if desired is not None and desired < minimum:
+        raise FieldError("desired", f"{desired} is below the minimum of {minimum}")
+
+
+def living(turn: Turn, name: str) -> PipelineRecord:
+    record = turn.pipeline(name)
+    if record.state in {PipelineState.ENDING, PipelineState.KILLED}:
+        raise ConflictError(f"pipeline '{name}' is {record.state}")
+    return record
+
+
+def kill(turn: Turn, request: Kill) -> None:
+    record = turn.pipeline(request.pipeline)
+    if record.state in {PipelineState.ENDING, PipelineState.KILLED}:
+        return
+    turn.move(record.name, Happening.KILLED, "by request", assigned=(), change=None, waiting=None, waiting_since=None)
+    turn.want_pass(f"'{record.name}' was killed")
+
+
+def amend(turn: Turn, request: Amend) -> None:
+    record = living(turn, request.pipeline)
+    name = record.name
+    minimum = record.minimum if request.minimum is None else request.minimum
+    maximum = record.maximum if request.maximum is None else request.maximum
+    if (request.minimum, request.maximum) != (None, None):
+        _check_sizes(turn, minimum, maximum, record.submission.desired)
+    if request.priority is not None and request.priority != record.initial_priority:
+        _check_priority_may_change(turn, record)
+    fields = {
+        "target": request.target or record.target,
+        "minimum": minimum,
+        "maximum": maximum,
+        "load": record.load if request.load is None else request.load,
+        "elastic": record.elastic if request.elastic is None else {**(record.elastic or {}), **request.elastic},
+    }
+    changed = [what for what, value in fields.items() if getattr(record, what) != value]
+    if changed:
+        # another target is another plan: its size is found anew from there
+        anew = {"elastic_units": None, "following": Following()} if "target" in changed else {}
+        turn.change(name, **fields, **anew)
+        turn.say(name, "amended", why=", ".join(changed))
+        if changed != ["load"]:
+            turn.want_pass(f"{', '.join(changed)} of '{name}' changed")
+    if request.priority is not None and request.priority != record.initial_priority:
+        turn.change(name, initial_priority=request.priority)
+        follow_priority(turn, name, f"priority of '{name}' set to {request.priority}")
+    if request.paused is not None:
+        _pause_or_activate(turn, name, paused=request.paused)
+
+
+def _check_priority_may_change(turn: Turn, record: PipelineRecord) -> None:
+    if turn.state.policy.fixes_priorities and record.state is not PipelineState.SUBMITTED:
+        raise ConflictError(
+            f"pipeline '{record.name}' is {record.state}: {turn.state.policy.sharing} takes priorities only before "
+            "submission; take dynamic-priority or fair-priority"
+        )
+
+
+def _pause_or_activate(turn: Turn, name: str, *, paused: bool) -> None:
+    record = turn.pipelines[name]
+    if not paused and record.state is PipelineState.FAILED:
+        turn.move(name, Happening.ACTIVATED, "by request", deaths=0, paused=False)
+        turn.want_pass(f"'{name}' is to run again")
+        return
+    if paused and record.state is PipelineState.FAILED:
+        raise ConflictError(f"pipeline '{name}' is failed: there is nothing to pause")
+    if paused == record.paused:
+        return
+    if paused:
+        turn.change(name, paused=True, assigned=(), change=None)
+    else:
+        turn.change(name, paused=False)
+    turn.say(name, "asked", why="pause" if paused else "activate")
+    if not paused and record.state is PipelineState.PAUSED:
+        turn.move(name, Happening.ACTIVATED, "by request")
+    turn.want_pass(f"'{name}' was {'paused' if paused else 'activated'}")
+
+
+def add_trigger(turn: Turn, request: AddTrigger) -> None:
+    record = living(turn, request.pipeline)
+    if len(record.triggers) >= MOST_TRIGGERS:
+        raise ConflictError(f"pipeline '{record.name}' has {MOST_TRIGGERS} triggers, which is the most one may have")
+    number = turn.state.triggers_made + 1
+    turn.set_state(triggers_made=number)
+    trigger = replace(request.trigger, id=number)
+    turn.change(record.name, triggers=(*record.triggers, trigger))
+    turn.say(record.name, "trigger", None, "added", described(trigger))
+
+
+def edit_trigger(turn: Turn, request: EditTrigger) -> None:
+    record = living(turn, request.pipeline)
+    old = trigger_of(record, request.trigger.id)
+    new = replace(request.trigger, on=old.on, on_since=old.on_since, by_hand=old.by_hand)
+    if not new.enabled:
+        new = switched(new, on=False, now=turn.now)
+    _put_trigger(turn, record, new)
+    turn.say(record.name, "trigger", "enabled" if old.enabled else "disabled", "edited", described(new))
+    follow_priority(turn, record.name, described(new))
+
+
+def remove_trigger(turn: Turn, request: RemoveTrigger) -> None:
+    record = living(turn, request.pipeline)
+    old = trigger_of(record, request.id)
+    turn.change(record.name, triggers=tuple(trigger for trigger in record.triggers if trigger.id != request.id))
+    turn.say(record.name, "trigger", "on" if old.on else "off", "removed", described(old))
+    follow_priority(turn, record.name, f"{described(old)} was removed")
+
+
+def switch_trigger(turn: Turn, request: SwitchTrigger) -> None:
+    record = living(turn, request.pipeline)
+    trigger = trigger_of(record, request.id)
+    if not trigger.enabled:
+        raise ConflictError(f"trigger {trigger.id} of '{record.name}' is disabled; enable it first")
+    set_trigger(turn, record, switched(trigger, on=request.on, now=turn.now, by_hand=True), "by hand")
+
+
+def set_trigger(turn: Turn, record: PipelineRecord, trigger: Trigger, how: str) -> None:
+    """A trigger was evaluated or switched: where it went on or off, that is said, and the priority follows."""
+    old = trigger_of(record, trigger.id)
+    if old == trigger:
+        return
+    _put_trigger(turn, record, trigger)
+    if old.on != trigger.on:
+        word = "on" if trigger.on else "off"
+        turn.say(record.name, "message", "pipeline", "manager", f"trigger {word}: {described(trigger)}")
+        follow_priority(turn, record.name, f"{described(trigger)} went {word}, {how}")
+
+
+def trigger_of(record: PipelineRecord, number: int) -> Trigger:
+    for trigger in record.triggers:
+        if trigger.id == number:
+            return trigger
+    raise NotFoundError(f"pipeline '{record.name}' has no trigger {number}")
+
+
+def _put_trigger(turn: Turn, record: PipelineRecord, trigger: Trigger) -> None:
+    turn.change(record.name, triggers=tuple(trigger if old.id == trigger.id else old for old in record.triggers))
+
+
+def set_policy(turn: Turn, request: SetPolicy) -> None:
+    SHARERS.create(request.policy.sharing)
+    if request.policy != turn.state.policy:
+        before = turn.state.policy.sharing
+        turn.set_state(policy=request.policy)
+        turn.say("controller", "policy", before, request.policy.sharing)
+        turn.want_pass(f"the policy became {request.policy.sharing}")
+
+
+def expect_node(turn: Turn, request: ExpectNode) -> None:
+    node = request.node
+    known = turn.nodes.get(node.name)
+    if known is not None and known.state is not NodeState.GONE:
+        raise ConflictError(f"node '{node.name}' exists already and is {known.state}")
+    if node.slots % turn.state.unit_slots:
+        raise FieldError("slots", f"{node.slots} is no whole number of units of {turn.state.unit_slots} slots")
+    turn.nodes[node.name] = replace(node, state=NodeState.JOINING, since=turn.now)
+    turn.say(node.name, "node", None, NodeState.JOINING)
+
+
+def release_node(turn: Turn, request: ReleaseNode) -> None:
+    node = turn.node(request.name)
+    if node.state in {NodeState.LEAVING, NodeState.GONE}:
+        return
+    turn.move_node(node.name, NodeHappening.RELEASED, "by request")
+    turn.want_pass(f"node '{node.name}' is released")
+
+
+def overdue(turn: Turn, record: PipelineRecord) -> bool:
+    limit = DEADLINES.get(record.state)
+    return limit is not None and turn.age(record.since) >= limit

@@ -1,0 +1,73 @@
+"""The priority manager: levels, who may change them when, and the documented order of messages.
+
+    pipeline: trigger on | manager: deactivate | pipeline: drained | manager: priority, then a pass
+    manager: activate with the new share | pipeline: first tuple
+
+Where executors come and go while a pipeline flows (`live`), the priority is written at once and nobody drains. A
+pipeline whose share would stay the same is not touched either way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.control.core.outcome import DecisionKind, Rejected
+from penstock.control.core.passes import share_with, taking_part
+from penstock.control.core.records import Change, Rescheduling
+from penstock.control.core.states import Happening, PipelineState
+
+if TYPE_CHECKING:
+    from penstock.control.core.records import PipelineRecord
+    from penstock.control.core.turn import Turn
+
+
+def effective_priority(record: PipelineRecord) -> int:
+    """The highest level of the triggers that are on, else the one it was given."""
+    on = [trigger.priority for trigger in record.triggers if trigger.on and trigger.enabled]
+    return min([record.initial_priority, *on])
+
+
+def follow_priority(turn: Turn, name: str, why: str) -> None:
+    """Bring the pipeline to the level its triggers say, in the order the policy asks for."""
+    record = turn.pipelines[name]
+    level = effective_priority(record)
+    current = record.priority if record.pending_priority is None else record.pending_priority
+    if level == current:
+        return
+    if turn.state.policy.fixes_priorities and record.state is not PipelineState.SUBMITTED:
+        reason = f"{turn.state.policy.sharing} does not change priorities while a pipeline runs"
+        turn.decide(name, DecisionKind.NOTHING, record.priority, record.priority, f"{why}; {reason}")
+        return
+    if not taking_part(record):
+        turn.change(name, priority=level, pending_priority=None)
+        return
+    share = share_with(turn, name, level)
+    units = turn.state.units(record.assigned)
+    rejected = (
+        (Rejected("draining it", f"its share stays {units}"),)
+        if share == units
+        else (Rejected(f"level {record.priority}, as before", f"it would keep {units} instead of {share}"),)
+    )
+    number = turn.decide(
+        name, DecisionKind.PRIORITY, record.priority, level, why, rejected, {"units": share, "units_before": units}
+    )
+    documented = turn.state.policy.effective_rescheduling is Rescheduling.DOCUMENTED
+    if documented and record.state is PipelineState.ACTIVE and share != units:
+        turn.change(name, pending_priority=level, change=Change((number,), turn.now))
+        turn.say(name, "message", "manager", "pipeline", "deactivate")
+        turn.move(name, Happening.DEACTIVATED, why)
+        return
+    if record.state is PipelineState.DRAINING:
+        turn.change(name, pending_priority=level)
+        return
+    write_priority(turn, name, level)
+    if share != units and record.state is PipelineState.ACTIVE:
+        turn.change(name, change=Change((number,), turn.now, turn.now))
+    turn.want_pass(why)
+
+
+def write_priority(turn: Turn, name: str, level: int) -> None:
+    record = turn.pipelines[name]
+    if level != record.priority:
+        turn.say(name, "message", "manager", "scheduler", f"priority {record.priority} becomes {level}")
+    turn.change(name, priority=level, pending_priority=None)

@@ -1,0 +1,228 @@
+"""What the controller knows: pipelines, nodes, triggers and the policy, as values.
+
+Three things are kept apart for every pipeline: `assigned` is what was decided, `requested` what its executors were
+asked for, `held` what they were last seen on. `may_hold` is every slot that cannot be excluded: nobody else is given
+one of those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from penstock.control.core.states import NodeState, PipelineState
+from penstock.control.elasticity.memory import Following
+from penstock.sharing.measures import Served
+from penstock.sharing.registry import DEFAULT_SHARER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from penstock.cluster.topology import Slot
+
+DEFAULT_PRIORITY = 2
+"""Where all pipelines start unless said: one level is left above for triggers."""
+
+PASS_SECONDS = 10.0
+"""A pass is made at least so often."""
+
+
+class Engine(StrEnum):
+    AUTO = "auto"
+    FUSED = "fused"
+    PLACED = "placed"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTarget:
+    """What must hold: tuples/s, and milliseconds of latency."""
+
+    rate: float | None = None
+    latency_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What was asked for. Counts are of units: nodes, unless the controller divides them further."""
+
+    name: str
+    pipeline: Any
+    """The name of a built-in pipeline, `module:attribute`, a path, or a pipeline's document."""
+    definition: Mapping[str, Any] | None = None
+    """Its document, whatever `pipeline` is: what sizes are worked out from."""
+    fingerprint: str = ""
+    """Of the definition: two submissions with the same one are alike to the models."""
+    target: ServiceTarget = ServiceTarget()
+    desired: int | None = None
+    """None: as many as the models say the target needs."""
+    minimum: int = 1
+    maximum: int | None = None
+    priority: int | None = None
+    engine: Engine = Engine.AUTO
+    load: str | None = None
+    elastic: Mapping[str, Any] | None = None
+    """How it follows its load: options of `ElasticOptions`; None: as they are by default."""
+    plan: Mapping[str, Any] | None = None
+    """What was submitted, where it was a plan: its slots are those it gets, as long as they are free."""
+
+
+class TriggerKind(StrEnum):
+    ARRIVAL_RATE = "arrival-rate"
+    BATCH_SHARE = "batch-share"
+    CODE = "code"
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A condition over what a pipeline reports; while it is on the pipeline has the trigger's priority."""
+
+    id: int
+    kind: TriggerKind
+    above: float = 0.0
+    """arrival-rate: tuples/s; batch-share: what the field must exceed."""
+    below: float | None = None
+    """Off only below this (hysteresis): of the rate, or of the share; None: 0.75 of what switches it on."""
+    share: float = 0.8
+    """batch-share: the part of a batch's tuples that must be above."""
+    field: str = ""
+    code: str = ""
+    """module:attribute of a function that takes the readings and says whether it is to be on."""
+    for_seconds: float = 3.0
+    """Dwell: the condition must hold for so long before anything is switched."""
+    priority: int = 1
+    enabled: bool = True
+    on: bool = False
+    on_since: float | None = None
+    leaning_since: float | None = None
+    """Since when the condition says the opposite of `on`."""
+    by_hand: bool = False
+    """Switched on by hand: stays on until it is switched off by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a pipeline's share that is under way, for its overhead in three stages."""
+
+    decisions: tuple[int, ...]
+    asked_at: float
+    drained_at: float | None = None
+    placed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRecord:
+    submission: Submission
+    number: int
+    """In the order they were submitted."""
+    state: PipelineState
+    since: float
+    target: ServiceTarget
+    minimum: int
+    priority: int
+    initial_priority: int
+    maximum: int | None = None
+    load: str | None = None
+    pending_priority: int | None = None
+    """To be written once it has drained, as the documented order has it."""
+    paused: bool = False
+    needed: int = 1
+    """Units for the present target, by the models."""
+    assigned: tuple[Slot, ...] = ()
+    requested: tuple[Slot, ...] = ()
+    held: tuple[Slot, ...] = ()
+    may_hold: frozenset[Slot] = frozenset()
+    serial: int = 0
+    """Of the last order; a report about an older one says nothing about this one."""
+    incarnation: int = 0
+    """Of its driver: what an earlier one reports is not heard."""
+    forced: bool = False
+    """A deadline has passed: end it without asking."""
+    deaths: int = 0
+    retry_at: float | None = None
+    waiting: str | None = None
+    """Why it has less than its minimum."""
+    waiting_since: float | None = None
+    served: Served = field(default_factory=Served)
+    change: Change | None = None
+    triggers: tuple[Trigger, ...] = ()
+    readings: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """The last it reported, by metric."""
+    elastic: Mapping[str, Any] | None = None
+    elastic_units: int | None = None
+    """The size that follows the load; None: it was not decided yet, and the target says the size."""
+    following: Following = field(default_factory=Following)
+    """What is remembered for the next decision about its size; gone with the controller's process."""
+
+    @property
+    def name(self) -> str:
+        return self.submission.name
+
+    @property
+    def desired(self) -> int:
+        """clamp(asked for, or needed; minimum, maximum) in units."""
+        wanted = self.needed if self.submission.desired is None else self.submission.desired
+        return max(self.minimum, wanted if self.maximum is None else min(wanted, self.maximum))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    name: str
+    rack: str
+    slots: int
+    state: NodeState
+    since: float
+    capacity: Mapping[str, float]
+    price: float | None = None
+
+
+class Rescheduling(StrEnum):
+    LIVE = "live"
+    """The priority is written at once; executors come and go while the pipeline flows."""
+    DOCUMENTED = "documented"
+    """Deactivate, drain, write the priority, reschedule, activate: the order of messages the publication has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    sharing: str = DEFAULT_SHARER
+    rescheduling: Rescheduling | None = None
+    """None: as documented with the published priority policies, live with all others."""
+    default_priority: int = DEFAULT_PRIORITY
+
+    @property
+    def effective_rescheduling(self) -> Rescheduling:
+        published = self.sharing.partition(":")[0] in {"static-priority", "dynamic-priority"}
+        return self.rescheduling or (Rescheduling.DOCUMENTED if published else Rescheduling.LIVE)
+
+    @property
+    def fixes_priorities(self) -> bool:
+        """SPS: priority is given before submission; a change while running is refused."""
+        return self.sharing.partition(":")[0] == "static-priority"
+
+
+@dataclass(frozen=True)
+class ControllerState:
+    """All the controller knows. Nothing in it changes: a step makes another one."""
+
+    policy: Policy = Policy()
+    unit_slots: int = 1
+    """Slots of one unit: what shares, minima and maxima count."""
+    pipelines: Mapping[str, PipelineRecord] = field(default_factory=lambda: MappingProxyType({}))
+    nodes: Mapping[str, NodeRecord] = field(default_factory=lambda: MappingProxyType({}))
+    submitted: int = 0
+    decided: int = 0
+    triggers_made: int = 0
+    last_pass: float = 0.0
+
+    def alive(self) -> Iterator[NodeRecord]:
+        return (node for node in self.nodes.values() if node.state is NodeState.ALIVE)
+
+    def units(self, slots: tuple[Slot, ...]) -> int:
+        return len(slots) // self.unit_slots
+
+    @property
+    def capacity(self) -> int:
+        """Units of all nodes that are alive."""
+        return sum(node.slots // self.unit_slots for node in self.alive())

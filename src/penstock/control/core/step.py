@@ -1,0 +1,57 @@
+"""The core: what is known, what happened, and the time go in; what is known then and why comes out.
+
+No Spark, no network, no sleep, no clock of its own: it runs the same way on a cluster, in simulated time, and in tests.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from penstock.control.core import incoming, people, reports
+from penstock.control.core.passes import make_pass
+from penstock.control.core.settle import settle
+from penstock.control.core.turn import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.control.core.incoming import Incoming
+    from penstock.control.core.outcome import StepOutcome
+    from penstock.control.core.records import ControllerState
+    from penstock.control.core.sizing import Sizing
+
+HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = MappingProxyType(
+    {
+        incoming.Submit: people.submit,
+        incoming.Kill: people.kill,
+        incoming.Amend: people.amend,
+        incoming.AddTrigger: people.add_trigger,
+        incoming.EditTrigger: people.edit_trigger,
+        incoming.RemoveTrigger: people.remove_trigger,
+        incoming.SwitchTrigger: people.switch_trigger,
+        incoming.SetPolicy: people.set_policy,
+        incoming.ExpectNode: people.expect_node,
+        incoming.ReleaseNode: people.release_node,
+        incoming.Started: reports.started,
+        incoming.Holds: reports.holds,
+        incoming.FirstTuple: reports.first_tuple,
+        incoming.Drained: reports.drained,
+        incoming.Died: reports.died,
+        incoming.DriverEnded: reports.ended,
+        incoming.Readings: reports.readings,
+        incoming.NodeJoined: reports.node_joined,
+        incoming.NodeLost: reports.node_lost,
+        incoming.TimePassed: reports.tick,
+    }
+)
+
+
+def step(state: ControllerState, happened: Sequence[Incoming], now: float, sizing: Sizing) -> StepOutcome:
+    """1. what happened  2. a pass, if one is due  3. who starts and drains for it, and what is asked of executors."""
+    turn = Turn(state, now, sizing)
+    for event in happened:
+        HANDLERS[type(event)](turn, event)
+    make_pass(turn)
+    settle(turn)
+    return turn.finish()

@@ -1,0 +1,15 @@
+"""No forecast at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class NoForecast:
+    def after(self, start: float, mean_rate: float) -> Self:
+        return self
+
+    def highest(self, now: float, ahead: float, level: float) -> float | None:
+        return None

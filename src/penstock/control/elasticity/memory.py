@@ -1,0 +1,86 @@
+"""What is remembered of a pipeline between decisions: one frozen value, which the next decision replaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.control.elasticity.forecasts.seasonal import Seasonal
+from penstock.control.learning.learned import UNKNOWN
+
+if TYPE_CHECKING:
+    from penstock.control.elasticity.forecasts.contract import Forecast
+    from penstock.control.elasticity.smoothing import Smoothed
+    from penstock.control.learning.learned import Learned
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The load of the present ten minutes."""
+
+    start: float
+    total: float = 0.0
+    readings: int = 0
+    highest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LastChange:
+    """The last change of size, until its effect is known."""
+
+    at: float
+    before: int
+    after: int
+    rate_before: float
+    """Tuples/s that were done just before."""
+    load: float = 0.0
+    """Tuples/s that arrived just before."""
+    judged: bool = False
+    took: float | None = None
+    """Seconds until the units were there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    smoothed: Smoothed | None = None
+    measured_at: float | None = None
+    """When a load was last measured."""
+    speed: Learned = UNKNOWN
+    """True processing rate, as a factor of the model's."""
+    change_seconds: Learned = UNKNOWN
+    """How long changes took: a value in seconds, not a factor."""
+    forecast: Forecast = field(default_factory=Seasonal)
+    bucket: Bucket | None = None
+    peaks: tuple[tuple[float, float], ...] = ()
+    """(when, highest level) by ten minutes, oldest first."""
+    proven: tuple[tuple[int, float], ...] = ()
+    """(units, highest load they carried within the target), latest last."""
+    low_since: float | None = None
+    """Since when less was needed than there is."""
+    most_needed: tuple[float, int, int] = (0.0, 0, 0)
+    """(since, the most that was needed since, the most in the spell before that)."""
+    waste: float = 0.0
+    """Unit-seconds more than needed since then."""
+    last: LastChange | None = None
+    doublings: int = 0
+    ineffective_until: float | None = None
+    ineffective_at: int = 0
+    """From this size upward a change had no effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A pipeline on its way from decision to decision: what was read since the last, and what is remembered."""
+
+    memory: Memory | None = None
+    decided_at: float | None = None
+    rates: float = 0.0
+    done: float = 0.0
+    readings: int = 0
+    latest: float | None = None
+    """Tuples/s that arrived, of the last few readings."""
+    backlog: float | None = None
+    busy: float | None = None
+    latency_ms: float | None = None
+    said_last: str = ""
+    """The last that was said although nothing changed."""

@@ -1,0 +1,191 @@
+"""A pipeline that runs on Spark, as its driver process sees it: fused or placed, behind one contract.
+
+Spark and the engines load only here, in a driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.control.core.records import Engine
+from penstock.control.executors.driver_files import RUN
+from penstock.control.executors.share_plan import plan_on_share
+from penstock.dataflow.file import parse_pipeline
+from penstock.dataflow.load import parse_load
+from penstock.files import write_text
+from penstock.jobs.find import find_code_beside, find_models_for, find_pipeline
+from penstock.jobs.fused import prepare
+from penstock.jobs.fused_run import FusedOptions, start_fused
+from penstock.jobs.placed import prepare_placed
+from penstock.jobs.sessions import CLUSTER_MASTER, SparkOptions
+from penstock.planning.file import SavedPlan
+from penstock.report.listener import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.cluster.topology import Slot
+    from penstock.control.executors.driver_files import DriverJob, WatchedField
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.report.figures import Figures
+
+UNKNOWN_RATE = 1000.0
+"""Tuples/s a placed pipeline is planned for where nobody says."""
+
+
+class DrivenRun(Protocol):
+    @property
+    def is_running(self) -> bool:
+        """Its sources pull."""
+
+    @property
+    def last_batch(self) -> float | None:
+        """When tuples last came to their end, in seconds since the epoch."""
+
+    @property
+    def figures(self) -> Figures | None: ...
+
+    def threads_on(self, operator: str, slot: str) -> int:
+        """0 where nobody knows."""
+
+    @property
+    def shares(self) -> Mapping[int, float]:
+        """By trigger: the part of the last batch that was above."""
+
+    def nodes(self) -> Mapping[str, int]:
+        """Executors on each node, as Spark says."""
+
+    def move(self, slots: Sequence[Slot]) -> None:
+        """To exactly these; what is gained comes first, what is left goes then."""
+
+    def watch(self, fields: Sequence[WatchedField]) -> None:
+        """From now on these are looked at."""
+
+    def drain(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def has_ended(self, timeout: float) -> bool:
+        """Raises what ended a run that failed."""
+
+
+def start_run(folder: Path, job: DriverJob, slots: Sequence[Slot]) -> DrivenRun:
+    """The pipeline on the cluster of this machine, gone on with where it ran before."""
+    given = job.pipeline
+    if isinstance(given, dict):
+        pipeline = parse_pipeline(given, f"pipeline '{job.name}'")
+    else:
+        find_code_beside(given)
+        pipeline = find_pipeline(given)
+    start = _Placed if job.engine is Engine.PLACED else _Fused
+    return start(folder, job, pipeline, slots)
+
+
+def per_node(slots: Sequence[Slot]) -> dict[str, int]:
+    return dict(Counter(slot.node for slot in slots))
+
+
+class _Handled:
+    """What runs of both engines do alike."""
+
+    _handle: Any
+
+    @property
+    def is_running(self) -> bool:
+        return str(self._handle.status) == "running"
+
+    @property
+    def last_batch(self) -> float | None:
+        last_batch: float | None = self._handle.last_batch
+        return last_batch
+
+    @property
+    def figures(self) -> Figures | None:
+        figures: Figures | None = self._handle.progress
+        return figures
+
+    @property
+    def shares(self) -> Mapping[int, float]:
+        shares: Mapping[int, float] = self._handle.shares
+        return shares
+
+    def watch(self, fields: Sequence[WatchedField]) -> None:
+        self._handle.watch({field.trigger: (field.field, field.above) for field in fields})
+
+    def drain(self) -> None:
+        self._handle.drain()
+
+    def stop(self) -> None:
+        self._handle.stop()
+
+    def has_ended(self, timeout: float) -> bool:
+        return self._handle.await_end(timeout) is not None
+
+
+class _Fused(_Handled):
+    def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
+        load = None if job.load is None else parse_load(job.load)
+        prepared = prepare(pipeline, load, len(slots), None, search=False)
+        spark = SparkOptions(master=CLUSTER_MASTER, settings=dict(job.settings), places=tuple(slots))
+        self._threads = prepared.threads
+        self._handle = start_fused(prepared, FusedOptions(folder=folder / RUN), spark, Listener())
+
+    def threads_on(self, operator: str, slot: str) -> int:
+        """The same in every slot."""
+        return self._threads.get(operator, 0)
+
+    def nodes(self) -> Mapping[str, int]:
+        nodes: Mapping[str, int] | None = self._handle.nodes
+        return nodes or {}
+
+    def move(self, slots: Sequence[Slot]) -> None:
+        self._handle.rescale(len(slots), tuple(slots))
+
+
+class _Placed(_Handled):
+    """Another share is another plan: a new generation from the last epoch."""
+
+    def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
+        from penstock.jobs.placed_run import RunOptions as PlacedOptions  # noqa: PLC0415
+        from penstock.jobs.placed_run import start_placed  # noqa: PLC0415
+        from penstock.spark.placed.run_folder import RunFolder  # noqa: PLC0415
+
+        self._folder, self._job, self._pipeline = folder, job, pipeline
+        self._own = None if job.plan is None else SavedPlan.model_validate(job.plan)
+        self._library = find_models_for(self._own)
+        load = None if job.load is None else parse_load(job.load)
+        prepared = prepare_placed(self._planned(slots), load, self._library, None, pipeline)
+        place = folder / RUN
+        going_on = (place / "run.json").is_file() and RunFolder(place).checkpoint.last() is not None
+        options = PlacedOptions(None, 0.0, self._library, pipeline, None, Listener(), keep_executors=False)
+        self._handle = start_placed(prepared, place, None, options, going_on=going_on)
+
+    def _planned(self, slots: Sequence[Slot]) -> SavedPlan:
+        rate = self._job.rate or (None if self._job.load is None else parse_load(self._job.load).peak_rate)
+        planned = plan_on_share(self._pipeline, self._library, slots, rate or UNKNOWN_RATE, self._own)
+        self._slots = tuple(slots)
+        self._threads = {str(slot): threads for slot, threads in planned.threads_by_slot().items()}
+        return planned
+
+    def threads_on(self, operator: str, slot: str) -> int:
+        """By the share's plan; a refuge from it may have others."""
+        return self._threads.get(slot, {}).get(operator, 0)
+
+    def nodes(self) -> Mapping[str, int]:
+        """A slot of the share that its plan leaves empty is kept for it all the same."""
+        if not self.is_running:
+            return {}
+        return per_node(sorted(self._handle.places | set(self._slots)))
+
+    def move(self, slots: Sequence[Slot]) -> None:
+        before = self._slots, self._threads
+        file = self._folder / "share-plan.json"
+        write_text(file, json.dumps(self._planned(slots).model_dump(mode="json")) + "\n")
+        try:
+            self._handle.resume(file)
+        except BaseException:
+            self._slots, self._threads = before
+            raise

@@ -1,0 +1,172 @@
+"""A pipeline's driver process: `python -m penstock.control.executors.driver FOLDER`. It runs one pipeline on Spark,
+follows the orders in its folder and reports there; it needs no controller to go on flowing."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock import clock
+from penstock.control.core.outcome import OrderKind
+from penstock.control.executors.driver_files import (
+    DRIVER,
+    JOB,
+    LOCK,
+    ORDER,
+    REPORT,
+    DriverJob,
+    DriverOrder,
+    DriverProcess,
+    DriverReport,
+    DriverState,
+    get,
+    put,
+)
+from penstock.control.executors.part_reports import parts_of
+from penstock.control.metrics import Metric
+from penstock.errors import BadInputError, ClusterError, PenstockError, RunError
+from penstock.files import read_value
+from penstock.spark.standalone.processes import own_start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.cluster.topology import Slot
+    from penstock.control.executors.driven_runs import DrivenRun
+    from penstock.control.executors.driver_files import WatchedField
+
+LOOK_SECONDS = 0.2
+REPORT_SECONDS = 1.0
+
+
+class Driver:
+    def __init__(self, folder: Path, job: DriverJob) -> None:
+        self._folder = folder
+        self._job = job
+        self._fence = 0
+        self._order: DriverOrder | None = None
+        self._done = -1
+        self._changed_at = 0.0
+        self._first_tuple = -1
+        self._reported_at = 0.0
+        self._places: tuple[Slot, ...] = ()
+        self._watched: tuple[WatchedField, ...] = ()
+        self._reported: object = None
+
+    def run(self) -> int:
+        self._say(DriverState.STARTING)
+        order = self._read_order()
+        if order is None or order.kind is not OrderKind.RUN:
+            self._say(DriverState.ENDED, why="there was nothing to run any more")
+            return 0
+        try:
+            from penstock.control.executors.driven_runs import start_run  # noqa: PLC0415 - Spark takes a while to load
+
+            run = start_run(self._folder, self._job, order.places)
+            self._done, self._changed_at, self._places = order.serial, clock.now(), order.places
+            state = self._conduct(run)
+        except PenstockError as error:
+            self._say(DriverState.FAILED, why=str(error))
+            return 1
+        self._say(state)
+        return 0
+
+    def _conduct(self, run: DrivenRun) -> DriverState:
+        """Until an order, or the end of its input, ends it."""
+        while True:
+            order = self._read_order()
+            if order is not None and order.kind is not OrderKind.RUN:
+                run.stop() if order.forced else run.drain()
+                return DriverState.DRAINED if order.kind is OrderKind.DRAIN else DriverState.ENDED
+            if run.has_ended(LOOK_SECONDS):
+                return DriverState.ENDED
+            if order is not None and run.is_running:
+                self._follow(run, order)
+            self._report(run)
+
+    def _follow(self, run: DrivenRun, order: DriverOrder) -> None:
+        """To another share, while the pipeline goes on. What does not come now is asked for again at the next look."""
+        if order.watched != self._watched:
+            self._watched = order.watched
+            run.watch(order.watched)
+        if order.serial == self._done:
+            return
+        try:
+            if set(order.places) != set(self._places):
+                run.move(order.places)
+        except (BadInputError, ClusterError, RunError) as error:
+            print(f"{error}; it is tried again", file=sys.stderr, flush=True)
+            return
+        self._done, self._changed_at, self._places = order.serial, clock.now(), order.places
+
+    def _read_order(self) -> DriverOrder | None:
+        """The newest order of the newest controller; one of an older controller is not obeyed."""
+        order = get(DriverOrder, self._folder, ORDER)
+        if order is not None and order.incarnation == self._job.incarnation and order.fence >= self._fence:
+            self._fence, self._order = order.fence, order
+        return self._order
+
+    def _report(self, run: DrivenRun) -> None:
+        last = run.last_batch
+        if last is not None and last > self._changed_at:
+            self._first_tuple = self._done
+        figures = run.figures
+        readings: dict[str, float] = {}
+        if figures is not None:
+            readings = {
+                Metric.OFFERED_RATE: figures.offered,
+                Metric.RATE: figures.sustained if figures.recent is None else figures.recent,
+                Metric.BACKLOG: float(figures.backlog),
+                Metric.BUSY: max(figures.busy.values(), default=0.0),
+            }
+            if "p95" in figures.latency_ms:
+                readings[Metric.LATENCY_MS] = figures.latency_ms["p95"]
+        state = DriverState.RUNNING if run.is_running else DriverState.STARTING
+        self._say(
+            state,
+            nodes=dict(run.nodes()),
+            readings=finite(readings),
+            parts=() if figures is None else parts_of(figures, run.threads_on),
+            shares=dict(run.shares),
+        )
+
+    def _say(self, state: DriverState, **more: Any) -> None:
+        """At once where something changed, else once a second."""
+        now = clock.now()
+        report = DriverReport(
+            incarnation=self._job.incarnation,
+            state=state,
+            at=now,
+            serial=self._done,
+            first_tuple=self._first_tuple,
+            **more,
+        )
+        changing = (report.state, report.serial, report.nodes, report.first_tuple)
+        if changing != self._reported or now - self._reported_at >= REPORT_SECONDS:
+            self._reported, self._reported_at = changing, now
+            put(self._folder, REPORT, report)
+
+
+def finite(readings: Mapping[str, float]) -> dict[str, float]:
+    return {str(name): float(value) for name, value in readings.items() if math.isfinite(value)}
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("another driver runs this pipeline already", file=sys.stderr)
+            return 3
+        job = read_value(DriverJob, folder / JOB)
+        put(folder, DRIVER, DriverProcess(pid=os.getpid(), started=own_start(), incarnation=job.incarnation))
+        return Driver(folder, job).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Figures of a run as readings of its parts: operators, their threads slot by slot, and slots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.control.executors.driver_files import PartReport
+from penstock.control.metrics import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.report.figures import Figures, OperatorFlow
+
+
+def parts_of(figures: Figures, threads_on: Callable[[str, str], int]) -> tuple[PartReport, ...]:
+    """`threads_on`: how many an operator has in a slot; 0 where nobody knows."""
+    totals = dict.fromkeys(figures.operators, 0)
+    for name, where in figures.on_slots:
+        totals[name] = totals.get(name, 0) + threads_on(name, where)
+    parts = [PartReport(operator=name, values=_values(flow, totals[name])) for name, flow in figures.operators.items()]
+    parts += [
+        PartReport(operator=name, slot=_slot(where), values=_values(flow, threads_on(name, where)))
+        for (name, where), flow in figures.on_slots.items()
+    ]
+    parts += [
+        PartReport(slot=_slot(where), values={str(Metric.CPU): cpu, str(Metric.MEMORY_MB): memory})
+        for where, (cpu, memory) in figures.slots.items()
+    ]
+    return tuple(parts)
+
+
+def _values(flow: OperatorFlow, threads: int) -> dict[str, float]:
+    """Busy is of all its threads together where nobody knows how many there are."""
+    values = {
+        str(Metric.RATE_IN): flow.received,
+        str(Metric.RATE_OUT): flow.sent,
+        str(Metric.BUSY): flow.busy / max(1, threads),
+    }
+    return {**values, str(Metric.THREADS): float(threads)} if threads else values
+
+
+def _slot(text: str) -> tuple[str, int]:
+    node, _, number = text.rpartition("/")
+    return node, int(number)

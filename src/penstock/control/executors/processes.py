@@ -1,0 +1,246 @@
+"""Pipelines on Spark: a driver process for each, started, watched and ended through the files of its folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.cluster.topology import Slot
+from penstock.control.core.incoming import (
+    Died,
+    Drained,
+    DriverEnded,
+    FirstTuple,
+    Holds,
+    PartReading,
+    Readings,
+    Started,
+)
+from penstock.control.core.outcome import OrderKind
+from penstock.control.core.records import Engine, TriggerKind
+from penstock.control.executors.driver_files import (
+    DRIVER,
+    JOB,
+    LOG,
+    ORDER,
+    REPORT,
+    DriverJob,
+    DriverOrder,
+    DriverProcess,
+    DriverReport,
+    DriverState,
+    WatchedField,
+    folder_of,
+    get,
+    put,
+)
+from penstock.files import private_folder
+from penstock.spark.standalone.processes import Daemon, end, find, kill, start, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.control.core.incoming import Observation
+    from penstock.control.core.outcome import PipelineOrder
+
+DRIVER_COMMAND = (sys.executable, "-m", "penstock.control.executors.driver")
+LOG_BYTES = 200_000
+"""Of a driver's output, the newest are shown."""
+
+
+@dataclass
+class _Followed:
+    """One pipeline as it is watched: the last order, and what was already said about it."""
+
+    folder: Path
+    order: PipelineOrder
+    started: Daemon | None = None
+    """As this controller started it; a driver says itself who it is."""
+    incarnation: int = -1
+    """Of the one started."""
+    read_at: float = -1.0
+    passed_on: set[Observation] = field(default_factory=set)
+    told_holds: Holds | None = None
+
+
+class DriverExecutors:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        command: Sequence[str] = DRIVER_COMMAND,
+    ) -> None:
+        self._base = private_folder(folder)
+        self._environment = dict(os.environ if environment is None else environment)
+        self._settings = dict(settings or {})
+        self._command = list(command)
+        self._followed: dict[str, _Followed] = {}
+
+    def want(self, orders: Iterable[PipelineOrder], fence: int) -> None:
+        names = set()
+        for order in orders:
+            names.add(order.pipeline)
+            known = self._followed.get(order.pipeline)
+            if known is None:
+                known = self._followed[order.pipeline] = _Followed(folder_of(self._base, order.pipeline), order)
+            elif known.order == order:
+                continue
+            known.order = order
+            known.passed_on.clear()
+            self._tell(known, fence)
+        for name in set(self._followed) - names:
+            del self._followed[name]
+
+    def _tell(self, known: _Followed, fence: int) -> None:
+        order = known.order
+        if order.kind is not OrderKind.RUN and not known.folder.is_dir():
+            return
+        private_folder(known.folder)
+        driver_order = DriverOrder(
+            kind=order.kind,
+            serial=order.serial,
+            incarnation=order.incarnation,
+            fence=fence,
+            slots=tuple((slot.node, slot.number) for slot in order.slots),
+            forced=order.forced,
+            watched=tuple(
+                WatchedField(trigger=trigger.id, field=trigger.field, above=trigger.above)
+                for trigger in order.triggers
+                if trigger.enabled and trigger.kind is TriggerKind.BATCH_SHARE
+            ),
+        )
+        put(known.folder, ORDER, driver_order)
+        if order.kind is OrderKind.RUN and not self._runs(known):
+            self._start(known)
+        elif order.forced:
+            kill(self._processes(known))
+
+    def _start(self, known: _Followed) -> None:
+        """One driver at a time: an earlier one that still runs is ended first."""
+        kill(self._processes(known))
+        order = known.order
+        rate = order.submission.target.rate
+        job = DriverJob(
+            name=order.pipeline,
+            pipeline=order.submission.pipeline,
+            engine=Engine.PLACED if order.submission.engine is Engine.PLACED else Engine.FUSED,
+            plan=None if order.submission.plan is None else dict(order.submission.plan),
+            rate=rate,
+            load=order.load or (None if rate is None else f"{rate:g}"),
+            incarnation=order.incarnation,
+            settings=self._settings,
+        )
+        put(known.folder, JOB, job)
+        (known.folder / REPORT).unlink(missing_ok=True)
+        known.incarnation = order.incarnation
+        known.started = start([*self._command, str(known.folder)], self._environment, known.folder / LOG)
+
+    def _processes(self, known: _Followed) -> list[object]:
+        own = get(DriverProcess, known.folder, DRIVER)
+        daemons = [known.started, None if own is None else Daemon(own.pid, own.started)]
+        return [process for daemon in daemons if daemon is not None for process in tree(daemon)]
+
+    def _runs(self, known: _Followed) -> bool:
+        """Whether a driver of the present incarnation is there."""
+        own = get(DriverProcess, known.folder, DRIVER)
+        if own is not None and own.incarnation == known.order.incarnation and find(Daemon(own.pid, own.started)):
+            return True
+        # one that was just started has not said so yet
+        return known.incarnation == known.order.incarnation and known.started is not None and bool(find(known.started))
+
+    def observe(self, now: float) -> list[Observation]:
+        return [observation for known in self._followed.values() for observation in self._look(known)]
+
+    def _look(self, known: _Followed) -> Iterator[Observation]:
+        order, name = known.order, known.order.pipeline
+        runs = self._runs(known)
+        report = get(DriverReport, known.folder, REPORT) if known.folder.is_dir() else None
+        if report is not None and report.incarnation == order.incarnation:
+            yield from self._reported(known, report)
+        if runs:
+            return
+        yield from self._holding(known, Holds(name, order.serial, ()))
+        if order.kind is OrderKind.RUN and known.incarnation == order.incarnation:
+            yield from _once(known, Died(name, order.incarnation, self._last_words(known, report)))
+        elif order.kind is OrderKind.RUN:
+            # this controller has not started one: an earlier controller died before it could
+            self._start(known)
+        elif order.kind is OrderKind.DRAIN:
+            # what was under way and is not committed comes again: as drained as can be
+            yield from _once(known, Drained(name, order.incarnation))
+        elif order.kind is OrderKind.END:
+            yield from _once(known, DriverEnded(name))
+
+    def _reported(self, known: _Followed, report: DriverReport) -> Iterator[Observation]:
+        order, name = known.order, known.order.pipeline
+        if report.state is DriverState.RUNNING:
+            yield from _once(known, Started(name, order.incarnation))
+            held = _held(order.slots, report.nodes) if report.serial == order.serial else None
+            if held is not None:
+                yield from self._holding(known, Holds(name, order.serial, held))
+                if report.first_tuple == order.serial and len(held) == len(order.slots):
+                    yield from _once(known, FirstTuple(name, order.serial))
+        if report.at != known.read_at:
+            known.read_at = report.at
+            if report.readings:
+                parts = tuple(
+                    PartReading(part.operator, None if part.slot is None else Slot(*part.slot), part.values)
+                    for part in report.parts
+                )
+                yield Readings(name, report.readings, report.shares, parts)
+
+    @staticmethod
+    def _holding(known: _Followed, holds: Holds) -> Iterator[Observation]:
+        if holds != known.told_holds:
+            known.told_holds = holds
+            yield holds
+
+    def _last_words(self, known: _Followed, report: DriverReport | None) -> str:
+        if report is not None and report.incarnation == known.order.incarnation:
+            if report.why:
+                return report.why
+            if report.state is DriverState.ENDED:
+                return "its input ended"
+        lines = self.log_of(known.order.pipeline).strip().splitlines()
+        return lines[-1] if lines else "its process is gone"
+
+    def log_of(self, pipeline: str) -> str:
+        """The newest of what its drivers printed."""
+        path = folder_of(self._base, pipeline) / LOG
+        if not path.exists():
+            return ""
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+
+    def close(self) -> None:
+        """Drivers flow on without us."""
+
+
+def _held(ordered: Sequence[Slot], nodes: Mapping[str, int]) -> tuple[Slot, ...] | None:
+    """The ordered slots executors are on; None while there are executors elsewhere, which still have to go."""
+    left = dict(nodes)
+    held = []
+    for slot in ordered:
+        if left.get(slot.node, 0):
+            left[slot.node] -= 1
+            held.append(slot)
+    return None if any(left.values()) else tuple(held)
+
+
+def end_drivers(base: Path) -> None:
+    """All drivers of a folder, whoever started them; what they committed stays."""
+    for folder in base.iterdir() if base.is_dir() else ():
+        own = get(DriverProcess, folder, DRIVER)
+        if own is not None:
+            end(tree(Daemon(own.pid, own.started)))
+
+
+def _once(known: _Followed, observation: Observation) -> Iterator[Observation]:
+    if observation not in known.passed_on:
+        known.passed_on.add(observation)
+        yield observation

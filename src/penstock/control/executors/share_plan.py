@@ -1,0 +1,133 @@
+"""A plan for exactly the slots a pipeline was given: by its own plan, by its models, or dealt out evenly.
+
+its own plan    as long as the share has as many slots as it uses: each of its slots on one of the share's
+models          the highest rate whose plan fits the share, at least the target's if that fits
+neither         a thread of every operator, and one more of each in turn until every slot has one
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
+from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
+from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
+from penstock.cluster.topology import Cluster, Node, Slot
+from penstock.dataflow.file import pipeline_document
+from penstock.dataflow.pipeline import Kind
+from penstock.dataflow.rates import topological_order
+from penstock.errors import BadInputError, Refusal
+from penstock.jobs.fused import demands_to_run
+from penstock.placement.registry import DEFAULT_PLACER, PLACERS
+from penstock.planning.capacity import capacity
+from penstock.planning.file import SavedPlan
+from penstock.planning.plan import PLAN_FORMAT
+from penstock.planning.planner import Planner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.modelling.library import ModelLibrary
+
+STEP = 10.0
+"""Tuples/s between the rates that are tried."""
+
+
+def plan_on_share(
+    pipeline: Pipeline, library: ModelLibrary, slots: Sequence[Slot], rate: float, own: SavedPlan | None = None
+) -> SavedPlan:
+    """For a pipeline that runs placed."""
+    if own is not None and len(own.placement) == len(slots):
+        return _moved_onto(own, slots)
+    planned = _by_models(pipeline, library, slots, rate)
+    return _dealt(pipeline, slots, rate) if planned is None else planned
+
+
+def _moved_onto(plan: SavedPlan, slots: Sequence[Slot]) -> SavedPlan:
+    """The plan's own slots where the share has them, the others in order."""
+    given = [Slot(row.node, row.slot) for row in plan.placement]
+    free = [slot for slot in slots if slot not in given]
+    where = {slot: slot if slot in slots else free.pop(0) for slot in given}
+    return _with_placement(plan, {where[slot]: threads for slot, threads in plan.threads_by_slot().items()})
+
+
+def _by_models(pipeline: Pipeline, library: ModelLibrary, slots: Sequence[Slot], rate: float) -> SavedPlan | None:
+    """None where no models say how many threads, or no plan fits."""
+    demands = demands_to_run(pipeline, library)
+    if any(demands[name] is None for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR):
+        return None
+    numbers: dict[str, list[int]] = {}
+    for slot in slots:
+        numbers.setdefault(slot.node, []).append(slot.number)
+    cluster = Cluster(tuple(_node(name, len(slot_numbers)) for name, slot_numbers in numbers.items()))
+    planner = Planner(pipeline, library, cluster)
+    allocator, placer = ALLOCATORS.create(DEFAULT_ALLOCATOR), PLACERS.create(DEFAULT_PLACER)
+    answer = planner.plan(rate, allocator, placer)
+    if planner.grows_with_rate:
+        highest = capacity(planner, cluster, allocator, placer, STEP).placed
+        if isinstance(answer, Refusal) or highest > rate:
+            answer = planner.plan(highest, allocator, placer) if highest else answer
+    if isinstance(answer, Refusal):
+        return None
+    saved = SavedPlan.model_validate(answer.document())
+    rows = {
+        Slot(slot.node, numbers[slot.node][slot.number]): threads for slot, threads in saved.threads_by_slot().items()
+    }
+    return _with_placement(saved, rows)
+
+
+def _node(name: str, slots: int) -> Node:
+    capacity_of = {CPU: CPU_POINTS_PER_SLOT * slots, MEMORY: DEFAULT_SLOT_MEMORY_MB * slots}
+    return Node(name, "r1", slots, capacity_of)
+
+
+def _dealt(pipeline: Pipeline, slots: Sequence[Slot], rate: float) -> SavedPlan:
+    """Sources first, in order of the streams; sources, sinks and aggregations have one thread."""
+    if not slots:
+        raise BadInputError(f"pipeline '{pipeline.name}': no slot to run on")
+    order = topological_order(pipeline)
+    several = [
+        name
+        for name in order
+        if pipeline.operators[name].kind is Kind.OPERATOR and pipeline.operators[name].aggregate is None
+    ] or order
+    rows: dict[Slot, dict[str, int]] = {}
+    for number, name in enumerate(order):
+        # neighbours in the pipeline sit together where there are fewer slots than operators
+        place = number if len(slots) >= len(order) else number * len(slots) // len(order)
+        rows.setdefault(slots[place], {})[name] = 1
+    for number, slot in enumerate(slots[len(order) :]):
+        rows[slot] = {several[number % len(several)]: 1}
+    threads = {name: sum(row.get(name, 0) for row in rows.values()) for name in order}
+    document: dict[str, Any] = {
+        "format": PLAN_FORMAT,
+        "pipeline": pipeline.name,
+        "rate": rate,
+        "allocator": "one-each",
+        "placer": "dealt",
+        "operators": {
+            name: {"rate": 0.0, "threads": count, "cpu": 0.0, "memory": 0.0} for name, count in threads.items()
+        },
+        "slots": dict.fromkeys(("allocated", "allocated_with_ends", "placed", "acquired", "used"), len(rows)),
+        "nodes": [],
+        "placement": [],
+        "prediction": {},
+        "bounds": {},
+        "definition": pipeline_document(pipeline),
+    }
+    return _with_placement(SavedPlan.model_validate(document), rows)
+
+
+def _with_placement(plan: SavedPlan, rows: Mapping[Slot, Mapping[str, int]]) -> SavedPlan:
+    """The same threads on other slots, and the nodes those are on."""
+    highest: dict[str, int] = {}
+    for slot in rows:
+        highest[slot.node] = max(highest.get(slot.node, 0), slot.number + 1)
+    update = {
+        "nodes": [{"name": name, "rack": "r1", "slots": count} for name, count in highest.items()],
+        "placement": [
+            {"node": slot.node, "slot": slot.number, "threads": dict(threads)} for slot, threads in rows.items()
+        ],
+    }
+    return SavedPlan.model_validate({**plan.model_dump(mode="json"), **update})

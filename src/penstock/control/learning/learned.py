@@ -1,0 +1,48 @@
+"""One figure that is learned from what runs, as a factor of what the model says: 1 is just as profiled.
+
+    value_n  = value + g * (reading - value)            g = max(1 / n, 1 - e^(-dt / MEMORY_SECONDS))
+    spread_n = spread + g * (|reading - value| - spread)
+
+The first readings are a plain mean, later ones forget in ten minutes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, isfinite
+
+MEMORY_SECONDS = 600.0
+FEWEST = 6
+"""Readings before what is learned counts for more than what was profiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    value: float = 1.0
+    spread: float = 0.0
+    readings: int = 0
+    since: float = 0.0
+    at: float = 0.0
+
+    @property
+    def counts(self) -> bool:
+        return self.readings >= FEWEST
+
+    @property
+    def factor(self) -> float:
+        """What the model's answer is to be multiplied by."""
+        return self.value if self.counts else 1.0
+
+
+UNKNOWN = Learned()
+
+
+def after(learned: Learned, reading: float, seconds: float, now: float) -> Learned:
+    """A reading that is no number, or not above 0, teaches nothing."""
+    if not isfinite(reading) or reading <= 0:
+        return learned
+    count = learned.readings + 1
+    gain = max(1 / count, 1 - exp(-seconds / MEMORY_SECONDS))
+    value = learned.value + gain * (reading - learned.value)
+    spread = learned.spread + gain * (abs(reading - value) - learned.spread)
+    return Learned(value, spread, count, learned.since if learned.readings else now, now)

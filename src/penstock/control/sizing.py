@@ -1,0 +1,119 @@
+"""Units for a rate, and a rate on units, from a pipeline's models: the allocator the plans use, asked both ways."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
+from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
+from penstock.dataflow.file import parse_pipeline
+from penstock.dataflow.pipeline import Kind
+from penstock.dataflow.rates import gains
+from penstock.jobs.fused import demands_to_run
+from penstock.planning.planner import Planner
+from penstock.sharing.tenants import equal_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.control.core.records import Submission
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.modelling.library import ModelLibrary
+
+HALVINGS = 40
+HIGHEST_RATE = 1e9
+
+
+@dataclass
+class ModelSizing:
+    """Answers are remembered: a pass asks the same again and again."""
+
+    library: ModelLibrary
+    unit_slots: int
+    allocator: str = DEFAULT_ALLOCATOR
+    _planners: dict[str, Planner | None] = field(default_factory=dict)
+    _units: dict[tuple[str, float], int | None] = field(default_factory=dict)
+    _rates: dict[tuple[str, int], float | None] = field(default_factory=dict)
+    _usage: dict[tuple[str, float], tuple[float, float] | None] = field(default_factory=dict)
+    _gains: dict[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def units_for(self, submission: Submission, rate: float) -> int | None:
+        """Slots the allocation needs, in whole units; None where no operator needs more at a higher rate."""
+        key = (_key(submission), rate)
+        if key not in self._units:
+            planner = self.planner(submission)
+            self._units[key] = None if planner is None else self._count(planner, rate)
+        return self._units[key]
+
+    def rate_on(self, submission: Submission, units: int) -> float | None:
+        """The highest rate whose allocation needs no more than so many units."""
+        key = (_key(submission), units)
+        if key not in self._rates:
+            planner = self.planner(submission)
+            self._rates[key] = None if planner is None else self._highest(planner, units)
+        return self._rates[key]
+
+    def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:
+        """Cores and MB of its executors at so many tuples/s, by the models; None where they say nothing."""
+        key = (_key(submission), float(f"{rate:.2g}"))
+        if key not in self._usage:
+            planner = self.planner(submission)
+            self._usage[key] = None if planner is None else self._used(planner, key[1])
+        return self._usage[key]
+
+    def _used(self, planner: Planner, rate: float) -> tuple[float, float]:
+        operators = planner.allocate(rate, ALLOCATORS.create(self.allocator)).operators if rate > 0 else ()
+        memory = sum(operator.memory for operator in operators) * DEFAULT_SLOT_MEMORY_MB
+        return sum(operator.cpu for operator in operators), memory
+
+    def gains_of(self, submission: Submission) -> Mapping[str, float]:
+        """Tuples that come to each operator for one of a source's."""
+        key = _key(submission)
+        if key not in self._gains:
+            self._gains[key] = {name: gain.at(1.0) for name, gain in gains(pipeline_of(submission)).items()}
+        return self._gains[key]
+
+    def planner(self, submission: Submission) -> Planner | None:
+        """What plans it on nodes of one unit; None where its models say nothing."""
+        key = _key(submission)
+        if key not in self._planners:
+            self._planners[key] = self._made(pipeline_of(submission))
+        return self._planners[key]
+
+    def _made(self, pipeline: Pipeline) -> Planner | None:
+        """None where an operator has no model, or none needs more at a higher rate: nobody can say how many."""
+        demands = demands_to_run(pipeline, self.library)
+        if any(
+            demands[name] is None for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR
+        ):
+            return None
+        planner = Planner(pipeline, self.library, equal_nodes(1, self.unit_slots, ""))
+        return planner if planner.grows_with_rate else None
+
+    def _count(self, planner: Planner, rate: float) -> int:
+        if rate <= 0:
+            return 1
+        slots = planner.allocate(rate, ALLOCATORS.create(self.allocator)).slots_with_sources_and_sinks
+        return max(1, -(-slots // self.unit_slots))
+
+    def _highest(self, planner: Planner, units: int) -> float:
+        low, high = 0.0, 1.0
+        while high < HIGHEST_RATE and self._count(planner, high) <= units:
+            low, high = high, 2 * high
+        for _ in range(HALVINGS):
+            if high - low <= 1e-3 * high:
+                break
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._count(planner, middle) <= units else (low, middle)
+        return low
+
+
+def pipeline_of(submission: Submission) -> Pipeline:
+    """From the document that was made of it when it was submitted."""
+    return parse_pipeline(submission.definition or submission.pipeline, f"pipeline '{submission.name}'")
+
+
+def _key(submission: Submission) -> str:
+    return submission.fingerprint or json.dumps(submission.pipeline, sort_keys=True)

@@ -1,0 +1,88 @@
+"""Readings by what they are of: pipelines, operators, the threads of an operator on a slot, nodes. The last ones are
+kept for whoever asks now, their means over windows of ten seconds go to the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.control.core.states import NodeState, PipelineState
+from penstock.control.metrics import Metric, Scope, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from penstock.control.core.incoming import PartReading, Readings
+    from penstock.control.core.records import ControllerState, PipelineRecord
+    from penstock.control.store.history import History
+
+Values = dict[str, float]
+
+
+class Statistics:
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._parts: dict[str, tuple[PartReading, ...]] = {}
+        """The last of each pipeline."""
+
+    def take(self, reports: Iterable[Readings], state: ControllerState, now: float) -> None:
+        """All that was reported in one look: what nodes do together is added up once."""
+        in_parts = False
+        for report in reports:
+            record = state.pipelines.get(report.pipeline)
+            if record is None:
+                continue
+            self._parts[record.name] = report.parts
+            self._history.add(record.name, {**report.values, **pipeline_values(state, record)}, now)
+            for subject, values in _of_parts(record.name, report.parts):
+                self._history.add(subject.key, values, now)
+            in_parts = in_parts or bool(report.parts)
+        if in_parts:
+            for subject, values in self._nodes(state):
+                self._history.add(subject.key, values, now)
+
+    def latest(self, state: ControllerState) -> Iterator[tuple[Subject, Values]]:
+        """Of everything that lives: pipelines, operators, threads, nodes."""
+        for record in state.pipelines.values():
+            if record.state is not PipelineState.KILLED:
+                yield Subject(Scope.PIPELINE, record.name), {**record.readings, **pipeline_values(state, record)}
+                if record.held:
+                    yield from _of_parts(record.name, self._parts.get(record.name, ()))
+        yield from self._nodes(state)
+
+    def _nodes(self, state: ControllerState) -> Iterator[tuple[Subject, Values]]:
+        """What all pipelines use there together."""
+        used: dict[str, Values] = {
+            node.name: {str(metric): 0.0 for metric in (Metric.CPU, Metric.MEMORY_MB, Metric.SLOTS_USED)}
+            for node in state.nodes.values()
+            if node.state is not NodeState.GONE
+        }
+        for record in state.pipelines.values():
+            for slot in record.held:
+                if slot.node in used:
+                    used[slot.node][Metric.SLOTS_USED] += 1
+            for part in self._parts.get(record.name, ()) if record.held else ():
+                if part.operator is None and part.slot is not None and part.slot.node in used:
+                    for metric, value in part.values.items():
+                        used[part.slot.node][metric] = used[part.slot.node].get(metric, 0.0) + value
+        for name, values in used.items():
+            yield Subject(Scope.NODE, node=name), values
+
+
+def pipeline_values(state: ControllerState, record: PipelineRecord) -> Mapping[str, float]:
+    """What the controller itself knows of a pipeline."""
+    return {
+        str(Metric.NEEDED): float(record.needed),
+        str(Metric.HELD): float(state.units(record.held)),
+        str(Metric.FAIRNESS): record.served.degree,
+        str(Metric.PRIORITY): float(record.priority),
+        str(Metric.DEATHS): float(record.deaths),
+    }
+
+
+def _of_parts(pipeline: str, parts: tuple[PartReading, ...]) -> Iterator[tuple[Subject, Values]]:
+    for part in parts:
+        if part.operator is not None and part.slot is not None:
+            where = Subject(Scope.THREAD, pipeline, part.operator, part.slot.node, part.slot.number)
+            yield where, dict(part.values)
+        elif part.operator is not None:
+            yield Subject(Scope.OPERATOR, pipeline, part.operator), dict(part.values)

@@ -1,0 +1,133 @@
+"""Which operators of a pipeline one function in a slot runs, and where Spark's own operators cut in between.
+
+Code (per row, pandas, Arrow) can be called one operator after the other inside a task; an operator that is Spark's own
+(`per="dataframe"`, an aggregation) is part of the query itself. A region is a set of code operators that are joined by
+streams with nothing of Spark's between them. No path leaves a region and comes back:
+
+    level(n) = max over its senders s of level(s) + (1 if n or s is Spark's own, else 0)
+
+rises along every path through an operator of Spark's, and a region has one level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.pipeline import Kind
+from penstock.dataflow.rates import topological_order
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from penstock.dataflow.pipeline import Pipeline, Stream
+
+LOAD_ENTRY = "load"
+"""Sources that emit what the run asks for all emit the same tuples: they are one entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """`operators` in topological order. `entries` are the senders outside it (or `LOAD_ENTRY`), `exits` the operators
+    whose tuples leave it; a sink that reads from this region alone is an operator of it, and an exit."""
+
+    operators: tuple[str, ...]
+    entries: tuple[str, ...]
+    exits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A pipeline cut into regions (in an order in which they can be built), and Spark's own operators between them."""
+
+    regions: tuple[Region, ...]
+    spark_operators: tuple[str, ...]
+
+    def region_of(self, operator: str) -> Region | None:
+        return next((region for region in self.regions if operator in region.operators), None)
+
+
+def is_sparks_own(pipeline: Pipeline, name: str, dataframe: Collection[str]) -> bool:
+    """An aggregation, or one of the operators whose code (`dataframe`) is a function of DataFrames."""
+    return pipeline.operators[name].aggregate is not None or name in dataframe
+
+
+def cut(pipeline: Pipeline, coded: Collection[str], dataframe: Collection[str]) -> Cut:
+    """`coded`: the operators that have code; `dataframe`: those of them whose code is Spark's own."""
+    order = topological_order(pipeline)
+    own = {name for name in order if is_sparks_own(pipeline, name, dataframe)}
+    plain_sources = {name for name in pipeline.sources if name not in coded}
+    code = [name for name in order if name not in own | plain_sources]
+    level: dict[str, int] = {}
+    for name in order:
+        before = (level[stream.sender] + (name in own or stream.sender in own) for stream in pipeline.inputs(name))
+        level[name] = max(before, default=0)
+    inner = [name for name in code if pipeline.operators[name].kind is not Kind.SINK]
+    joined = [
+        (stream.sender, stream.receiver)
+        for stream in pipeline.streams
+        if stream.sender in inner and stream.receiver in inner and level[stream.sender] == level[stream.receiver]
+    ]
+    groups = _components(inner, [*joined, *_readers_of_the_load(pipeline, inner, level)])
+    for sink in (name for name in code if pipeline.operators[name].kind is Kind.SINK):
+        _seat(pipeline, sink, groups, has_code=sink in coded)
+    position = {name: number for number, name in enumerate(order)}
+    groups.sort(key=lambda group: (min(level[name] for name in group), min(position[name] for name in group)))
+    regions = tuple(_region(pipeline, sorted(group, key=position.__getitem__)) for group in groups)
+    return Cut(regions, tuple(name for name in order if name in own))
+
+
+def _components(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[set[str]]:
+    """Names that are joined by pairs, directly or by way of others."""
+    group_of = {name: {name} for name in names}
+    for first, second in pairs:
+        if group_of[first] is not group_of[second]:
+            group_of[first] |= group_of[second]
+            for name in group_of[second]:
+                group_of[name] = group_of[first]
+    return list({id(group): group for group in group_of.values()}.values())
+
+
+def _readers_of_the_load(pipeline: Pipeline, inner: Iterable[str], level: dict[str, int]) -> Iterable[tuple[str, str]]:
+    """Operators that read the load directly belong together: it is emitted once, however many there are."""
+    load = {name for name in pipeline.sources if reading_of(pipeline.operators[name]).is_load}
+    readers = [name for name in inner if name in load or any(s.sender in load for s in pipeline.inputs(name))]
+    return pairwise(name for name in readers if level[name] == 0)
+
+
+def _seat(pipeline: Pipeline, sink: str, groups: list[set[str]], *, has_code: bool) -> None:
+    """A sink joins the region it reads from alone; with code of its own and several senders it is one by itself."""
+    senders = {stream.sender for stream in pipeline.inputs(sink)}
+    home = next((group for group in groups if senders <= group), None)
+    if home is not None:
+        home.add(sink)
+    elif has_code:
+        groups.append({sink})
+
+
+def _region(pipeline: Pipeline, operators: list[str]) -> Region:
+    inside = set(operators)
+    entries: dict[str, None] = {}
+    for name in operators:
+        operator = pipeline.operators[name]
+        if operator.kind is Kind.SOURCE:
+            entries[LOAD_ENTRY if reading_of(operator).is_load else name] = None
+        for stream in pipeline.inputs(name):
+            if stream.sender not in inside:
+                entries[entry_of(pipeline, stream)] = None
+    exits = [
+        name
+        for name in operators
+        if pipeline.operators[name].kind is Kind.SINK
+        or any(stream.receiver not in inside for stream in pipeline.outputs(name))
+    ]
+    return Region(tuple(operators), tuple(entries), tuple(exits))
+
+
+def entry_of(pipeline: Pipeline, stream: Stream) -> str:
+    """The entry through which a stream from outside comes into a region."""
+    sender = pipeline.operators[stream.sender]
+    is_load = sender.kind is Kind.SOURCE and reading_of(sender).is_load
+    return LOAD_ENTRY if is_load and sender.run is None and sender.logic is None else stream.sender

@@ -1,0 +1,78 @@
+"""The commit record: what is true of a run after an epoch. Whatever it does not name has never happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from penstock.files import Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.flow.events import Staged
+
+VERSION = 1
+
+
+class Output(Spec):
+    """Something a sink staged: it becomes visible under `final` once its epoch is committed, or is never seen."""
+
+    sink: str
+    staged: str
+    final: str
+    rows: int
+
+
+class Commit(Spec):
+    """One per epoch, in order, without gaps. `conductor` is the number of the process that wrote it: numbers only rise,
+    and whoever finds its next epoch written by another has been replaced."""
+
+    version: int = VERSION
+    run: str
+    conductor: int
+    writer: str = ""
+    """Drawn by the process that wrote it: two that take a run over at once have the same number."""
+    generation: int
+    epoch: int
+    plan: str
+    offsets: dict[str, Any] = Field(default_factory=dict)
+    """By source: where it goes on."""
+    states: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """By keyed operator and key group: where its state lies."""
+    outputs: tuple[Output, ...] = ()
+    """Of this epoch."""
+    audit: str = ""
+    """What was delivered since the run began, folded."""
+
+
+def next_commit(
+    before: Commit, conductor: int, generation: int, plan: str, staged: Iterable[Staged], audit: str = ""
+) -> Commit:
+    """What all bundles staged for one epoch, put together: offsets and states replace those before, group by group."""
+    offsets = dict(before.offsets)
+    states = {operator: dict(groups) for operator, groups in before.states.items()}
+    outputs: list[Output] = []
+    for part in staged:
+        offsets.update(part.offsets)
+        for operator, groups in part.states.items():
+            states.setdefault(operator, {}).update(groups)
+        outputs.extend(part.outputs)
+    return Commit(
+        run=before.run,
+        conductor=conductor,
+        writer=before.writer,
+        generation=generation,
+        epoch=before.epoch + 1,
+        plan=plan,
+        offsets=offsets,
+        states=states,
+        outputs=tuple(outputs),
+        audit=audit,
+    )
+
+
+def state_of(commit: Commit, operator: str, first: int, end: int) -> Mapping[int, str]:
+    """Where the state of some groups lies; a group nothing was ever kept for is not there."""
+    return {int(group): where for group, where in commit.states.get(operator, {}).items() if first <= int(group) < end}

@@ -1,0 +1,128 @@
+"""Waiting for a run to end, in the foreground: Ctrl-C and SIGTERM drain it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.load import Load
+from penstock.jobs.fused import FusedJob, batch_hearer
+from penstock.jobs.fused_run import FusedOptions, spec_of
+from penstock.jobs.services import services_of
+from penstock.jobs.sessions import SparkOptions, spark_session
+from penstock.report.result import RunResult, TriedRate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.jobs.handle import RunHandle
+    from penstock.report.listener import Listener
+    from penstock.report.report import Report
+    from penstock.spark.fused.find_max import RateTrial
+
+SEARCH_SECONDS = 20.0
+LOOK_SECONDS = 0.2
+
+
+class Interrupted:
+    """Whether somebody asked for the end; asked twice, it ends at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def ask(self) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def interrupted() -> Iterator[Interrupted]:
+    """Inside the block Ctrl-C and SIGTERM only say so. Only the main thread hears of signals; elsewhere nothing
+    changes."""
+    signalled = Interrupted()
+    if threading.current_thread() is not threading.main_thread():
+        yield signalled
+        return
+
+    def handle(_number: int, _frame: Any) -> None:
+        signalled.ask()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signalled
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def await_with_interrupts(handle: RunHandle) -> RunResult:
+    with interrupted() as signalled:
+        try:
+            while (result := handle.await_end(LOOK_SECONDS)) is None:
+                if signalled.asked:
+                    return replace(handle.drain(), interrupted=True)
+        except KeyboardInterrupt:
+            handle.stop()
+            raise
+    return result
+
+
+def search_highest(
+    job: FusedJob,
+    options: FusedOptions,
+    spark: SparkOptions,
+    low: float | None,
+    high: float | None,
+    listener: Listener,
+    scratch: Path,
+) -> RunResult:
+    """The highest rate that is stable, by running one after the other in one session."""
+    from penstock.spark.fused.find_max import MORE_THAN_ANY, find_highest_rate  # noqa: PLC0415 - loads Spark
+    from penstock.spark.fused.run import FusedRun, Hooks  # noqa: PLC0415
+
+    def tried(trial: RateTrial) -> None:
+        verdict = "saturated" if trial.saturated else "stable" if trial.stable else "falls behind"
+        listener.on_message(f"{trial.rate:,.4g} tuples/s: {verdict}")
+
+    with (
+        services_of(job.pipeline, listener) as environment,
+        spark_session(spark, job.slots, scratch / "java.log", f"penstock-{job.pipeline.name}", listener) as started,
+        interrupted() as signalled,
+    ):
+
+        def offer(rate: float) -> Report:
+            what = "more than can be done" if rate == MORE_THAN_ANY else f"{rate:,.4g} tuples/s"
+            listener.on_message(f"now offering {what}")
+            load = Load.constant(rate)
+            number = len(list(scratch.iterdir()))
+            spec = spec_of(job, options, f"trial-{number}", scratch / f"trial-{number}")
+            hear, _ = batch_hearer(listener, load, options.seconds)
+            spec = replace(spec, load=load, environment=environment)
+            run = FusedRun(started.session, spec, options.seconds, options.warm_up, Hooks(hear, listener.on_tuple))
+            run.start()
+            return _awaited(run, lambda: signalled.asked)
+
+        listener.on_message("looking for the highest stable rate")
+        searched = find_highest_rate(offer, lambda: signalled.asked, low, high, tried)
+        shown = searched.best or searched.trials[-1]
+        return job.result(
+            shown.report,
+            Load.constant(shown.report.offered_rate),
+            interrupted=signalled.asked,
+            searched=True,
+            highest_rate=searched.best.rate if searched.best else None,
+            tried=tuple(TriedRate(t.rate, t.stable, t.report.sustained_rate, t.saturated) for t in searched.trials),
+        )
+
+
+def _awaited(run: Any, asked: Callable[[], bool]) -> Report:
+    while (report := run.await_end(LOOK_SECONDS)) is None:
+        if asked():
+            run.drain()
+    ended: Report = report
+    return ended

@@ -1,0 +1,160 @@
+"""What Kubernetes is given: the controller with its page, and the pod of an executor."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.jobs.deploy.spark_settings import ApplicationSize
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+PORT = 8080
+USER = 10001
+STATE = "/var/lib/penstock"
+TOKENS = "/etc/penstock/tokens"
+
+
+def checked_name(name: str, what: str) -> str:
+    """A name as Kubernetes takes it."""
+    if not NAME.fullmatch(name):
+        raise BadInputError(f"{what}: '{name}' is no name Kubernetes takes: a-z, 0-9 and -, at most 63 letters")
+    return name
+
+
+def controller_manifests(name: str, namespace: str, image: str, nodes: int, slots: int) -> list[dict[str, Any]]:
+    """In the order in which they are applied. The secret with the tokens is yours to make: none stands in a file."""
+    labels = {"app.kubernetes.io/name": "penstock", "app.kubernetes.io/instance": name}
+    meta = {"name": name, "namespace": namespace, "labels": labels}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta, "automountServiceAccountToken": False},
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": meta,
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}}},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": meta,
+            "spec": {
+                # one controller writes a store: the old one ends before the new one starts
+                "replicas": 1,
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": _pod(name, namespace, image, nodes, slots)},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": meta,
+            "spec": {"selector": labels, "ports": [{"name": "http", "port": PORT, "targetPort": "http"}]},
+        },
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": meta,
+            "spec": {
+                "podSelector": {"matchLabels": labels},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": "http", "protocol": "TCP"}]}],
+            },
+        },
+    ]
+
+
+def _pod(name: str, namespace: str, image: str, nodes: int, slots: int) -> dict[str, Any]:
+    hosts = (name, f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local")
+    arguments = ["serve", "--simulated", "--host", "0.0.0.0", "--port", str(PORT), "--token-folder", TOKENS]  # noqa: S104
+    arguments += ["--nodes", str(nodes), "--slots", str(slots)]
+    for host in hosts:
+        arguments += ["--answer-to", host]
+    health = {"httpGet": {"path": "/health", "port": "http", "httpHeaders": [{"name": "Host", "value": name}]}}
+    return {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "fsGroup": USER},
+        "terminationGracePeriodSeconds": 30,
+        "containers": [
+            {
+                "name": "controller",
+                "image": image,
+                "command": ["penstock"],
+                "args": arguments,
+                "env": [{"name": "PENSTOCK_STATE", "value": STATE}],
+                "ports": [{"name": "http", "containerPort": PORT}],
+                "readinessProbe": {**health, "periodSeconds": 5},
+                "livenessProbe": {**health, "periodSeconds": 20, "failureThreshold": 6},
+                "resources": {"requests": {"cpu": "250m", "memory": "384Mi"}, "limits": {"memory": "1Gi"}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [
+                    {"name": "state", "mountPath": STATE},
+                    {"name": "tokens", "mountPath": TOKENS, "readOnly": True},
+                    {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - in the container
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "state", "persistentVolumeClaim": {"claimName": name}},
+            {"name": "tokens", "secret": {"secretName": f"{name}-tokens", "defaultMode": 0o440}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+
+
+def executor_pod(size: ApplicationSize, resources: Iterable[str] = ()) -> dict[str, Any]:
+    """A pod template. `resources` are extended resources of nodes, one of each: an executor then runs only where they
+    are offered, as a slot of a named node does on a standalone cluster."""
+    extended = dict.fromkeys(resources, "1")
+    for name in extended:
+        if "/" not in name:
+            raise BadInputError(f"resource '{name}': Kubernetes takes names such as penstock.io/node-a")
+    memory = f"{int(size.memory_mb * 1.4)}Mi"  # Spark's own overhead for code that is not of the JVM
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": {"app.kubernetes.io/part-of": size.name}},
+        "spec": {
+            "securityContext": {"runAsNonRoot": True},
+            "containers": [
+                {
+                    "name": "executor",
+                    "resources": {
+                        "requests": {"cpu": "1", "memory": memory, **extended},
+                        "limits": {"memory": memory, **extended},
+                    },
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                }
+            ],
+        },
+    }
+
+
+def application_account(size: ApplicationSize, namespace: str) -> list[dict[str, Any]]:
+    """What the driver of an application needs to make and end its executors' pods, and no more."""
+    meta = {"name": size.name, "namespace": namespace}
+    rules = [
+        {
+            "apiGroups": [""],
+            "resources": ["pods", "services", "configmaps", "persistentvolumeclaims"],
+            "verbs": ["create", "get", "list", "watch", "delete", "deletecollection", "patch"],
+        }
+    ]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": size.name}
+    subject = {"kind": "ServiceAccount", "name": size.name, "namespace": namespace}
+    group = "rbac.authorization.k8s.io/v1"
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
+        {"apiVersion": group, "kind": "Role", "metadata": meta, "rules": rules},
+        {"apiVersion": group, "kind": "RoleBinding", "metadata": meta, "roleRef": role, "subjects": [subject]},
+    ]

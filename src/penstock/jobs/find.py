@@ -1,0 +1,163 @@
+"""What the verbs are given, found: a pipeline, models, a plan, a cluster or its tenants.
+
+Things are given as what they are (a `Pipeline`, a `Plan`, ...), or by the name or path the command line takes.
+Input that cannot be read raises `BadInputError`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.dataflow.builder import PipelineBuilder
+from penstock.dataflow.chained import chained
+from penstock.dataflow.code import code_of
+from penstock.dataflow.file import parse_pipeline, read_pipeline
+from penstock.dataflow.pipeline import Kind, Pipeline
+from penstock.errors import BadInputError, nearest
+from penstock.files import read_document
+from penstock.modelling.file import read_models_and_profiles
+from penstock.modelling.library import ModelLibrary, reference_library
+from penstock.planning.file import SavedPlan, parse_plan, read_plan
+from penstock.planning.plan import Plan
+from penstock.planning.whole_cluster_file import WholeCluster, read_whole_cluster
+from penstock.sharing.file import read_tenants
+from penstock.sharing.tenants import Tenants
+from penstock.workloads.builtin import builtin_cluster_path, builtin_pipeline, known_clusters, known_pipelines
+from penstock.workloads.operators import reference_logic
+
+if TYPE_CHECKING:
+    from penstock.dataflow.logic import Logic
+    from penstock.dataflow.pipeline import Operator
+
+PipelineLike = Pipeline | PipelineBuilder | str | Path
+ModelsLike = ModelLibrary | str | Path | None
+PlanLike = Plan | SavedPlan | str | Path
+RunnableLike = PipelineLike | Plan | SavedPlan
+
+
+def find_pipeline(pipeline: PipelineLike) -> Pipeline:
+    """A pipeline by the name of a built-in one, the path of a file, or `module:attribute` of Python code.
+
+    The last imports the module, from the current folder too: only name code you trust.
+    """
+    if isinstance(pipeline, Pipeline):
+        return pipeline
+    if isinstance(pipeline, PipelineBuilder):
+        return pipeline.build()
+    name = str(pipeline)
+    if name in known_pipelines():
+        return builtin_pipeline(name)
+    if Path(name).suffix in {".yaml", ".yml", ".json"} or os.path.exists(name):  # noqa: PTH110 - no error for odd names
+        return read_pipeline(Path(name))
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        known = nearest(name, known_pipelines())
+        raise BadInputError(f"unknown pipeline '{name}'; {known}; or give a file (.yaml, .json) or module:attribute")
+    return _pipeline_from_code(name, module, attribute)
+
+
+def _pipeline_from_code(name: str, module: str, attribute: str) -> Pipeline:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        named = getattr(import_module(module), attribute)
+    except Exception as error:  # the user's module may raise anything while it is imported
+        raise BadInputError(f"pipeline '{name}': {type(error).__name__}: {error}") from error
+    if isinstance(named, PipelineBuilder):
+        return named.build()
+    if isinstance(named, Pipeline):
+        return named
+    raise BadInputError(f"pipeline '{name}': expected a Pipeline or a builder, found {type(named).__name__}")
+
+
+def find_models(models: ModelsLike = None) -> ModelLibrary:
+    """The reference models, and the models and profiles of a file or folder before them."""
+    if isinstance(models, ModelLibrary):
+        return models
+    if models is None:
+        return reference_library()
+    return reference_library().updated_with(ModelLibrary.of(*read_models_and_profiles(Path(models))))
+
+
+def find_models_for(plan: SavedPlan | None, models: ModelsLike = None) -> ModelLibrary:
+    """Those given; else those the plan carries; else the reference models."""
+    carried = plan.library() if plan is not None and models is None else None
+    return find_models(models) if carried is None else reference_library().updated_with(carried)
+
+
+def saved_plan(plan: PlanLike) -> SavedPlan:
+    """A plan as its file has it."""
+    if isinstance(plan, SavedPlan):
+        return plan
+    return read_plan(Path(plan)) if isinstance(plan, str | Path) else SavedPlan.model_validate(plan.document())
+
+
+def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:
+    """The pipeline, and its plan where one was given (a file counts if it holds a placement)."""
+    where = "plan"
+    pipeline: Pipeline | None = None
+    if isinstance(given, Plan):
+        pipeline, given = given.pipeline, SavedPlan.model_validate(given.document())
+    elif isinstance(given, str | Path) and Path(given).suffix == ".json" and Path(given).is_file():
+        document = read_document(Path(given))
+        if isinstance(document, dict) and "placement" in document and "definition" in document:
+            where, given = str(given), parse_plan(document, str(given))
+    if not isinstance(given, SavedPlan):
+        return find_pipeline(given), None
+    pipeline = pipeline or parse_pipeline(given.definition, f"{where}: definition")
+    if set(pipeline.operators) != set(given.operators):
+        raise BadInputError(f"{where}: its operators are not those of the pipeline in its definition")
+    return pipeline, given
+
+
+def find_code_beside(given: RunnableLike) -> None:
+    """From now on modules beside the file of a pipeline or plan are found, after all others: `run: module:attribute`.
+
+    For verbs that run its code. To plan or simulate what somebody sent must not import what lies beside it.
+    """
+    if isinstance(given, str | Path) and os.path.isfile(given):  # noqa: PTH113 - no error for odd names
+        folder = str(Path(given).resolve().parent)
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
+def logic_of(pipeline: Pipeline) -> dict[str, Logic]:
+    """The code of every operator: given in Python, named by `run`, or that of the reference task its model names."""
+    codes = {name: _logic(operator) for name, operator in pipeline.operators.items()}
+    return {name: code for name, code in codes.items() if code is not None}
+
+
+def _logic(operator: Operator) -> Logic | None:
+    """None: it needs no code."""
+    code = code_of(operator)
+    if code is not None or operator.kind is not Kind.OPERATOR or operator.aggregate is not None:
+        return code
+    if operator.chain:
+        codes = {part.name: part_code for part in operator.chain if (part_code := _logic(part)) is not None}
+        return chained(codes, f"operator '{operator.name}'")
+    model = operator.model or operator.name
+    if model not in reference_logic:
+        raise BadInputError(
+            f"operator '{operator.name}' has no code: give run: module:attribute, or a reference model; "
+            f"{nearest(model, reference_logic)}"
+        )
+    return reference_logic[model]
+
+
+def find_whole_cluster(cluster: WholeCluster | str | Path) -> WholeCluster:
+    """A whole cluster by the name of a built-in one or the path of a file."""
+    if isinstance(cluster, WholeCluster):
+        return cluster
+    known = str(cluster) in known_clusters()
+    return read_whole_cluster(builtin_cluster_path(str(cluster)) if known else Path(cluster))
+
+
+def find_tenants(tenants: Tenants | str | Path, nodes: int | None = None) -> Tenants:
+    """Who shares a cluster, by the path of a file; `nodes`: on so many standard nodes instead of those it names."""
+    sharing = tenants if isinstance(tenants, Tenants) else read_tenants(Path(tenants))
+    return sharing if nodes is None else sharing.on(nodes)

@@ -1,0 +1,303 @@
+"""A pipeline or plan made ready to run fused: everything about it that can be wrong before Spark is started."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from penstock.allocation.pipeline import demands_of
+from penstock.clock import Stopwatch
+from penstock.dataflow.endpoints import is_driven_by_load
+from penstock.dataflow.load import Load, parse_load
+from penstock.dataflow.logic import Per
+from penstock.dataflow.pipeline import Kind, Pipeline
+from penstock.dataflow.rates import checked_rate, gains
+from penstock.errors import BadInputError
+from penstock.jobs.find import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
+from penstock.modelling.model import Model
+from penstock.modelling.per_tuple_overhead import handling_seconds, without_handling
+from penstock.prediction.crews import crews_of
+from penstock.prediction.fused import FusedSetup, fused_threads, rows_of_batch
+from penstock.report.figures import RecentBatches
+from penstock.report.result import RunResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.dataflow.logic import Logic
+    from penstock.modelling.library import ModelLibrary
+    from penstock.planning.file import SavedPlan
+    from penstock.prediction.crews import Crews
+    from penstock.prediction.rate import Demands
+    from penstock.report.figures import Figures
+    from penstock.report.listener import Listener
+    from penstock.report.report import BatchObservation, Report
+
+ASSUMED_OVERHEAD_SECONDS = 0.15
+"""What the engine needs for a batch where no model says."""
+ASSUMED_BATCH_CPU_SECONDS = 0.1
+"""CPU the engine needs for a batch where no model says."""
+BATCH_SECONDS = 2.0
+"""Batches of a run hold at most so much work: the engine's own part of one is about a tenth of a second, and only a run
+that falls behind fills them."""
+INTERVAL_SECONDS = 0.1
+"""How often a run looks for tuples, as latency is predicted."""
+FIGURES_SECONDS = 1.0
+"""A listener hears figures this often."""
+UNKNOWN_RATE = 1e9
+"""What comes of a source of the user's own is not known: threads are chosen as for more than can be done."""
+FIRST_ROWS = 50
+"""Tuples per slot of the first batch where no model says how many are a second of work."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """What a plan says about running it: rate, threads of each operator over all slots, slots, and its prediction."""
+
+    rate: float
+    threads: Mapping[str, int]
+    slots: int
+    rates: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class FusedJob:
+    """A pipeline ready to be run, whichever way: code, threads of each operator in one slot, batches, a prediction."""
+
+    pipeline: Pipeline
+    logic: Mapping[str, Logic]
+    threads: Mapping[str, int]
+    slots: int
+    load: Load
+    most_rows: int
+    batch_seconds: float | None
+    notes: tuple[str, ...]
+    plan_rates: Mapping[str, float | None] | None
+    setup: FusedSetup | None
+    """What is predicted comes from here; None: no operator has a model."""
+
+    @property
+    def predicted_rate(self) -> float | None:
+        return None if self.setup is None else self.setup.rate()
+
+    def result(self, report: Report, load: Load, **more: Any) -> RunResult:
+        """A source of the user's own decides by itself what a batch holds: what is predicted is for batches as they
+        came."""
+        setup, notes = self.setup, self.notes
+        own_source = not is_driven_by_load(self.pipeline)
+        if setup is not None and own_source and report.batches:
+            rows = max(1, round(report.sustained_rate * report.seconds / report.batches))
+            setup = replace(setup, most_rows=rows)
+            notes = (
+                *notes,
+                f"what is predicted is for batches of {rows:,} tuples, as they came on average",
+                "what the source needs to read, and the sink to write, is in no model: the prediction leaves it out",
+            )
+        return RunResult(
+            self.pipeline.name,
+            self.slots,
+            self.threads,
+            None if setup is None else setup.rate(),
+            replace(report, notes=(*notes, *report.notes)),
+            load,
+            plan_rates=self.plan_rates,
+            own_source=own_source,
+            **({} if setup is None else _predictions(setup, own_source=own_source)),
+            **more,
+        )
+
+
+def _predictions(setup: FusedSetup, *, own_source: bool) -> dict[str, Any]:
+    """What a result is told of it. The latency of a source of the user's own is counted from when Spark took a tuple
+    in: it is that of the batch."""
+
+    def use(rate: float) -> tuple[float, float]:
+        slot = setup.use(rate)
+        return slot.cpu, slot.memory_mb
+
+    def latency(rate: float) -> Mapping[str, float] | None:
+        if own_source:
+            return {"p50": 1000 * setup.batch_seconds(setup.most_rows)}
+        return setup.latency_ms(rate, INTERVAL_SECONDS)
+
+    return {
+        "predicted_use": use,
+        "models_pace": setup.pace,
+        "rate_at_pace": lambda pace: setup.at_pace(pace).rate(),
+        "latency_at": latency,
+    }
+
+
+def prepare(
+    pipeline: RunnableLike,
+    rate: float | str | Load | None,
+    slots: int | None,
+    models: ModelsLike,
+    *,
+    search: bool,
+) -> FusedJob:
+    """Everything about a run that can be known, and be wrong, before Spark is started."""
+    find_code_beside(pipeline)
+    pipeline_to_run, plan = runnable(pipeline)
+    planned = None if plan is None else planned_run(plan)
+    if rate is None and planned is not None:
+        rate = planned.rate
+    if search:
+        load = Load.constant(1.0)
+    elif rate is None:
+        if is_driven_by_load(pipeline_to_run):
+            raise BadInputError("rate=: expected tuples/s; only a plan has a rate of its own")
+        load = Load.constant(UNKNOWN_RATE)
+    else:
+        load = rate if isinstance(rate, Load) else parse_load(str(rate))
+    demands = demands_to_run(pipeline_to_run, find_models_for(plan, models))
+    setup = fused_setup(
+        pipeline_to_run, planned, demands, slots, math.inf if search else load.peak_rate, os.cpu_count() or 1
+    )
+    slots = setup.slots
+    unknown = [
+        n for n, operator in pipeline_to_run.operators.items() if operator.kind is Kind.OPERATOR and demands[n] is None
+    ]
+    modelled = any(isinstance(demand, Model) for demand in demands.values())
+    notes = [f"operator '{name}' has no model: its work is not in the prediction" for name in unknown if modelled]
+    cores = os.cpu_count()
+    if modelled and cores is not None and slots > cores:
+        notes.append(f"{slots} slots share {cores} cores here")
+    return FusedJob(
+        pipeline=pipeline_to_run,
+        logic=logic_of(pipeline_to_run),
+        threads=setup.threads,
+        slots=slots,
+        load=load,
+        most_rows=FIRST_ROWS * slots if unknown else setup.most_rows,
+        batch_seconds=BATCH_SECONDS if unknown or search else None,
+        notes=tuple(notes),
+        plan_rates=planned.rates if planned else None,
+        setup=setup if modelled else None,
+    )
+
+
+def fused_setup(
+    pipeline: Pipeline, planned: PlannedRun | None, demands: Demands, slots: int | None, rate: float, cores: int
+) -> FusedSetup:
+    """How `pipeline` runs fused at up to `rate` tuples/s: on the slots given, else those of the plan, else a slot for
+    every core; with the threads of the plan, else those declared, else those the models say."""
+    slots = slots or (planned.slots if planned else None) or cores
+    pipeline_gains = gains(pipeline)
+    threads = fused_threads(pipeline_gains, demands, rate, slots)
+    given = (
+        planned.threads
+        if planned
+        else {n: operator.threads for n, operator in pipeline.operators.items() if operator.threads}
+    )
+    threads |= {name: -(-count // slots) for name, count in given.items()}
+    modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
+    crews = crews_of(pipeline, threads, sparks_own(pipeline, demands))
+    setup = FusedSetup(
+        pipeline_gains,
+        handed_on(demands, crews),
+        threads,
+        slots,
+        cores,
+        1,
+        _overhead(modelled),
+        batch_cpu_seconds(modelled),
+        handling_seconds=handling_seconds(modelled),
+        crews=crews,
+    )
+    return replace(setup, most_rows=rows_of_batch(setup, BATCH_SECONDS))
+
+
+def sparks_own(pipeline: Pipeline, demands: Demands) -> set[str]:
+    """Operators that are part of the query itself: as they say, or their models."""
+    return {
+        name
+        for name, operator in pipeline.operators.items()
+        if operator.aggregate is not None
+        or operator.per is Per.DATAFRAME
+        or (isinstance(model := demands[name], Model) and model.measured_on.per is Per.DATAFRAME)
+    }
+
+
+def handed_on(demands: Demands, crews: Crews) -> Demands:
+    """Models without what a slot pays once for all its operators."""
+    rows = {name for name, model in demands.items() if isinstance(model, Model) and model.measured_on.per is Per.ROW}
+    behind_rows = {after for crew in crews for before, after in pairwise(crew) if {before, after} <= rows}
+    return {
+        name: without_handling(model, gets_rows=name in behind_rows) if isinstance(model, Model) else model
+        for name, model in demands.items()
+    }
+
+
+def planned_run(plan: SavedPlan) -> PlannedRun:
+    threads = {name: planned.threads for name, planned in plan.operators.items()}
+    return PlannedRun(plan.rate, threads, max(1, plan.slots.used), _plan_rates(plan, "plan"))
+
+
+def _plan_rates(plan: SavedPlan, where: str) -> dict[str, float | None]:
+    rates = plan.prediction.get("rate")
+    if not isinstance(rates, dict) or not all(rate is None or isinstance(rate, int | float) for rate in rates.values()):
+        raise BadInputError(f"{where}: prediction.rate: expected tuples/s by routing")
+    return dict(rates)
+
+
+def demands_to_run(pipeline: Pipeline, library: ModelLibrary) -> Demands:
+    """As planning knows them, but an operator nobody has a model of may run: None."""
+    unknown = {
+        name
+        for name, operator in pipeline.operators.items()
+        if operator.kind is Kind.OPERATOR
+        and operator.model is None
+        and not operator.is_declared
+        and library.name_for(pipeline.name, name, None) not in library.models
+    }
+    known = Pipeline.of(
+        pipeline.name, [operator for operator in pipeline.operators.values() if operator.name not in unknown], []
+    )
+    return {**demands_of(known, library), **dict.fromkeys(unknown)}
+
+
+def batch_hearer(
+    listener: Listener, load: Load | None, seconds: float | None
+) -> tuple[Callable[[BatchObservation], None], Callable[[], Figures | None]]:
+    """Who hears of every batch of a run and tells the listener, and the figures of late for whoever asks. Figures take
+    time to work out, so the listener hears them once a second."""
+    recent, since_figures = RecentBatches(load, seconds), Stopwatch()
+
+    def hear(batch: BatchObservation) -> None:
+        nonlocal since_figures
+        recent.add(batch)
+        listener.on_batch(batch)
+        if since_figures.seconds() >= FIGURES_SECONDS and (figures := recent.figures()) is not None:
+            since_figures = Stopwatch()
+            listener.on_figures(figures)
+
+    return hear, recent.figures
+
+
+def check_search(low: float | None, high: float | None, rate: object, *, search: bool) -> None:
+    if not search:
+        if low is not None or high is not None:
+            raise BadInputError("low= and high= mean something only with find_max=")
+        return
+    if rate is not None:
+        raise BadInputError("find_max= looks for the rate itself; leave out rate=")
+    for name, value in (("low=", low), ("high=", high)):
+        if value is not None:
+            checked_rate(value, name)
+    if low is not None and high is not None and low >= high:
+        raise BadInputError(f"low=: expected less than high=, found {low:g} and {high:g}")
+
+
+def batch_cpu_seconds(models: list[Model]) -> float:
+    """CPU the engine needs for a micro-batch, as the models say."""
+    batch_cpu_ms = [model.measured_on.batch_cpu_ms for model in models if model.measured_on.batch_cpu_ms is not None]
+    return sum(batch_cpu_ms) / len(batch_cpu_ms) / 1000 if batch_cpu_ms else ASSUMED_BATCH_CPU_SECONDS
+
+
+def _overhead(models: list[Model]) -> float:
+    overheads_ms = [m.measured_on.batch_overhead_ms for m in models if m.measured_on.batch_overhead_ms is not None]
+    return sum(overheads_ms) / len(overheads_ms) / 1000 if overheads_ms else ASSUMED_OVERHEAD_SECONDS

@@ -1,0 +1,230 @@
+"""A fused job made to run: its folder, its session, its query, and the handle that stands for all of them."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from glob import iglob
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.clock import stamp
+from penstock.dataflow.code import said_in_a_file
+from penstock.dataflow.endpoints import FILE_FORMATS, is_driven_by_load, reading_of
+from penstock.dataflow.file import pipeline_document
+from penstock.dataflow.load import Load
+from penstock.errors import BadInputError
+from penstock.jobs.fused import FusedJob, batch_hearer, prepare
+from penstock.jobs.handle import RunHandle
+from penstock.jobs.runs import forget_run, new_run_folder, note_elsewhere
+from penstock.jobs.services import services_of
+from penstock.jobs.sessions import RunSession, SparkOptions, spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.jobs.find import ModelsLike, RunnableLike
+    from penstock.report.listener import Listener
+    from penstock.report.report import Report
+    from penstock.report.result import RunResult
+    from penstock.spark.fused.engine import FusedSpec
+    from penstock.spark.fused.run_folder import FusedRunFolder
+
+
+@dataclass(frozen=True)
+class FusedOptions:
+    """How a run is conducted. Without `seconds` it has no end; without `folder` it has one among `runs`, as long as
+    there is something to go on with."""
+
+    seconds: float | None = None
+    warm_up: float = 5.0
+    until_end: bool = False
+    audit: bool | None = None
+    """Look for every tuple in what came out; None: where the run's own generator emits them."""
+    dead_letters: str | None = None
+    interval_ms: int = 100
+    folder: Path | None = None
+    checkpoint: str | None = None
+    given: str | None = None
+    """What names the pipeline for whoever goes on with the run."""
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not 0 < self.warm_up < self.seconds:
+            raise BadInputError(f"seconds=: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
+        if self.interval_ms < 1:
+            raise BadInputError(f"interval_ms=: expected at least 1, found {self.interval_ms}")
+
+
+def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> FusedSpec:
+    from penstock.spark.fused.engine import FusedSpec  # noqa: PLC0415 - Spark loads only when it is used
+
+    driven = is_driven_by_load(job.pipeline)
+    return FusedSpec(
+        run=run,
+        pipeline=job.pipeline,
+        code=job.logic,
+        threads=job.threads,
+        slots=job.slots,
+        folder=folder,
+        checkpoint=options.checkpoint or str(folder / "checkpoint"),
+        load=job.load if driven else None,
+        most_rows=job.most_rows,
+        batch_seconds=job.batch_seconds,
+        interval_ms=options.interval_ms,
+        audit=driven if options.audit is None else options.audit,
+        dead_letters=options.dead_letters,
+        until_end=options.until_end,
+        close_windows=options.until_end and options.folder is None and options.checkpoint is None,
+    )
+
+
+def check_ends(pipeline: Pipeline, options: FusedOptions) -> None:
+    """What can be seen of sources before Spark is started: whether there is an end, and whether files are there."""
+    for name in pipeline.sources:
+        operator = pipeline.operators[name]
+        reading = reading_of(operator)
+        if options.until_end and reading.is_load:
+            raise BadInputError(f"until_end=: source '{name}' emits as long as it is asked to: there is no end")
+        path = reading.options.get("path", "")
+        if reading.format in FILE_FORMATS and reading.schema is None and path and "://" not in path:
+            pattern = f"{path}/*" if Path(path).is_dir() else path
+            if next(iglob(pattern), None) is None:  # noqa: PTH207 - the user's pattern, from anywhere
+                raise BadInputError(f"source '{name}': no file matches '{path}'; or give its schema, to wait for some")
+
+
+def start_fused(job: FusedJob, options: FusedOptions, spark: SparkOptions, listener: Listener) -> RunHandle:
+    """A run in a folder of its own, or one that goes on with what is in its folder."""
+    from penstock.spark.fused.run_folder import FusedRunFolder  # noqa: PLC0415 - Spark loads only when it is used
+
+    check_ends(job.pipeline, options)
+    with ExitStack() as opened:
+        own = options.folder is None
+        folder = FusedRunFolder((options.folder or new_run_folder(job.pipeline.name)).absolute())
+        folder.make()
+        if not own:
+            note_elsewhere(folder.path)
+        opened.callback(_tidy, folder, own=own)
+        opened.enter_context(folder.conducting())
+        opened.enter_context(_logged(folder.path / "log"))
+        run = _described(job, options, spark, folder)
+        spec = spec_of(job, options, run, folder.path)
+        environment = opened.enter_context(services_of(job.pipeline, listener))
+        started = opened.enter_context(
+            spark_session(spark, job.slots, folder.path / "java.log", f"penstock-{run}", listener)
+        )
+        return _handle(job, options, spark, replace(spec, environment=environment), started, folder, listener, opened)
+    raise AssertionError("the block above returns or raises")
+
+
+def _tidy(folder: FusedRunFolder, *, own: bool) -> None:
+    """A folder nobody named is kept only for what may be gone on with: a run that failed, was lost or interrupted when
+    it had begun its first batch."""
+    from penstock.spark.fused.run_folder import RunState  # noqa: PLC0415 - Spark loads only when it is used
+
+    state, details = folder.state()
+    over = state is RunState.ENDED and not details.get("resumable")
+    if own and (over or not folder.has_begun):
+        forget_run(folder.path)
+
+
+def _handle(
+    job: FusedJob,
+    options: FusedOptions,
+    spark: SparkOptions,
+    spec: FusedSpec,
+    started: RunSession,
+    folder: FusedRunFolder,
+    listener: Listener,
+    opened: ExitStack,
+) -> RunHandle:
+    from penstock.spark.fused.run import FusedRun, Hooks  # noqa: PLC0415 - Spark loads only when it is used
+
+    hear, figures = batch_hearer(listener, spec.load, options.seconds)
+    run = FusedRun(
+        started.session,
+        spec,
+        options.seconds,
+        options.warm_up,
+        Hooks(hear, listener.on_tuple),
+        folder,
+        started.executors,
+    )
+    closing = opened.pop_all()
+
+    def result(report: Report) -> RunResult:
+        offered = spec.load or Load.constant(max(report.offered_rate, 1e-3))
+        return job.result(report, offered, flat_out=spec.until_end and spec.load is None)
+
+    def again(plan: RunnableLike | None, slots: int | None, seconds: float | None, models: ModelsLike) -> RunHandle:
+        if not folder.has_run:
+            raise BadInputError(f"run '{spec.run}' came to its end: there is nothing to go on with")
+        changed = plan is not None or slots is not None
+        next_job = prepare(plan or job.pipeline, spec.load, slots, models, search=False) if changed else job
+        return start_fused(next_job, replace(options, folder=folder.path, seconds=seconds), spark, listener)
+
+    run.start()
+    return RunHandle(folder.path, run, figures, result, closing.close, again)
+
+
+def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder: FusedRunFolder) -> str:
+    """Writes down what runs, or checks that it is what ran here before; returns the name of the run."""
+    from penstock.spark.fused.run_folder import FusedDescription  # noqa: PLC0415
+
+    if folder.has_run:
+        known = folder.description()
+        if known.pipeline != job.pipeline.name:
+            raise BadInputError(f"{folder.path}: pipeline '{known.pipeline}' ran here, not '{job.pipeline.name}'")
+        run = str(known.run)
+    else:
+        run = f"{job.pipeline.name}-{stamp()}-{secrets.token_hex(3)}"
+    in_python = code_only_in_python(job.pipeline)
+    folder.describe(
+        FusedDescription(
+            run=run,
+            pipeline=job.pipeline.name,
+            given=options.given,
+            definition=None if in_python else pipeline_document(job.pipeline),
+            only_in_python=in_python and options.given is None,
+            load=job.load.document() if is_driven_by_load(job.pipeline) else None,
+            slots=job.slots,
+            threads=dict(job.threads),
+            most_rows=job.most_rows,
+            batch_seconds=job.batch_seconds,
+            interval_ms=options.interval_ms,
+            checkpoint=options.checkpoint or str(folder.path / "checkpoint"),
+            master=spark.master,
+            packages=spark.packages,
+            settings=dict(spark.settings),
+            audit=is_driven_by_load(job.pipeline) if options.audit is None else options.audit,
+            dead_letters=options.dead_letters,
+            until_end=options.until_end,
+            started=stamp(),
+        )
+    )
+    return run
+
+
+def code_only_in_python(pipeline: Pipeline) -> bool:
+    """Whether the document of a pipeline leaves something of it out."""
+    return any(said_in_a_file(operator) is None for operator in pipeline.operators.values())
+
+
+@contextmanager
+def _logged(file: Path) -> Iterator[None]:
+    """What Penstock logs while the run lives, in the run's own folder."""
+    logger = logging.getLogger("penstock")
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(min(before or logging.INFO, logging.INFO))
+    file.chmod(0o600)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+        logger.setLevel(before)

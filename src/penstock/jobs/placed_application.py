@@ -1,0 +1,397 @@
+"""A plan as a Spark application: its folder, its bundles, the nodes they are on, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from penstock.clock import Stopwatch, now
+from penstock.cluster.file import read_cluster
+from penstock.cluster.topology import Slot
+from penstock.connectors.log.address import absolute_place
+from penstock.errors import BadInputError, ClusterError
+from penstock.jobs.placed import PlacedJob, check_nodes, cluster_of, prepare_placed
+from penstock.jobs.placed_code import placed_code
+from penstock.jobs.placed_figures import figures_hearer, offered_between
+from penstock.jobs.placed_replacing import on_many_slots, on_slots_left, with_threads
+from penstock.report.epochs import summarise_epochs
+from penstock.report.placed_result import PlacedResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.flow.commit import Commit
+    from penstock.flow.layout import Layout
+    from penstock.jobs.find import ModelsLike
+    from penstock.report.listener import Listener
+    from penstock.spark.placed.committing import Publisher
+    from penstock.spark.placed.conducting import RunControl
+    from penstock.spark.placed.conductor import Conductor
+    from penstock.spark.placed.execution import NodeWatch
+    from penstock.spark.placed.launcher import SparkLauncher
+    from penstock.spark.placed.laying_out import Code, LaidOut
+    from penstock.spark.placed.setting import ConductorSetting
+    from penstock.spark.standalone.state import RunningCluster
+
+EXECUTOR_MEMORY_MB = 512
+"""Of the Java process of a slot; its Python workers hold the data."""
+SLOWER_THAN_FIRST = 2.0
+"""A slot that takes longer to start anew than so many times all did at first is taken for one that does not."""
+MOST_NOTES = 100
+LEAVE_SECONDS = 0.5
+"""How often a run that keeps no executors looks for some it does not need."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is to be conducted. `given`: the pipeline itself, where its code exists only in Python. Without
+    `seconds` it goes on until it is told to end."""
+
+    seconds: float | None
+    warm_up: float
+    models: ModelsLike
+    given: Pipeline | None
+    dead_letters: Path | None
+    listener: Listener
+    secret_file: Path | None = None
+    session: Any = None
+    """A session on the cluster that is there already, and its executors with it; it is left as it was."""
+    keep_executors: bool = True
+    """Of slots the run has left, so that it comes back to them fast; else they are free for others."""
+    at_least_once: bool = False
+    """Sinks that cannot commit by epoch are written all the same: after a death an epoch may be there twice."""
+    tls: Path | None = None
+    """A certificate and its key: the run's processes talk to each other by TLS."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of Spark's, for a session of the run's own."""
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not 0 <= self.warm_up < self.seconds:
+            raise BadInputError(f"seconds: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
+
+
+class PlacedApplication:
+    """A run whose parts are known, before and while it runs."""
+
+    def __init__(
+        self,
+        job: PlacedJob,
+        place: str | Path,
+        options: RunOptions,
+        address: str,
+        cluster: RunningCluster | None,
+        control: RunControl,
+    ) -> None:
+        from penstock.spark.placed.endpoints import check_sources, make_folders, sinks_of  # noqa: PLC0415
+        from penstock.spark.placed.run_folder import RunFolder  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.placed.tls import read_identity  # noqa: PLC0415
+
+        self.job, self.options, self.address, self.cluster = job, options, address, cluster
+        self.control = control
+        self.folder = RunFolder(place)
+        self.threads: Mapping[Slot, Mapping[str, int]] = job.threads
+        check_sources(job.pipeline)
+        self.sinks, self.shown = sinks_of(job.pipeline, options.dead_letters, at_least_once=options.at_least_once)
+        self.identity = None if options.tls is None else read_identity(options.tls)
+        make_folders(self.sinks)
+        nodes = cluster.nodes if cluster is not None else job.plan.nodes
+        self.offered = {node.name: node.slots for node in nodes}
+        self.machines = cluster_of(job.plan) if cluster is None else read_cluster(cluster.cluster_file)
+        self._plans: dict[str, tuple[PlacedJob, LaidOut]] = {}
+        """By the name a commit has for it: a plan of this run, and where it says that everything is."""
+        self._conductor: Conductor | None = None
+        self._application = ""
+
+    @contextmanager
+    def taken(self, *, going_on: bool) -> Iterator[Commit]:
+        """This process conducts the run; nobody else does."""
+        self.folder.create()
+        plan = None if going_on else self._describe()
+        commit = self.folder.take(plan)
+        try:
+            yield commit
+        finally:
+            self.folder.give_back()
+
+    def _describe(self) -> str:
+        from penstock.spark.placed.run_folder import VERSION, RunDescription  # noqa: PLC0415
+
+        job, letters = self.job, self.options.dead_letters
+        self.folder.describe(
+            RunDescription(
+                version=VERSION,
+                run=f"{self.folder.name}-{uuid.uuid4().hex[:8]}",
+                pipeline=job.pipeline.name,
+                master=self.address,
+                load=job.load.document(),
+                began=0.0,
+                routing=str(job.routing),
+                segmenter=job.segmenter,
+                dead_letters=None if letters is None else absolute_place(str(letters)),
+                at_least_once=self.options.at_least_once,
+                tls=None if self.options.tls is None else str(self.options.tls.absolute()),
+                settings=dict(self.options.settings),
+            )
+        )
+        return self._keep_plan(job)
+
+    def _keep_plan(self, job: PlacedJob) -> str:
+        return self.folder.add_plan(job.plan.model_dump(mode="json"), [list(segment) for segment in job.segments])
+
+    def find_slots(self, *, going_on: bool) -> None:
+        """The plan's slots must be there and free; a run that goes on leaves those of nodes that are not there."""
+        from penstock.spark.placed.execution import check_free, dead_nodes  # noqa: PLC0415 - Spark, when it is used
+
+        session = self.options.session
+        application = "" if session is None else str(session.sparkContext.applicationId)
+        if self.cluster is None:
+            return
+        dead = dead_nodes(self.cluster.web_url, self.offered) if going_on else set[str]()
+        if any(slot.node in dead for slot in self.job.threads):
+            self.options.listener.on_message(f"nodes that are not there: {', '.join(sorted(dead))}")
+            usable = [slot for slot in self._slots() if slot.node not in dead]
+            left = on_slots_left(self.job, self.machines, usable)
+            self.options.listener.on_message(left.note)
+            self.threads = left.threads
+        check_free(self.cluster.web_url, self.threads.keys(), self.offered, application)
+
+    def _slots(self) -> list[Slot]:
+        return [Slot(node, number) for node, count in self.offered.items() for number in range(count)]
+
+    def run(  # noqa: PLR0915 - the whole of a run, in order
+        self, session: Any, commit: Commit, environment: Mapping[str, str], onto: Path | None
+    ) -> PlacedResult:
+        from penstock.connectors.file_feed import FileFeed  # noqa: PLC0415
+        from penstock.connectors.file_index import indexes_of  # noqa: PLC0415
+        from penstock.connectors.staged_sinks import publish, sweep  # noqa: PLC0415
+        from penstock.spark.placed.conducting import Conducting, Plans  # noqa: PLC0415
+        from penstock.spark.placed.conductor import Conductor  # noqa: PLC0415
+        from penstock.spark.placed.execution import EpochObserver, leave_unused, places_of  # noqa: PLC0415
+        from penstock.spark.placed.launcher import SparkLauncher  # noqa: PLC0415
+        from penstock.spark.session.interrupts import Interrupt, interrupts  # noqa: PLC0415
+
+        job, options, notes = self.job, self.options, list[str]()
+
+        def note(text: str) -> None:
+            notes.append(text)
+            options.listener.on_message(text)
+
+        started, began, interrupt = Stopwatch(), now(), Interrupt()
+        indexes = indexes_of(job.pipeline)
+        feed = FileFeed(self.folder.path if indexes else Path(), indexes)
+        self._application = str(session.sparkContext.applicationId)
+        launcher = SparkLauncher(session, EXECUTOR_MEMORY_MB, self.folder.description.run)
+        launcher.warm(self.threads)
+        publish(commit.outputs)
+        code = placed_code(self, session, launcher, feed, environment)
+        for place in {sink.place for sink in code.sinks.values()}:
+            sweep(place, commit.run, commit.conductor, {output.staged for output in commit.outputs})
+        home = job.laid_out(code, commit.plan, self.threads)
+        self._plans[commit.plan] = (job, job.laid_out(code, commit.plan))
+        setting = self._setting(code, note, feed.tuples, self._publishers(session, launcher, note))
+        conductor = self._conductor = Conductor(setting, launcher, home, commit)
+        plans = Plans(lambda path: self._by_file(path, code), lambda slots: self._by_slots(slots, code, note))
+        observer = EpochObserver(conductor, job.load, job.pipeline.sources)
+        figures = figures_hearer(options.listener, options.seconds, observer, self.control)
+
+        left = Stopwatch()
+
+        def look(ran: float) -> None:
+            nonlocal left
+            observer.look()
+            feed.look()
+            if feed.tuples is not None:
+                conductor.more_tuples(feed.tuples)
+            figures(ran)
+            if not options.keep_executors and left.seconds() > LEAVE_SECONDS:
+                left = Stopwatch()
+                leave_unused(conductor, launcher)
+
+        watch = self._watch(conductor, note)
+        with interrupts(interrupt):
+            try:
+                options.listener.on_message(
+                    f"starting {len(home.codes)} bundles on {len(self.threads)} slots; folder {self.folder.place}"
+                )
+                conducting = Conducting(conductor, self.folder, self.control, plans, lambda: interrupt.asked, look)
+                conducting.start()
+                conductor.be_patient(SLOWER_THAN_FIRST * started.seconds())
+                if onto is not None:
+                    conducting.change(onto)
+                done = conducting.run(options.seconds)
+            finally:
+                if watch is not None:
+                    watch.stop()
+                conductor.close()
+        observer.look()
+        flowing = conductor.flowing_since or done.held
+        report = summarise_epochs(
+            observer.epochs,
+            flowing,
+            done.held,
+            options.warm_up,
+            offered_between(
+                job.load, conductor.began, conductor.flowing_since or done.held, done.held, options.warm_up
+            ),
+            observer.audited(job.pipeline),
+            observer.backlog_at(done.held),
+            tuple(notes[-MOST_NOTES:]),
+        )
+        # nodes of `cluster up` are processes of this machine, but where each has a network of its own
+        shared = self.cluster is not None
+        predicted = job.predicted((os.cpu_count() or 1) if shared else None)
+        return PlacedResult(
+            job.pipeline.name,
+            self.folder.place,
+            str(job.routing),
+            predicted.slots_rate,
+            predicted.engine_rate,
+            predicted.slots,
+            report,
+            places_of(conductor),
+            done.changes,
+            (conductor.first_ever or now()) - began,
+            done.drain_seconds,
+            interrupt.asked,
+            predicted_latency_ms=predicted.latency_ms,
+            hop_ms={name: 1000 * (observer.hops.quantile(part) or 0.0) for name, part in (("p50", 0.5), ("p99", 0.99))},
+            load=job.load,
+        )
+
+    # Other layouts of the run.
+
+    def _by_file(self, path: Path, code: Code) -> LaidOut:
+        """Another plan for the same pipeline."""
+        job = self.job
+        other = prepare_placed(path, job.load, self.options.models, job.routing, self.options.given, job.segmenter)
+        if set(other.pipeline.operators) != set(job.pipeline.operators):
+            raise BadInputError(f"{path}: a plan for other operators than those of '{job.pipeline.name}'")
+        if self.cluster is not None:
+            from penstock.spark.standalone.state import read_state  # noqa: PLC0415 - Spark loads only when it is used
+
+            # nodes may have come since the run began
+            check_nodes(other, read_state(self.cluster.folder) or self.cluster)
+            self._check_others(other.threads)
+        return self._known(other, code)
+
+    def _by_slots(self, slots: int, code: Code, note: Callable[[str], None]) -> LaidOut:
+        """The plan of now on so many slots: those it has, then others that are free."""
+        if slots < 1:
+            raise BadInputError(f"slots: expected at least 1, found {slots}")
+        job, layout = self._now()
+        own = {bundle.slot for bundle in layout.bundles}
+        held = self._held_by_others()
+        usable = sorted((slot for slot in self._slots() if slot not in held), key=lambda slot: (slot not in own, slot))
+        if len(usable) < slots:
+            raise ClusterError(f"slots: {slots} asked, {len(usable)} are there and not held by others")
+        planned = on_many_slots(job, self.machines, usable[:slots])
+        note(planned.note)
+        saved = with_threads(job.plan, planned.threads, self.machines)
+        other = prepare_placed(saved, job.load, job.library, job.routing, job.pipeline, job.segmenter)
+        return self._known(other, code)
+
+    def _known(self, other: PlacedJob, code: Code) -> LaidOut:
+        name = self._keep_plan(other)
+        laid_out = other.laid_out(code, name)
+        self._plans[name] = (other, laid_out)
+        return laid_out
+
+    def _now(self) -> tuple[PlacedJob, Layout]:
+        """The plan that counts now, and the layout that runs: the plan's own, or a refuge."""
+        if self._conductor is None:
+            raise RuntimeError("nothing runs yet")
+        layout = self._conductor.run.layout
+        return self._plans[layout.plan][0], layout
+
+    def _check_others(self, slots: Collection[Slot]) -> None:
+        held = self._held_by_others()
+        taken = [f"{slot} ({held[slot]})" for slot in sorted(slots) if slot in held]
+        if taken:
+            raise ClusterError(f"slots of the plan are held by others: {', '.join(taken)}")
+
+    def _held_by_others(self) -> Mapping[Slot, str]:
+        from penstock.spark.standalone.held_slots import held_slots  # noqa: PLC0415 - Spark loads only when it is used
+
+        if self.cluster is None:
+            return {}
+        return held_slots(self.cluster.web_url, except_for=self._application)
+
+    # Nodes.
+
+    def _watch(self, conductor: Conductor, note: Callable[[str], None]) -> NodeWatch | None:
+        """Of the nodes, where the Master can be asked about them."""
+        from penstock.spark.placed.execution import NodeWatch  # noqa: PLC0415 - Spark loads only when it is used
+
+        if self.cluster is None:
+            return None
+
+        def move_back() -> None:
+            """The nodes of the plan are all there again."""
+            layout = conductor.run.layout
+            home = self._plans[layout.plan][1]
+            if layout is not home.layout:
+                note("all nodes are back: moving back to where the plan says")
+                conductor.change(home)
+
+        made = NodeWatch(conductor, self.cluster.web_url, self.offered, move_back, note)
+        made.start()
+        return made
+
+    def _publishers(self, session: Any, launcher: SparkLauncher, note: Callable[[str], None]) -> tuple[Publisher, ...]:
+        """Of sinks that are no files: they get rows when their epoch is committed."""
+        from penstock.connectors.log.publishing import TopicPublisher  # noqa: PLC0415
+        from penstock.spark.placed.endpoints import frames_place  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.placed.frame_sinks import FramePublisher, commits_by_epoch, frame_writers  # noqa: PLC0415
+
+        frames = [name for name, sink in self.sinks.items() if sink.frame_of]
+        if not frames:
+            return (TopicPublisher(),)
+        pipeline = self.job.pipeline
+        for name in frames:
+            if not commits_by_epoch(pipeline.operators[name]):
+                note(f"sink '{name}': at least once; after a death an epoch may be there twice")
+        writers = frame_writers(session, pipeline, frames, self.folder.description.run)
+        profile = launcher.profile(next(iter(self.threads)))
+        return TopicPublisher(), FramePublisher(session, writers, frames_place(self.folder.place), profile)
+
+    def _setting(
+        self, code: Code, note: Callable[[str], None], limit: int | None, publishers: Sequence[Publisher]
+    ) -> ConductorSetting:
+        from penstock.spark.placed.setting import ConductorSetting  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.session.cluster import own_address  # noqa: PLC0415
+
+        described, parts = self.folder.description, urlsplit(self.address)
+
+        def begun(moment: float) -> None:
+            self.folder.describe(described.model_copy(update={"began": moment}))
+
+        def refuge(unusable: Collection[Slot]) -> LaidOut:
+            """On nodes that lost a slot only where there are no others."""
+            job, layout = self._now()
+            doubtful, held = {slot.node for slot in unusable}, self._held_by_others()
+            left = [slot for slot in self._slots() if slot not in unusable and slot not in held]
+            usable = [slot for slot in left if slot.node not in doubtful] or left
+            left_over = on_slots_left(job, self.machines, usable)
+            note(left_over.note)
+            return job.laid_out(code, layout.plan, left_over.threads)
+
+        return ConductorSetting(
+            described.run,
+            self.folder.checkpoint,
+            own_address(parts.hostname or "127.0.0.1", parts.port or 7077),
+            self.job.load,
+            described.began,
+            refuge,
+            note,
+            self.options.listener.on_tuple,
+            begun,
+            limit=limit,
+            publishers=publishers,
+            identity=self.identity,
+        )

@@ -1,0 +1,70 @@
+"""Where a placed run stands while it goes on, for its listener and whoever holds its handle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.clock import Stopwatch, now
+from penstock.jobs.fused import FIGURES_SECONDS
+from penstock.report.epochs import latencies_of, operators_of, slots_of
+from penstock.report.figures import Figures, flows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.dataflow.load import Load
+    from penstock.report.listener import Listener
+    from penstock.spark.placed.conducting import RunControl
+    from penstock.spark.placed.execution import EpochObserver
+
+RECENT_SECONDS = 5.0
+"""What a listener hears of a run is what it did in so many seconds."""
+
+
+def offered_between(load: Load, began: float, flowing: float, held: float, warm_up: float) -> float:
+    """Tuples/s that were due in the time the report is about."""
+    first, last = max(0.0, flowing + warm_up - began), held - began
+    return load.rate_between(first, last) if last > first else load.mean_rate
+
+
+def figures_hearer(
+    listener: Listener, seconds: float | None, observer: EpochObserver, control: RunControl
+) -> Callable[[float], None]:
+    """Hears often how long a run has run; tells the listener and the handle once a second where it stands."""
+    since = Stopwatch()
+
+    def hear(ran: float) -> None:
+        nonlocal since
+        if observer.epochs and observer.epochs[-1].tuples:
+            control.last_tuple = observer.epochs[-1].finished
+        control.shares = observer.shares
+        if since.seconds() >= FIGURES_SECONDS:
+            since = Stopwatch()
+            figures = _figures(observer, ran, seconds)
+            if observer.epochs:
+                control.figures = figures
+            listener.on_figures(figures)
+
+    return hear
+
+
+def _figures(observer: EpochObserver, ran: float, seconds: float | None) -> Figures:
+    epochs = [epoch for epoch in observer.epochs if epoch.finished > now() - RECENT_SECONDS]
+    operators = operators_of(epochs)
+    began = observer.conductor.began
+    return Figures(
+        seconds=ran,
+        of_seconds=seconds,
+        offered=offered_between(observer.load, began, now() - RECENT_SECONDS, now(), 0.0) if began else 0.0,
+        sustained=sum(epoch.tuples for epoch in epochs) / RECENT_SECONDS,
+        backlog=observer.backlog,
+        latency_ms=latencies_of(epochs),
+        busy={name: seen.busy_seconds / RECENT_SECONDS for name, seen in operators.items()},
+        slots={str(slot): use for slot, use in slots_of(epochs).items()},
+        dead=sum(seen.dead for seen in operators.values()),
+        operators=flows(operators.items(), RECENT_SECONDS),
+        on_slots=flows(
+            (((name, str(slot)), seen) for epoch in epochs for (name, slot), seen in epoch.on_slots.items()),
+            RECENT_SECONDS,
+        ),
+    )

@@ -1,0 +1,159 @@
+"""From a pipeline, models and machines to plans: what the verbs that plan have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.allocation.pipeline import demands_of
+from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
+from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue, find_catalogue, with_prices
+from penstock.cluster.file import read_cluster
+from penstock.cluster.topology import Cluster
+from penstock.dataflow.rates import checked_rate, gains
+from penstock.errors import BadInputError, Refusal, RefusedError
+from penstock.jobs.find import ModelsLike, PipelineLike, PlanLike, find_models, find_pipeline, saved_plan
+from penstock.lookup import one_of
+from penstock.modelling.fingerprint import fingerprint
+from penstock.placement.registry import DEFAULT_PLACER, PLACERS
+from penstock.planning import capacity as capacity_search
+from penstock.planning.compare import pairs
+from penstock.planning.planner import Planner
+from penstock.planning.replan import replan
+from penstock.prediction.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions
+from penstock.prediction.rate import Routing
+from penstock.segmentation.contract import Segmentation, segmentation
+from penstock.segmentation.registry import DEFAULT_SEGMENTER, SEGMENTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.modelling.library import ModelLibrary
+    from penstock.planning.plan import Plan
+
+LEAST_LOAD = 0.01
+"""A plan for more than a hundred times what is asked is a slip."""
+
+ClusterLike = Cluster | str | Path | None
+
+
+def planner_of(
+    pipeline: PipelineLike,
+    *,
+    models: ModelsLike = None,
+    cluster: ClusterLike = None,
+    catalogue: Catalogue | str | Path | None = None,
+    acquisition: Acquisition | str = Acquisition.COVER,
+    routing: Routing | str = Routing.SLOT_AWARE,
+    batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
+    explain: bool = False,
+) -> Planner:
+    """What plans `pipeline` with these models, on a cluster or on machines rented from a catalogue."""
+    if not 0 <= batch_interval_ms < float("inf"):
+        raise BadInputError(f"batch interval: expected milliseconds of at least 0, found {batch_interval_ms:g}")
+    prices = catalogue if isinstance(catalogue, Catalogue) else find_catalogue(str(catalogue or DEFAULT_CATALOGUE))
+    offer: Cluster | Catalogue = prices
+    if cluster is not None:
+        offer = with_prices(read_cluster(Path(cluster)) if isinstance(cluster, str | Path) else cluster, prices)
+    plannable, library = find_pipeline(pipeline), find_models(models)
+    try:
+        gains(plannable)
+        demands_of(plannable, library)
+    except BadInputError as error:
+        where = f"{pipeline}: " if isinstance(pipeline, str | Path) and Path(pipeline).exists() else ""
+        raise BadInputError(f"{where}{error}") from error
+    is_file = isinstance(pipeline, str | Path) and Path(pipeline).is_file()
+    beside = Path(pipeline).resolve().parent if is_file and isinstance(pipeline, str | Path) else None
+    return Planner(
+        doubts=tuple(changed_code(plannable, library, beside)),
+        pipeline=plannable,
+        library=library,
+        offer=offer,
+        acquisition=one_of(Acquisition, acquisition, "acquisition"),
+        routing=one_of(Routing, routing, "routing"),
+        assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
+        explain=explain,
+        currency=prices.currency,
+    )
+
+
+def plan_at(
+    planner: Planner,
+    rate: float,
+    *,
+    allocator: str = DEFAULT_ALLOCATOR,
+    placer: str = DEFAULT_PLACER,
+    current: PlanLike | None = None,
+    move_cost: float | None = None,
+    load: float = 1.0,
+) -> Plan:
+    """A plan for `rate` tuples/s, which are `load` of what it is sized for, or `RefusedError`."""
+    check_move_cost(move_cost, current)
+    if not LEAST_LOAD <= load <= 1:
+        raise BadInputError(f"load: expected a part from {LEAST_LOAD:g} to 1, found {load:g}")
+    policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
+    sized_for = checked_rate(rate) / load
+    if current is None:
+        answer = planner.plan(sized_for, *policies)
+    else:
+        answer = replan(planner, sized_for, *policies, saved_plan(current), move_cost)
+    if isinstance(answer, Refusal):
+        raise RefusedError(answer)
+    return answer if load == 1 else planner.at_load(answer, load)
+
+
+def changed_code(pipeline: Pipeline, library: ModelLibrary, beside: Path | None) -> list[str]:
+    """A warning for every operator whose code is not what its model was measured with, as far as can be seen without
+    importing it."""
+    complaints = []
+    for name, operator in pipeline.operators.items():
+        model = library.models.get(library.name_for(pipeline.name, name, operator.model))
+        if model is not None and model.measured_on.code is not None:
+            now = fingerprint(operator, beside=beside)
+            if now not in (None, model.measured_on.code):
+                complaints.append(
+                    f"operator '{name}': its code changed since model '{model.name}' was measured; "
+                    "penstock profile measures it again"
+                )
+    return complaints
+
+
+def check_move_cost(move_cost: float | None, current: object) -> None:
+    if move_cost is None:
+        return
+    if current is None:
+        raise BadInputError("a move cost means something only with what runs now (current=)")
+    if not 0 <= move_cost < float("inf"):
+        raise BadInputError(f"move cost: expected a number of at least 0, found {move_cost:g}")
+
+
+def capacities(
+    planner: Planner,
+    step: float = capacity_search.DEFAULT_STEP,
+    allocator: str | None = None,
+    placer: str | None = None,
+) -> Iterator[tuple[str, capacity_search.Capacity]]:
+    """The highest rate the planner's cluster sustains, by "allocator+placer", pair by pair."""
+    if isinstance(planner.offer, Catalogue):
+        raise BadInputError("capacity: expected a cluster, not a catalogue")
+    for a, p in pairs(allocator, placer):
+        policies = ALLOCATORS.create(a), PLACERS.create(p)
+        yield f"{a}+{p}", capacity_search.capacity(planner, planner.offer, *policies, step)
+
+
+def segments_of(
+    pipeline: PipelineLike,
+    *,
+    segmenter: str = DEFAULT_SEGMENTER,
+    rate: float = 1.0,
+    models: ModelsLike = None,
+) -> Segmentation:
+    """Which operators run fused as one segment. `rate` matters where streams have constants or demands are declared."""
+    from penstock.segmentation.costs import costs_of  # noqa: PLC0415 - a rare verb
+
+    policy = SEGMENTERS.create(segmenter)
+    pipeline_to_cut = find_pipeline(pipeline)
+    checked_rate(rate)
+    costs = costs_of(pipeline_to_cut, find_models(models), rate) if policy.needs_costs else None
+    return segmentation(pipeline_to_cut, policy, costs)

@@ -1,0 +1,343 @@
+"""Models of operators from trials on embedded Spark: what is measured, in which order, and what is kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.clock import Stopwatch, today
+from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
+from penstock.dataflow.endpoints import is_driven_by_load
+from penstock.dataflow.logic import Logic, Per
+from penstock.errors import BadInputError, RunFailedError, nearest
+from penstock.files import write_output
+from penstock.jobs.find import PipelineLike, find_code_beside, find_pipeline, logic_of
+from penstock.modelling.cpu_speed import at_one_pace
+from penstock.modelling.file import models_document
+from penstock.modelling.fingerprint import fingerprint
+from penstock.modelling.fit import QUIET, described, fits, says_where
+from penstock.modelling.library import qualified
+from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.report.listener import Listener, Progress
+from penstock.workloads.operators import reference_logic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.modelling.task_profile import TaskProfile
+    from penstock.spark.trials.profiling import ProfileSettings
+    from penstock.spark.trials.samples import OwnSample
+    from penstock.spark.trials.trials import EngineCost, TrialQuery
+
+ENGINE_SECONDS = 1.0
+"""A look at what the engine needs for a batch."""
+HANDLING_SECONDS = 2.0
+"""A look at what a worker needs for any tuple."""
+
+
+def progress_of(doing: str, done: int, of: int, spent_seconds: float, budget_seconds: float) -> Progress:
+    """Operators done of all, by the time that may be spent on each; one that is done early counts whole."""
+    current = min(1.0, spent_seconds / budget_seconds) if budget_seconds > 0 else 0.0
+    return Progress(doing, done + current, of, max(0.0, budget_seconds * (of - done) - spent_seconds))
+
+
+def profile_settings(
+    *,
+    quick: bool = False,
+    budget_seconds: float | None = None,
+    trial_seconds: float | None = None,
+    most_threads: int | None = None,
+    repeats: int = 1,
+) -> ProfileSettings:
+    """Those of a thorough or a quick profile, with what was asked for in their place."""
+    from penstock.spark.trials.profiling import QUICK, THOROUGH  # noqa: PLC0415 - the package of Spark loads when it is used
+
+    chosen = QUICK if quick else THOROUGH
+    for what, given in (
+        ("budget", budget_seconds),
+        ("trial", trial_seconds),
+        ("threads", most_threads),
+        ("repeats", repeats),
+    ):
+        if given is not None and not 0 < given < float("inf"):
+            raise BadInputError(f"{what}: expected a number above 0, found {given:g}")
+    return replace(
+        chosen,
+        budget_seconds=chosen.budget_seconds if budget_seconds is None else budget_seconds,
+        trial_seconds=chosen.trial_seconds if trial_seconds is None else trial_seconds,
+        most_threads=chosen.most_threads if most_threads is None else most_threads,
+        repeats=repeats,
+    )
+
+
+def refuse_to_mix(path: Path, models: Iterable[Model], here: MeasuredOn) -> None:
+    """A file holds what was measured on one thing."""
+    for model in models:
+        if not says_where(model.measured_on) or not fits(model.measured_on, here):
+            raise BadInputError(
+                f"{path}: model '{model.name}' was measured on {described(model.measured_on)}, this is "
+                f"{described(here)}; write to another file, or start over with fresh="
+            )
+
+
+@dataclass(frozen=True)
+class ProfileSubject:
+    """What is measured: code by the name its model will have."""
+
+    pipeline: Pipeline
+    logic: Mapping[str, Logic]
+    """Of all operators, by their own names."""
+    code: Mapping[str, Logic]
+    operators: Mapping[str, str]
+    """By the name of the model: one that has this code."""
+
+    def fingerprints(self, beside: Path | None) -> dict[str, str]:
+        """Of the code of every model, where it can be seen."""
+        prints = {
+            model: fingerprint(self.pipeline.operators[self.operators[model]], code, beside)
+            for model, code in self.code.items()
+        }
+        return {model: fingerprint for model, fingerprint in prints.items() if fingerprint is not None}
+
+    def sampled(self, models: Iterable[str]) -> dict[str, str]:
+        """Operators by model, of those for which tuples are put through the pipeline first: to see what they get, and
+        what they send. The reference operators need nothing but a number, and say what they send."""
+        return {m: self.operators[m] for m in models if self.code[m] is not reference_logic.get(m)}
+
+    def models_run_for(self, models: Iterable[str]) -> set[str]:
+        """Those whose code runs when `models` are measured: where tuples are put through the pipeline, all."""
+        measured = set(models)
+        everything = {self.pipeline.operators[name].model or name for name in self.logic}
+        return everything if self.sampled(measured) else measured
+
+
+def subject_of(pipeline: PipelineLike, operators: list[str] | None) -> ProfileSubject:
+    """Only that of `operators`, where some are named."""
+    find_code_beside(pipeline)
+    declared = find_pipeline(pipeline)
+    logic = logic_of(declared)
+    models = {name: declared.operators[name].model or _own_model(declared, name, logic[name]) for name in logic}
+    by_model = {model: name for name, model in models.items()}
+    if not by_model:
+        raise BadInputError(f"pipeline '{declared.name}' has no operator with code to measure")
+    for name in operators or ():
+        if name not in by_model and name not in models:
+            raise BadInputError(f"unknown operator or model '{name}'; {nearest(name, [*models, *by_model])}")
+    asked = {models.get(name, name) for name in operators or by_model}
+    code = {model: logic[name] for model, name in by_model.items() if model in asked}
+    return ProfileSubject(declared, logic, code, by_model)
+
+
+def _own_model(pipeline: Pipeline, operator: str, code: Logic) -> str:
+    """A reference task is the same in every pipeline; other code is that of this operator of this pipeline alone."""
+    return operator if code is reference_logic.get(operator) else qualified(pipeline.name, operator)
+
+
+def described_columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+class Profile:
+    """One profile under way: what is known so far, and the file it stands in."""
+
+    def __init__(
+        self,
+        path: Path,
+        settings: ProfileSettings,
+        here: MeasuredOn,
+        models: dict[str, Model],
+        profiles: list[TaskProfile],
+        listener: Listener,
+        codes: Mapping[str, str] | None = None,
+    ) -> None:
+        self._codes = codes or {}
+        """Fingerprints of the code there is now."""
+        self._gets: dict[str, str] = {}
+        """Columns of the samples."""
+        changed = [
+            name
+            for name, model in models.items()
+            if name in self._codes and model.measured_on.code not in (None, self._codes[name])
+        ]
+        for name in changed:
+            listener.on_message(f"the code of {name} changed since it was measured: it is measured again")
+        self.models = {name: model for name, model in models.items() if name not in changed}
+        self._profiles = profiles
+        self._path = path
+        self._settings = settings
+        self._here = here
+        self._listener = listener
+        self._doing, self._done, self._of = "starting Spark", 0, 0
+        self._spent: Stopwatch | None = None
+
+    def pending(self, named: Mapping[str, Logic]) -> dict[str, Logic]:
+        """The operators with something left to measure."""
+        from penstock.spark.trials.profiling import thread_counts  # noqa: PLC0415 - the package of Spark loads when it is used
+
+        def is_pending(name: str, code: Logic) -> bool:
+            known = {point.threads: point.rate for point in self._known(name)}
+            if code.per is Per.DATAFRAME:
+                return not known
+            return thread_counts(known, self._settings) is not None
+
+        return {name: code for name, code in named.items() if is_pending(name, code)}
+
+    def measure(self, subject: ProfileSubject, pending: Mapping[str, Logic], environment: Mapping[str, str]) -> None:
+        try:
+            from penstock.spark.session.embedded import embedded_session  # noqa: PLC0415 - Spark loads only when it is used
+            from penstock.spark.trials.samples import take_samples  # noqa: PLC0415
+            from penstock.spark.trials.trials import TrialQuery  # noqa: PLC0415
+        except ImportError as error:
+            raise BadInputError("profiling needs pyspark; install it with: pip install 'penstock[spark]'") from error
+
+        self._of = len(pending)
+        self._tell()
+        try:
+            with embedded_session(1, warm=False) as session:
+                sampled = subject.sampled(pending)
+                taken = take_samples(session, subject.pipeline, subject.logic, set(sampled.values()), environment)
+                samples = {model: taken.code[name] for model, name in sampled.items() if name in taken.code}
+                self._gets = {model: described_columns(sample.rows.schema) for model, sample in samples.items()}
+                audit = is_driven_by_load(subject.pipeline)
+                in_slots = {model: code for model, code in pending.items() if code.per is not Per.DATAFRAME}
+                with TrialQuery(session, in_slots, environment, self._tell, samples, audit=audit) as query:
+                    engine = self._measure_all(in_slots, query)
+                for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
+                    own = taken.sparks_own.get(subject.operators[model])
+                    self._measure_sparks_own(session, model, pending[model], own, engine)
+        except RunFailedError as error:
+            raise BadInputError(str(error)) from error
+
+    def _measure_sparks_own(
+        self, session: Any, name: str, code: Logic, own: OwnSample | None, engine: EngineCost
+    ) -> None:
+        """One point: an operator of Spark's own has the threads Spark gives it, one in a slot. `S = s B / (B + o)` is
+        what a model means by the time for a row."""
+        from penstock.spark.trials.own_operators import measure_sparks_own  # noqa: PLC0415 - Spark loads only when it is used
+
+        if own is None:
+            raise BadInputError(f"model '{name}': no sample tuple came to its operator: there is nothing to measure")
+        self._doing = f"{name} ({self._done + 1} of {self._of})"
+        nothing = measure_sparks_own(session, name, lambda *frames: frames[0], own.inputs[:1], "append", self._tell)
+        cost = measure_sparks_own(session, name, own.apply, own.inputs, own.mode, self._tell).beyond(nothing)
+        part = self._settings.batch_seconds / (self._settings.batch_seconds + engine.batch_seconds)
+        point = Point(
+            threads=1,
+            rate=part / cost.row_seconds,
+            cpu=1.0,
+            memory=0.0,
+            operator_cpu=part,
+            provenance={
+                "rate": "the slope of batches of its samples, less that of the same stream without it",
+                "cpu": "taken to keep a core busy while it works",
+                "memory": "that of Java, which is in no model",
+            },
+        )
+        self._gets[name] = "; ".join(described_columns(input_sample.rows.schema) for input_sample in own.inputs)
+        self._keep(name, code, (point,), engine, own_batch_seconds=cost.batch_seconds)
+        self._listener.on_point(name, point)
+        self._done += 1
+
+    def _measure_all(self, pending: Mapping[str, Logic], query: TrialQuery) -> EngineCost:
+        engine = query.engine_cost(ENGINE_SECONDS)
+        handling = {
+            "row_seconds": query.handling_seconds(Per.ROW, HANDLING_SECONDS, self._settings.batch_seconds),
+            "column_seconds": query.handling_seconds(Per.ARROW, HANDLING_SECONDS, self._settings.batch_seconds),
+        }
+        engine = replace(engine, **handling)
+        for name, code in pending.items():
+            self._measure_one(name, code, query, engine)
+            if not self._done:
+                # Java was new at the first look, and gets faster as it compiles
+                again = replace(query.engine_cost(ENGINE_SECONDS), **handling)
+                engine = min(engine, again, key=lambda cost: cost.batch_seconds)
+                self._keep(name, code, self.models[name].points, engine)
+            self._done += 1
+        return engine
+
+    def _measure_one(self, name: str, code: Logic, query: TrialQuery, engine: EngineCost) -> None:
+        from penstock.spark.trials.profiling import MOST_BUDGETS, Limits  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.trials.profiling import profile as profile_points  # noqa: PLC0415
+
+        spent, budget = Stopwatch(), self._settings.budget_seconds
+        self._spent = spent
+        batch_seconds = self._batch_seconds(name)
+        self._doing = f"{name} ({self._done + 1} of {self._of})"
+        points = profile_points(
+            query.bench(name, batch_seconds, self._settings.fewest_batches),
+            self._settings,
+            DEFAULT_SLOT_MEMORY_MB,
+            self._known(name),
+            Limits(lambda: spent.seconds() > budget, lambda: spent.seconds() > MOST_BUDGETS * budget),
+        )
+        for point in points:
+            kept = {**{known.threads: known for known in self._kept(name)}, point.threads: point}
+            self._keep(name, code, tuple(kept[threads] for threads in sorted(kept)), engine)
+            self._listener.on_point(name, point)
+        self._spent = None
+
+    def _known(self, name: str) -> list[Point]:
+        """Points to go on from: those that were measured while others used little of the machine."""
+        return [point for point in self._kept(name) if (point.others_cpu or 0.0) <= QUIET]
+
+    def _kept(self, name: str) -> list[Point]:
+        """Points that stay until they are measured again. Those of a quick profile are worth nothing to a thorough
+        one."""
+        if name not in self.models or self._batch_seconds(name) > (
+            self.models[name].measured_on.batch_seconds or self._settings.batch_seconds
+        ):
+            return []
+        return list(self.models[name].points)
+
+    def _batch_seconds(self, name: str) -> float:
+        before = self.models[name].measured_on.batch_seconds if name in self.models else None
+        return max(self._settings.batch_seconds, before or 0.0)
+
+    def _keep(
+        self,
+        name: str,
+        code: Logic,
+        points: tuple[Point, ...],
+        engine: EngineCost,
+        own_batch_seconds: float | None = None,
+    ) -> None:
+        own = own_batch_seconds is not None
+        measured_on = self._here.model_copy(
+            update={
+                "what": "trials of penstock profile on embedded Spark",
+                "slot_memory_mb": DEFAULT_SLOT_MEMORY_MB,
+                "date": today(),
+                "batch_seconds": self._batch_seconds(name),
+                "batch_overhead_ms": 1000 * engine.batch_seconds,
+                "batch_cpu_ms": 1000 * engine.batch_cpu_seconds,
+                "worker_batch_cpu_ms": None if own else 1000 * engine.worker_cpu_seconds,
+                "others_cpu": max((point.others_cpu or 0.0 for point in points), default=None),
+                "still_rising": self._still_rises(code, points),
+                "code": self._codes.get(name),
+                "gets": self._gets.get(name),
+                "per": code.per,
+                "handling_us": None if own else 1e6 * engine.handling_seconds(code.per),
+                "column_handling_us": None if own else 1e6 * engine.column_seconds,
+                "own_batch_ms": None if own_batch_seconds is None else 1000 * own_batch_seconds,
+                "base_memory_mb": engine.base_memory_mb,
+            }
+        )
+        self.models[name] = Model(name, points, measured_on)
+        self.models = {model.name: model for model in at_one_pace(self.models.values())}
+        write_output(
+            self._path, json.dumps(models_document(self.models.values(), profiles=self._profiles), indent=1) + "\n"
+        )
+
+    def _still_rises(self, code: Logic, points: tuple[Point, ...]) -> bool:
+        from penstock.spark.trials.profiling import still_rises  # noqa: PLC0415 - Spark loads only when it is used
+
+        return code.per is not Per.DATAFRAME and still_rises({p.threads: p for p in points}, self._settings)
+
+    def _tell(self) -> None:
+        spent = 0.0 if self._spent is None else self._spent.seconds()
+        self._listener.on_progress(progress_of(self._doing, self._done, self._of, spent, self._settings.budget_seconds))

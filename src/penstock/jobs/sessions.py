@@ -1,0 +1,128 @@
+"""The Spark session a run gets: its own, on any master, or one of the user's, which is left as it was."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadInputError, ClusterError
+from penstock.files import temporary_folder
+from penstock.report.listener import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from penstock.cluster.topology import Slot
+    from penstock.report.listener import Listener
+
+CLUSTER_MASTER = "cluster"
+"""The cluster of `penstock cluster up`."""
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Where to run, and what Spark is told beyond that. `session`: one of the user's, instead of all else."""
+
+    master: str | None = None
+    packages: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    secret_file: Path | None = None
+    executor_memory_mb: int = 1024
+    session: Any = None
+    places: tuple[Slot, ...] | None = None
+    """Slots by name, on a cluster whose Workers offer those; without, Spark chooses."""
+
+    @property
+    def is_local(self) -> bool:
+        return self.session is None and (self.master is None or self.master.startswith("local"))
+
+
+@dataclass(frozen=True)
+class RunSession:
+    """`executors`: where slots can be added and let go while a query runs."""
+
+    session: Any
+    executors: Any = None
+
+
+def local_slots(master: str | None) -> int | None:
+    """How many `local[N]` names; None: it leaves that open, or is no local master."""
+    match = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master or "")
+    if match is None or match[1] in {"*", None}:
+        return 1 if master == "local" else None
+    return int(match[1])
+
+
+@contextmanager
+def spark_session(options: SparkOptions, slots: int, log: Path, name: str, listener: Listener) -> Iterator[RunSession]:
+    """What is started here ends with the block."""
+    if options.session is not None:
+        yield RunSession(_checked(options.session))
+        return
+    listener.on_progress(Progress("starting Spark"))
+    try:
+        from penstock.spark.session.embedded import end_session  # noqa: PLC0415 - Spark loads only when it is used
+    except ImportError as error:
+        raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
+    with temporary_folder("spark") as folder:
+        start = _embedded if options.is_local else _on_cluster
+        started = start(options, slots, log, name, folder / "scratch")
+        try:
+            yield started
+        finally:
+            end_session(started.session)
+
+
+def _checked(session: Any) -> Any:
+    try:
+        from penstock.spark.session.own import checked_session  # noqa: PLC0415 - Spark loads only when it is used
+    except ImportError as error:
+        raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
+    return checked_session(session)
+
+
+def _more(options: SparkOptions) -> dict[str, str]:
+    packages = {"spark.jars.packages": ",".join(options.packages)} if options.packages else {}
+    return {**packages, **options.settings}
+
+
+def _embedded(options: SparkOptions, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
+    from penstock.spark.session.embedded import start_session  # noqa: PLC0415 - Spark loads only when it is used
+
+    if options.master is not None and not re.fullmatch(r"local(\[(\d+|\*)(,\s*\d+)?\])?", options.master):
+        raise BadInputError(f"master '{options.master}': expected local, local[N] or local[*]")
+    return RunSession(start_session(slots, log, name, settings=_more(options), scratch=scratch))
+
+
+def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
+    from penstock.spark.fused.executors import FusedExecutors, executor_settings  # noqa: PLC0415 - Spark loads when used
+    from penstock.spark.fused.pinned_executors import PinnedExecutors  # noqa: PLC0415
+    from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
+    from penstock.spark.session.embedded import end_session  # noqa: PLC0415
+    from penstock.spark.standalone.access import find_access  # noqa: PLC0415
+
+    access = find_access(None if options.master == CLUSTER_MASTER else options.master, options.secret_file)
+    if options.places is not None and access.cluster is None:
+        raise BadInputError(f"master '{access.master_url}': its Workers do not offer slots by name")
+    settings = {
+        # those on named slots are asked for once there is a session
+        **executor_settings(slots if options.places is None else 0, by_slot=access.cluster is not None),
+        "spark.executor.memory": f"{options.executor_memory_mb}m",
+        **_more(options),
+    }
+    session = start_fused_session(access.master_url, log, name, settings, secret=access.secret, scratch=scratch)
+    executors: FusedExecutors
+    try:
+        if options.places is None:
+            executors = FusedExecutors(session)
+            executors.wait_for(slots)
+        else:
+            executors = PinnedExecutors(session, options.executor_memory_mb)
+            executors.change_to(slots, places=options.places)
+    except ClusterError:
+        end_session(session)
+        raise
+    return RunSession(session, executors)

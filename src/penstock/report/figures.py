@@ -1,0 +1,135 @@
+"""Where a run stands while it goes on: figures of the last few batches, for whoever looks."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from penstock.report.report import weighted_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.cluster.topology import Slot
+    from penstock.dataflow.load import Load
+    from penstock.report.report import BatchObservation, OperatorObservation
+
+LAST_BATCHES = 20
+"""Latency, busy times and CPU are those of so many batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFlow:
+    """Tuples/s that came and went, and how much it was at work: 1.0 = one thread all the time."""
+
+    received: float
+    sent: float
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Rates in tuples/s, latency in milliseconds, busy, cpu: 1.0 = one core all the time."""
+
+    seconds: float
+    """So long it has run."""
+    of_seconds: float | None
+    """So long it is to run; None: without end."""
+    offered: float
+    sustained: float
+    backlog: int
+    latency_ms: Mapping[str, float]
+    busy: Mapping[str, float]
+    slots: Mapping[str, tuple[float, float]]
+    """cpu and memory in MB, by slot."""
+    dead: int = 0
+    """Dead letters of late."""
+    recent: float | None = None
+    """Tuples/s of late, where `sustained` is of the whole run."""
+    operators: Mapping[str, OperatorFlow] = field(default_factory=dict)
+    on_slots: Mapping[tuple[str, str], OperatorFlow] = field(default_factory=dict)
+    """By operator and slot, where that is known."""
+
+
+@dataclass
+class RecentBatches:
+    """The last batches of a run to which `load` is offered for `seconds`, and the figures they give. Without a load
+    what came is what was offered; without seconds the run has no end."""
+
+    load: Load | None
+    seconds: float | None
+    _first: float | None = None
+    """When the first batch finished."""
+    _tuples: int = 0
+    _recent: deque[BatchObservation] = field(default_factory=lambda: deque(maxlen=LAST_BATCHES + 1))
+
+    def add(self, batch: BatchObservation) -> None:
+        if self._first is None:
+            self._first = batch.finished
+        else:
+            self._tuples += batch.tuples
+        self._recent.append(batch)
+
+    def figures(self) -> Figures | None:
+        """None before the second batch: a rate needs two ends."""
+        recent = list(self._recent)
+        if self._first is None or len(recent) < 2:
+            return None
+        last = recent[-1]
+        passed, window = last.finished - self._first, last.finished - recent[0].finished
+        if passed <= 0 or window <= 0:
+            return None
+        counted = recent[1:]
+        latencies = np.concatenate([batch.latencies for batch in counted])
+        busy: dict[str, float] = {}
+        cpu: dict[Slot, float] = {}
+        memory: dict[Slot, float] = {}
+        for batch in counted:
+            for name, seen in batch.operators.items():
+                busy[name] = busy.get(name, 0.0) + seen.busy_seconds / window
+            for slot in batch.slots:
+                cpu[slot.where] = cpu.get(slot.where, 0.0) + slot.cpu_seconds / window
+                memory[slot.where] = slot.memory_mb
+        weights = np.concatenate([np.full(len(batch.latencies), batch.latency_weight) for batch in counted])
+        came = sum(batch.tuples for batch in counted) / window
+        return Figures(
+            seconds=passed,
+            of_seconds=self.seconds,
+            offered=came if self.load is None else self.load.rate_between(max(0.0, passed - window), passed),
+            sustained=self._tuples / passed,
+            backlog=last.backlog,
+            latency_ms={
+                name: 1000 * weighted_quantile(latencies, weights, part)
+                for name, part in (("p50", 0.50), ("p95", 0.95))
+                if len(latencies)
+            },
+            busy=busy,
+            slots={str(slot): (cpu[slot], memory[slot]) for slot in sorted(cpu)},
+            dead=sum(seen.dead for batch in counted for seen in batch.operators.values()),
+            recent=came,
+            operators=flows(((name, seen) for batch in counted for name, seen in batch.operators.items()), window),
+            on_slots=flows(
+                (
+                    ((name, str(slot.where)), seen)
+                    for batch in counted
+                    for slot in batch.slots
+                    for name, seen in slot.operators.items()
+                ),
+                window,
+            ),
+        )
+
+
+K = TypeVar("K")
+
+
+def flows(seen: Iterable[tuple[K, OperatorObservation]], seconds: float) -> dict[K, OperatorFlow]:
+    """Observations of the same thing added up, per second."""
+    sums: dict[K, tuple[float, float, float]] = {}
+    for key, observation in seen:
+        received, sent, busy = sums.get(key, (0.0, 0.0, 0.0))
+        sums[key] = (received + observation.received, sent + observation.sent, busy + observation.busy_seconds)
+    return {key: OperatorFlow(*(value / seconds for value in values)) for key, values in sums.items()}

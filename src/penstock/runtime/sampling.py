@@ -1,0 +1,87 @@
+"""What code makes of a few tuples, one operator after the other: to find out which columns it sends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from penstock.dataflow.logic import Per
+from penstock.runtime.batch import Marks
+from penstock.runtime.code_calls import RowCall, Rows
+from penstock.runtime.dead_letters import FAILURES, error_line
+from penstock.runtime.schemas import infer_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.dataflow.logic import Logic
+    from penstock.runtime.steps import Step
+
+
+@dataclass(slots=True)
+class Sampled:
+    """By operator: what it sent (with the schema it has, or seems to have), and the first error of its code."""
+
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def sample_steps(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> Sampled:
+    """`entering` is what comes in at every entrance (-1, -2, ...). A step none of whose tuples came through has no
+    table."""
+    sampled = Sampled()
+    for step in steps:
+        parts = [
+            entering[read.position] if read.position < 0 else sampled.tables.get(steps[read.position].operator)
+            for read in step.reads
+        ]
+        inputs = [part for part in parts if part is not None and part.num_rows]
+        made = [table for part in inputs if (table := _sent(step, part, sampled.errors)) is not None]
+        if made:
+            sampled.tables[step.operator] = pa.concat_tables(made, promote_options="permissive")
+    return sampled
+
+
+def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | None:
+    logic = step.logic
+    if logic is None:
+        return table
+    opened = () if logic.open is None else (logic.open(),)
+    try:
+        if logic.per is Per.ROW:
+            return _rows_sent(step, logic, table, opened, errors)
+        made = _columns_sent(logic, table, opened)
+        return made if step.schema is None else made.cast(step.schema)
+    except FAILURES as error:
+        errors.setdefault(step.operator, error_line(error))
+        return None
+    finally:
+        if logic.close is not None and opened:
+            logic.close(*opened)
+
+
+def _rows_sent(
+    step: Step, logic: Logic, table: pa.Table, opened: tuple[Any, ...], errors: dict[str, str]
+) -> pa.Table | None:
+    call = RowCall(step.operator, logic, Rows(table.to_pylist(), Marks(), table.schema), table.schema)
+    call.run(logic.function, opened)
+    outcome = call.outcome()
+    if outcome.letters:
+        errors.setdefault(step.operator, outcome.letters[0].error)
+    rows = cast("Rows", outcome.made).dicts
+    return pa.Table.from_pylist(rows, schema=step.schema or infer_schema(rows, step.operator)) if rows else None
+
+
+def _columns_sent(logic: Logic, table: pa.Table, opened: tuple[Any, ...]) -> pa.Table:
+    if logic.per is Per.ARROW:
+        made = logic.function(table, *opened)
+        return made if isinstance(made, pa.Table) else pa.Table.from_batches([made])
+    import pandas as pd  # noqa: PLC0415 - only where code wants it
+
+    frame = table.to_pandas()
+    if logic.per is Per.PANDAS:
+        return pa.Table.from_pandas(logic.function(frame, *opened), preserve_index=False)
+    frames = list(logic.function(iter([frame]), *opened))
+    return pa.Table.from_pandas(pd.concat(frames) if frames else frame.iloc[:0], preserve_index=False)

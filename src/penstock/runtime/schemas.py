@@ -1,0 +1,219 @@
+"""Schemas of what travels: inferred from samples, and what does not fit them found by row and field."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises at a value that does not fit a type."""
+_WHOLE = frozenset({int, type(None)})
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A row that does not fit its schema: where it stands, which field, and why."""
+
+    row: int
+    field: str
+    error: str
+
+
+class MissingColumnError(TypeError):
+    """Vectorised code left out a column that its schema has: no row can fit."""
+
+    def __init__(self, field: str, columns: Sequence[str]) -> None:
+        super().__init__(f"the result has no column '{field}', only {', '.join(map(str, columns)) or 'none'}")
+        self.field = field
+
+
+def infer_schema(samples: Iterable[dict[str, Any]], operator: str) -> pa.Schema:
+    """What `samples` of an operator's output hold, by Arrow's own inference: whole numbers beside others widen, None
+    fits everything. Fields come in the order in which they were first seen."""
+    rows = list(samples)
+    if not rows:
+        raise BadInputError(f"operator '{operator}': no sample to infer a schema from; give schema=")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return pa.schema([_infer_field(name, [row.get(name) for row in rows], operator) for name in names])
+
+
+def _infer_field(name: str, values: list[Any], operator: str) -> pa.Field:
+    try:
+        kind = pa.array(values).type
+    except MISFITS as error:
+        raise BadInputError(
+            f"operator '{operator}', field '{name}': its type cannot be inferred ({first_line(error)}); give schema="
+        ) from error
+    if pa.types.is_null(kind):
+        raise BadInputError(f"operator '{operator}', field '{name}': every sample holds None; give schema=")
+    return pa.field(name, kind)
+
+
+def rows_to_columns(rows: list[dict[str, Any]], schema: pa.Schema) -> tuple[pa.RecordBatch, list[Misfit]]:
+    """Columns of the rows that fit, and those that do not. Other fields than the schema's are left out, missing ones
+    are null; a row with none of them has probably misspelt them, and does not fit."""
+    misfits: list[Misfit] = []
+    parts = _fitting_parts(rows, 0, schema, misfits)
+    if len(parts) == 1:
+        return parts[0], misfits
+    return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema), misfits
+
+
+def _fitting_parts(
+    rows: list[dict[str, Any]], first: int, schema: pa.Schema, misfits: list[Misfit]
+) -> list[pa.RecordBatch]:
+    """Halves are tried until the rows that do not fit stand alone; `first` is the position of the first row."""
+    try:
+        return [_columns(rows, schema)]
+    except _FieldError as error:
+        if len(rows) == 1:
+            misfits.append(Misfit(first, error.field, str(error)))
+            return []
+    middle = len(rows) // 2
+    return [
+        *_fitting_parts(rows[:middle], first, schema, misfits),
+        *_fitting_parts(rows[middle:], first + middle, schema, misfits),
+    ]
+
+
+class _FieldError(ValueError):
+    def __init__(self, field: str, line: str) -> None:
+        super().__init__(line)
+        self.field = field
+
+
+def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """All fields at once, which Arrow does fastest; one after the other where something may not fit."""
+    made = None
+    if all(_WHOLE.issuperset([type(row.get(name)) for row in rows]) for name in _whole_numbers(schema)):
+        with suppress(*MISFITS):
+            made = pa.RecordBatch.from_struct_array(pa.array(rows, pa.struct(schema)))
+    if made is None or _nulls_where_forbidden(made):
+        made = _field_by_field(rows, schema)
+    if schema.names and all(made.column(at).null_count for at in range(made.num_columns)):
+        names = schema.names
+        if any(row.keys().isdisjoint(names) for row in rows):
+            raise _FieldError(names[0], f"the row has none of the fields {', '.join(names)}")
+    return made
+
+
+def _field_by_field(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for field in schema:
+        name = field.name
+        try:
+            columns.append(_from_values([row.get(name) for row in rows], field))
+        except MISFITS as error:
+            raise _FieldError(name, f"field '{name}': {first_line(error)}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _whole_numbers(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if pa.types.is_integer(field.type)]
+
+
+def _from_values(values: list[Any], field: pa.Field) -> pa.Array:
+    """Arrow cuts what follows the point of a Python float that is to be a whole number; such a value does not fit."""
+    if pa.types.is_integer(field.type) and not _WHOLE.issuperset(map(type, values)):
+        return _without_forbidden_nulls(pa.array(values).cast(field.type), field)
+    return _without_forbidden_nulls(pa.array(values, field.type), field)
+
+
+def columns_to_schema(made: pa.RecordBatch | pa.Table, schema: pa.Schema) -> tuple[pa.RecordBatch, list[Misfit]]:
+    """What Arrow code returned, with the columns of `schema`: as it is where it fits, cast where it can be."""
+    rows = _one_batch(made)
+    if rows.schema.equals(schema) and not _nulls_where_forbidden(rows):
+        return rows, []
+    return _cast(schema, rows.schema.names, rows.num_rows, rows.column, _cast_column)
+
+
+def frame_to_schema(frame: Any, schema: pa.Schema) -> tuple[pa.RecordBatch, list[Misfit]]:
+    """What pandas code returned, as columns of `schema`. NaN and None are null, as Spark has it."""
+    return _cast(schema, list(frame.columns), len(frame), lambda name: frame[name].values, _from_pandas)
+
+
+def _cast(
+    schema: pa.Schema,
+    names: Sequence[str],
+    rows: int,
+    column: Callable[[str], Any],
+    convert: Callable[[Any, pa.Field], pa.Array],
+) -> tuple[pa.RecordBatch, list[Misfit]]:
+    present = set(names)
+    for field in schema:
+        if field.name not in present:
+            raise MissingColumnError(field.name, names)
+    columns, misfits = [], []
+    for field in schema:
+        values = column(field.name)
+        try:
+            columns.append(convert(values, field))
+        except MISFITS as error:
+            misfits += _find_misfits(values, field, convert, 0, rows, error)
+    if not misfits:
+        return pa.RecordBatch.from_arrays(columns, schema=schema), []
+    misfits = list({misfit.row: misfit for misfit in reversed(misfits)}.values())
+    unfit = {misfit.row for misfit in misfits}
+    fitting = pa.array([position for position in range(rows) if position not in unfit], pa.int64())
+    kept = [convert(_pick(column(field.name), fitting), field) for field in schema]
+    return pa.RecordBatch.from_arrays(kept, schema=schema), sorted(misfits, key=lambda misfit: misfit.row)
+
+
+def _find_misfits(
+    values: Any, field: pa.Field, convert: Callable[[Any, pa.Field], pa.Array], start: int, stop: int, error: Exception
+) -> list[Misfit]:
+    """Halves are tried until the values that do not fit stand alone."""
+    if stop - start == 1:
+        return [Misfit(start, field.name, f"field '{field.name}': {first_line(error)}")]
+    middle = (start + stop) // 2
+    misfits = []
+    for low, high in ((start, middle), (middle, stop)):
+        try:
+            convert(values[low:high], field)
+        except MISFITS as raised:
+            misfits += _find_misfits(values, field, convert, low, high, raised)
+    return misfits
+
+
+def _pick(values: Any, positions: pa.Array) -> Any:
+    return values.take(positions) if isinstance(values, pa.Array) else values.take(positions.to_numpy())
+
+
+def _cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
+    return _without_forbidden_nulls(values if values.type.equals(field.type) else values.cast(field.type), field)
+
+
+def _from_pandas(values: Any, field: pa.Field) -> pa.Array:
+    made = pa.array(values, type=field.type, from_pandas=True)
+    return _without_forbidden_nulls(made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made, field)
+
+
+def _without_forbidden_nulls(values: pa.Array, field: pa.Field) -> pa.Array:
+    if not field.nullable and values.null_count:
+        raise ValueError("null where the schema forbids it")
+    return values
+
+
+def _nulls_where_forbidden(rows: pa.RecordBatch) -> bool:
+    return any(not field.nullable and rows.column(at).null_count for at, field in enumerate(rows.schema))
+
+
+def _one_batch(made: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    if isinstance(made, pa.RecordBatch):
+        return made
+    batches = made.to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=made.schema)
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0]

@@ -1,0 +1,55 @@
+"""The controller over HTTP. Reading answers from the last state that was written and waits for nobody; what changes
+something waits its turn. Bodies are read strictly: a wrong field is a 400 that names it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+
+from penstock import __version__
+from penstock.errors import PenstockError
+from penstock.service.guard import Doors, Guard
+from penstock.service.http import not_here, refused
+from penstock.service.pages.files import login_page
+from penstock.service.routes.cluster import cluster_routes
+from penstock.service.routes.history import history_routes
+from penstock.service.routes.login import login_routes
+from penstock.service.routes.pages import page_routes
+from penstock.service.routes.pipelines import pipeline_routes
+from penstock.service.routes.triggers import trigger_routes
+from penstock.service.routes.views import view_routes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.control.controller import Controller
+
+
+def make_app(
+    controller: Controller,
+    doors: Doors,
+    described: Callable[[Any], dict[str, Any]],
+    log_of: Callable[[str], str] = lambda _: "",
+    *,
+    loads_change: bool = True,
+) -> Guard:
+    """`described` turns what names a pipeline into its document; `log_of` gives the output of a pipeline's driver;
+    `loads_change`: whether a pipeline may be given another load while it lives."""
+    app = FastAPI(title="Penstock", version=__version__, description="Many pipelines, one cluster.")
+    app.add_exception_handler(PenstockError, refused)
+    app.add_exception_handler(HTTPException, not_here)
+    app.include_router(pipeline_routes(controller, described, log_of, loads_change=loads_change))
+    app.include_router(trigger_routes(controller))
+    app.include_router(cluster_routes(controller))
+    app.include_router(history_routes(controller))
+    app.include_router(view_routes(controller))
+    app.include_router(login_routes(doors))
+    app.include_router(page_routes())
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        return {"status": "ok" if controller.trouble is None else "trouble", "trouble": controller.trouble}
+
+    return Guard(app, doors, login_page())

@@ -1,0 +1,264 @@
+"""What requests may contain: strict shapes, and from them the values the core understands."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import Field, StrictBool, StrictStr, ValidationError
+
+from penstock.control.code_signals import find_condition
+from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger, TriggerKind
+from penstock.control.elasticity.forecasts.registry import FORECASTS
+from penstock.control.elasticity.veto import find_veto
+from penstock.control.errors import FieldError
+from penstock.dataflow.load import parse_load
+from penstock.errors import BadInputError
+from penstock.files import Name, Positive, Spec, describe, parse_json
+from penstock.lookup import one_of
+from penstock.planning.file import SavedPlan, parse_plan, read_plan
+from penstock.sharing.registry import SHARERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST_UNITS = 1_000_000
+Units = Annotated[int, Field(ge=1, le=MOST_UNITS, strict=True)]
+Level = Annotated[int, Field(ge=1, le=1000, strict=True)]
+Rate = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False, strict=True)]
+Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False, strict=True)]
+Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Part = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
+Text = Annotated[str, Field(min_length=1, max_length=500, strict=True)]
+
+CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+class TargetBody(Spec):
+    rate: Rate | None = None
+    latency_ms: Positive | None = None
+
+    def target(self) -> ServiceTarget:
+        return ServiceTarget(self.rate, self.latency_ms)
+
+
+class ElasticBody(Spec):
+    """How a pipeline follows its load; what is not named is as it is."""
+
+    enabled: StrictBool | None = None
+    advise_only: StrictBool | None = None
+    catch_up_seconds: Seconds | None = None
+    shrink_after_seconds: Seconds | None = None
+    shrink_most: Part | None = None
+    worth_seconds: Seconds | None = None
+    ahead_seconds: Seconds | None = None
+    least_load: Part | None = None
+    most_load: Part | None = None
+    excluded_hours: list[Annotated[int, Field(ge=0, le=23, strict=True)]] | None = None
+    forecast: Text | None = None
+    veto: Text | None = None
+
+
+class SubmissionBody(Spec):
+    name: Name
+    pipeline: StrictStr | dict[str, Any] | None = None
+    plan: StrictStr | dict[str, Any] | None = None
+    target: TargetBody = TargetBody()
+    desired: Units | None = None
+    minimum: Units | None = None
+    maximum: Units | None = None
+    priority: Level | None = None
+    engine: StrictStr = "auto"
+    load: StrictStr | Rate | None = None
+    elastic: ElasticBody | StrictBool | None = None
+
+
+class AmendBody(Spec):
+    target: TargetBody | None = None
+    priority: Level | None = None
+    minimum: Units | None = None
+    maximum: Units | None = None
+    paused: StrictBool | None = None
+    load: StrictStr | Rate | None = None
+    elastic: ElasticBody | StrictBool | None = None
+
+
+class TriggerBody(Spec):
+    kind: Text
+    above: Number | None = None
+    below: Number | None = None
+    share: Part | None = None
+    field: Text | None = None
+    for_seconds: Seconds | None = None
+    priority: Level | None = None
+    enabled: StrictBool = True
+
+
+class TriggerAmendBody(Spec):
+    above: Number | None = None
+    below: Number | None = None
+    share: Part | None = None
+    for_seconds: Seconds | None = None
+    priority: Level | None = None
+    enabled: StrictBool | None = None
+
+
+class PolicyBody(Spec):
+    sharing: Text
+    rescheduling: StrictStr | None = None
+    default_priority: Level | None = None
+
+
+class NodesBody(Spec):
+    count: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 1
+    size: Text | None = None
+
+
+B = TypeVar("B", bound=Spec)
+E = TypeVar("E", bound=StrEnum)
+
+
+def read_body(shape: type[B], raw: bytes) -> B:
+    """The body as `shape`, or a `FieldError` that names the first field that is wrong."""
+    try:
+        data = parse_json(raw.decode("utf-8"), "body")
+    except UnicodeDecodeError as error:
+        raise FieldError("body", "expected UTF-8 text") from error
+    except BadInputError as error:
+        raise FieldError("body", str(error).removeprefix("body: ")) from error
+    if not isinstance(data, dict):
+        raise FieldError("body", f"expected a JSON object, found {type(data).__name__}")
+    try:
+        return shape.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "body"
+        raise FieldError(field, describe(error).removeprefix(f"{field}: ")) from error
+
+
+def load_text(load: str | float | None) -> str | None:
+    """Checked here, so that a wrong one is refused and not found out later."""
+    if load is None:
+        return None
+    text = f"{load:g}" if isinstance(load, float) else load
+    try:
+        if text.startswith("trace:"):
+            raise BadInputError("a trace is a file of yours; give its spells as steps:SECONDSxRATE,...")
+        parse_load(text)
+    except BadInputError as error:
+        raise FieldError("load", str(error)) from error
+    return text
+
+
+def submission_of(body: SubmissionBody, described: Callable[[Any], dict[str, Any]], unit_slots: int = 1) -> Submission:
+    """`described` turns what names a pipeline into its document. A plan is all or nothing, unless it is said how little
+    is enough."""
+    if (body.pipeline is None) == (body.plan is None):
+        raise FieldError("pipeline", "give either a pipeline or a plan")
+    engine = _named(Engine, body.engine, "engine")
+    target = body.target.target()
+    plan, desired, minimum = None, body.desired, body.minimum
+    if body.plan is None:
+        definition, pipeline = described(body.pipeline), body.pipeline
+    else:
+        plan = _plan(body.plan)
+        definition = pipeline = described(plan.definition)
+        target = ServiceTarget(target.rate or plan.rate, target.latency_ms)
+        units = {(row.node, row.slot // unit_slots) for row in plan.placement}
+        desired = len(units) if desired is None else desired
+        minimum = desired if minimum is None else minimum
+        engine = Engine.PLACED if engine is Engine.AUTO else engine
+    return Submission(
+        name=body.name,
+        pipeline=pipeline,
+        definition=definition,
+        fingerprint=fingerprint(definition),
+        target=target,
+        desired=desired,
+        minimum=1 if minimum is None else minimum,
+        maximum=body.maximum,
+        priority=body.priority,
+        engine=engine,
+        load=load_text(body.load),
+        elastic=elastic_options(body.elastic),
+        plan=None if plan is None else plan.model_dump(mode="json"),
+    )
+
+
+def elastic_options(body: ElasticBody | bool | None) -> dict[str, Any] | None:
+    """Options as plain values, checked: a forecast that is not known, or a veto that is not there, is refused."""
+    if body is None:
+        return None
+    if isinstance(body, bool):
+        return {"enabled": body}
+    options = {name: value for name, value in body.model_dump().items() if value is not None}
+    for name, check_it in (("forecast", FORECASTS.create), ("veto", find_veto)):
+        if name in options:
+            try:
+                check_it(options[name])
+            except BadInputError as error:
+                raise FieldError(f"elastic.{name}", str(error)) from error
+    least, most = options.get("least_load", 0.0), options.get("most_load", 1.0)
+    if least > most:
+        raise FieldError("elastic.least_load", f"{least:g} is above most_load, {most:g}")
+    return options
+
+
+def fingerprint(definition: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+
+
+def _plan(plan: str | dict[str, Any]) -> SavedPlan:
+    try:
+        return read_plan(Path(plan)) if isinstance(plan, str) else parse_plan(plan, "plan")
+    except BadInputError as error:
+        raise FieldError("plan", str(error).removeprefix("plan: ")) from error
+
+
+def _named(choices: type[E], given: str, field: str) -> E:
+    try:
+        return one_of(choices, given, field)
+    except BadInputError as error:
+        raise FieldError(field, str(error)) from error
+
+
+def trigger_of(body: TriggerBody) -> Trigger:
+    """`kind` is arrival-rate, batch-share, or module:attribute of a function over the readings."""
+    code = body.kind if CODE.fullmatch(body.kind) else ""
+    kind = TriggerKind.CODE if code else _named(TriggerKind, body.kind, "kind")
+    if kind is TriggerKind.CODE and not code:
+        raise FieldError("kind", "name the code itself: module:attribute")
+    if kind is not TriggerKind.CODE and body.above is None:
+        raise FieldError("above", f"{kind} needs a threshold")
+    if kind is TriggerKind.BATCH_SHARE and body.field is None:
+        raise FieldError("field", "batch-share needs the name of a field")
+    given = {name: value for name, value in body.model_dump(exclude={"kind"}).items() if value is not None}
+    if code:
+        find_condition(code)
+    return _checked(Trigger(0, kind, code=code, **given))
+
+
+def amended_trigger(trigger: Trigger, body: TriggerAmendBody) -> Trigger:
+    given = {name: value for name, value in body.model_dump().items() if value is not None}
+    return _checked(replace(trigger, **given))
+
+
+def _checked(trigger: Trigger) -> Trigger:
+    on_at = trigger.above if trigger.kind is TriggerKind.ARRIVAL_RATE else trigger.share
+    if trigger.below is not None and trigger.below > on_at:
+        raise FieldError("below", f"{trigger.below:g} is above what switches the trigger on, {on_at:g}")
+    return trigger
+
+
+def policy_of(body: PolicyBody, now: Policy) -> Policy:
+    try:
+        SHARERS.create(body.sharing)
+    except BadInputError as error:
+        raise FieldError("sharing", str(error)) from error
+    rescheduling = None if body.rescheduling is None else _named(Rescheduling, body.rescheduling, "rescheduling")
+    return Policy(body.sharing, rescheduling, body.default_priority or now.default_priority)

@@ -1,0 +1,273 @@
+"""The controller from Python: the verbs as methods, over HTTP and nothing else."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.builder import PipelineBuilder
+from penstock.dataflow.file import pipeline_document
+from penstock.dataflow.pipeline import Pipeline
+from penstock.errors import BadInputError, ClusterError, PenstockError
+from penstock.files import read_text
+
+try:
+    import httpx
+except ImportError as error:
+    raise BadInputError("this needs httpx; install it with: pip install 'penstock[control]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+SECONDS = 60.0
+USER_HEADER = "Penstock-User"
+"""Who asks, as they say: kept with what they asked for."""
+
+
+class RequestRefusedError(PenstockError):
+    """The controller said no: `status` is HTTP's, the text its reason."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Client:
+    """`with penstock.connect() as controller: controller.submit("orders", "linear", rate=100)`"""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}", USER_HEADER: user_name()}
+        # a proxy of the environment would see the token
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=SECONDS, trust_env=False)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def submit(
+        self,
+        name: str,
+        pipeline: str | Path | Pipeline | PipelineBuilder | dict[str, Any] | None = None,
+        *,
+        plan: str | Path | dict[str, Any] | None = None,
+        rate: float | None = None,
+        latency_ms: float | None = None,
+        desired: int | None = None,
+        minimum: int | None = None,
+        maximum: int | None = None,
+        priority: int | None = None,
+        engine: str | None = None,
+        load: str | float | None = None,
+        elastic: bool | dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Hand a pipeline over. To submit the same again changes nothing."""
+        body = {
+            "name": name,
+            "pipeline": _plain(pipeline),
+            "plan": str(plan) if isinstance(plan, Path) else plan,
+            "target": _told({"rate": rate, "latency_ms": latency_ms}),
+            "desired": desired,
+            "minimum": minimum,
+            "maximum": maximum,
+            "priority": priority,
+            "engine": engine,
+            "load": load,
+            "elastic": elastic,
+        }
+        return self._object("POST", "/v1/pipelines", _told(body))
+
+    def kill(self, name: str) -> dict[str, Any]:
+        return self._object("DELETE", _at("pipelines", name))
+
+    def list(self) -> Any:
+        return self._all("/v1/pipelines")
+
+    def show(self, name: str) -> dict[str, Any]:
+        return self._object("GET", _at("pipelines", name))
+
+    def target(self, name: str, *, rate: float | None = None, latency_ms: float | None = None) -> dict[str, Any]:
+        """What must hold from now on; what is not said no longer has to."""
+        return self._amend(name, target=_told({"rate": rate, "latency_ms": latency_ms}))
+
+    def priority(self, name: str, level: int) -> dict[str, Any]:
+        return self._amend(name, priority=level)
+
+    def limits(self, name: str, *, minimum: int | None = None, maximum: int | None = None) -> dict[str, Any]:
+        return self._amend(name, minimum=minimum, maximum=maximum)
+
+    def load(self, name: str, load: str | float) -> dict[str, Any]:
+        return self._amend(name, load=load)
+
+    def pause(self, name: str) -> dict[str, Any]:
+        return self._amend(name, paused=True)
+
+    def activate(self, name: str) -> dict[str, Any]:
+        return self._amend(name, paused=False)
+
+    def _amend(self, name: str, **fields: Any) -> dict[str, Any]:
+        return self._object("PATCH", _at("pipelines", name), _told(fields))
+
+    def trigger(self, name: str, kind: str, **options: Any) -> dict[str, Any]:
+        """A new trigger: `arrival-rate` (above), `batch-share` (field, above, share), or `module:attribute`."""
+        return self._object("POST", _at("pipelines", name, "triggers"), _told({"kind": kind, **options}))
+
+    def triggers(self, name: str) -> Any:
+        return self._call("GET", _at("pipelines", name, "triggers"))
+
+    def edit_trigger(self, name: str, number: int, **options: Any) -> dict[str, Any]:
+        return self._object("PATCH", _at("pipelines", name, "triggers", number), _told(options))
+
+    def remove_trigger(self, name: str, number: int) -> Any:
+        return self._call("DELETE", _at("pipelines", name, "triggers", number))
+
+    def switch(self, name: str, number: int, *, on: bool) -> dict[str, Any]:
+        """By hand."""
+        return self._object("POST", _at("pipelines", name, "triggers", number, "on" if on else "off"))
+
+    def policy(self, sharing: str | None = None, **options: Any) -> dict[str, Any]:
+        """How the cluster is shared; with a name, how it is from now on."""
+        if sharing is None:
+            return self._object("GET", "/v1/policy")
+        return self._object("PUT", "/v1/policy", _told({"sharing": sharing, **options}))
+
+    def nodes(self) -> Any:
+        return self._all("/v1/nodes")
+
+    def add_nodes(self, count: int = 1, size: str | None = None) -> dict[str, Any]:
+        return self._object("POST", "/v1/nodes", _told({"count": count, "size": size}))
+
+    def release_node(self, name: str) -> dict[str, Any]:
+        return self._object("DELETE", _at("nodes", name))
+
+    def decisions(self, pipeline: str | None = None, since: float | None = None) -> Any:
+        """What was decided and why, what was not and why not."""
+        return self._all("/v1/decisions", pipeline=pipeline, since=since)
+
+    def events(self, pipeline: str | None = None, since: float | None = None) -> Any:
+        return self._all("/v1/events", pipeline=pipeline, since=since)
+
+    def statistics(self, name: str, metric: str | None = None, since: float | None = None) -> Any:
+        return self._all(_at("statistics", name), metric=metric, since=since)
+
+    def logs(self, name: str) -> str:
+        return self._answer("GET", _at("pipelines", name, "log")).text
+
+    def metrics(self) -> str:
+        """As Prometheus reads them."""
+        return self._answer("GET", "/metrics").text
+
+    def login_code(self) -> str:
+        """A code that logs one browser in, with the rights of this client's token."""
+        return str(self._object("POST", "/v1/login-codes")["code"])
+
+    def health(self) -> dict[str, Any]:
+        return self._object("GET", "/health")
+
+    def watch(self) -> Iterator[dict[str, Any]]:
+        """Every step as it happens, the present state first."""
+        try:
+            with self._http.stream("GET", "/v1/watch", timeout=None) as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    raise _refusal(answer)
+                for line in answer.iter_lines():
+                    if line.startswith("data: "):
+                        yield json.loads(line.removeprefix("data: "))
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+
+    def _object(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        answer: dict[str, Any] = self._call(method, path, body)
+        return answer
+
+    def _all(self, path: str, **query: Any) -> Any:
+        """All pages of a list."""
+        answer = self._answer("GET", path, query=_told(query))
+        rows: Any = answer.json()
+        while "next" in answer.links:
+            answer = self._answer("GET", answer.links["next"]["url"])
+            rows += answer.json()
+        return rows
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        return self._answer(method, path, body).json()
+
+    def _answer(self, method: str, path: str, body: Any = None, query: Any = None) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, json=body, params=query)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if answer.status_code >= 400:
+            raise _refusal(answer)
+        return answer
+
+    def _unreachable(self, error: httpx.HTTPError) -> ClusterError:
+        return ClusterError(f"the controller at {self.url} does not answer: {error or type(error).__name__}")
+
+
+def user_name() -> str:
+    """Of whoever runs this process; a header takes plain letters only."""
+    try:
+        return getpass.getuser().encode("ascii", "replace").decode()
+    except (KeyError, OSError):
+        return ""
+
+
+def _refusal(answer: httpx.Response) -> PenstockError:
+    try:
+        message = str(answer.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        message = f"the controller answered {answer.status_code}"
+    if answer.status_code == 400:
+        return BadInputError(message)
+    return RequestRefusedError(answer.status_code, message)
+
+
+def _told(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _at(*parts: object) -> str:
+    return "/v1/" + "/".join(_quoted(str(part)) for part in parts)
+
+
+def _quoted(part: str) -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - small, and only here
+
+    return quote(part, safe="")
+
+
+def _plain(pipeline: Any) -> Any:
+    if isinstance(pipeline, PipelineBuilder):
+        pipeline = pipeline.build()
+    if isinstance(pipeline, Pipeline):
+        return pipeline_document(pipeline)
+    return str(Path(pipeline).absolute()) if _is_file(pipeline) else pipeline
+
+
+def _is_file(pipeline: Any) -> bool:
+    """A file of ours may lie elsewhere for the controller: it gets the whole path."""
+    return isinstance(pipeline, Path) or (
+        isinstance(pipeline, str) and Path(pipeline).suffix in {".yaml", ".yml", ".json"}
+    )
+
+
+def connect(url: str | None = None, token: str | None = None, folder: str | Path | None = None) -> Client:
+    """A controller by its address and token; without, the one `penstock up` started on this machine."""
+    if url is not None and token is not None:
+        return Client(url, token)
+    from penstock.service.local import find_controller  # noqa: PLC0415 - it needs more than a client elsewhere has
+
+    running = find_controller(folder)
+    return Client(url or running.url, token or read_text(running.token_file).strip())

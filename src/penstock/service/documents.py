@@ -1,0 +1,198 @@
+"""What requests are answered with: records as plain values, with the names others rely on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from penstock.control.core.following import options_of
+from penstock.control.core.records import TriggerKind
+from penstock.control.core.states import NodeState
+from penstock.control.learning.drift import drifted
+from penstock.control.metrics import MEANINGS, Metric, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.control.core.outcome import Decision, Event
+    from penstock.control.core.records import ControllerState, NodeRecord, PipelineRecord, Policy, Trigger
+
+
+def pipeline(state: ControllerState, record: PipelineRecord) -> dict[str, Any]:
+    readings = record.readings
+    return {
+        "name": record.name,
+        "state": str(record.state),
+        "since": record.since,
+        "priority": record.priority,
+        "initial_priority": record.initial_priority,
+        "target": asdict(record.target),
+        "desired": record.desired,
+        "minimum": record.minimum,
+        "maximum": record.maximum,
+        "engine": str(record.submission.engine),
+        "load": record.load,
+        "needed": record.needed,
+        "assigned": state.units(record.assigned),
+        "requested": state.units(record.requested),
+        "held": state.units(record.held),
+        "nodes": sorted({slot.node for slot in record.held}),
+        "slots": [[slot.node, slot.number] for slot in record.held],
+        "rate": readings.get(Metric.RATE),
+        "offered_rate": readings.get(Metric.OFFERED_RATE),
+        "backlog": readings.get(Metric.BACKLOG),
+        "latency_ms": readings.get(Metric.LATENCY_MS),
+        "fairness": record.served.degree,
+        "elastic": elastic(record),
+        "waiting": record.waiting,
+        "paused": record.paused,
+        "deaths": record.deaths,
+        "triggers": [trigger(record_of_trigger) for record_of_trigger in record.triggers],
+    }
+
+
+def elastic(record: PipelineRecord) -> dict[str, Any] | None:
+    """How its size follows its load: None where it was submitted with one."""
+    if record.submission.desired is not None:
+        return None
+    options = options_of(record)
+    memory = record.following.memory
+    known = {
+        "enabled": options.enabled,
+        "advise_only": options.advise_only,
+        "forecast": options.forecast,
+        "units": record.elastic_units,
+    }
+    if memory is None:
+        return known
+    smoothed, speed = memory.smoothed, memory.speed
+    return {
+        **known,
+        "level": None if smoothed is None else smoothed.level,
+        "spread": None if smoothed is None else smoothed.spread,
+        "model": {
+            "used": "learned" if speed.counts else "profiled",
+            "factor": speed.factor,
+            "spread": speed.spread,
+            "readings": speed.readings,
+            "since": speed.since or None,
+            "drift": drifted(speed),
+        },
+        "change_seconds": memory.change_seconds.value if memory.change_seconds.readings else None,
+        "waste_unit_seconds": memory.waste,
+        "doublings": memory.doublings,
+    }
+
+
+def trigger(record: Trigger) -> dict[str, Any]:
+    code = record.kind is TriggerKind.CODE
+    return {
+        "id": record.id,
+        "kind": record.code if code else str(record.kind),
+        "above": None if code else record.above,
+        "below": None if code else record.below,
+        "share": record.share if record.kind is TriggerKind.BATCH_SHARE else None,
+        "field": record.field or None,
+        "for_seconds": record.for_seconds,
+        "priority": record.priority,
+        "enabled": record.enabled,
+        "on": record.on,
+        "on_since": record.on_since,
+        "by_hand": record.by_hand,
+    }
+
+
+def node(record: NodeRecord, holders: Mapping[int, str]) -> dict[str, Any]:
+    """`holders`: who may be on each of its slots."""
+    alive = record.state is NodeState.ALIVE
+    free = [number for number in range(record.slots) if number not in holders] if alive else []
+    return {
+        "name": record.name,
+        "rack": record.rack,
+        "slots": record.slots,
+        "free": len(free),
+        "free_slots": free,
+        "state": str(record.state),
+        "since": record.since,
+        "capacity": dict(record.capacity),
+        "price": record.price,
+        "pipelines": sorted(set(holders.values())),
+    }
+
+
+def nodes(state: ControllerState) -> list[dict[str, Any]]:
+    holders: dict[str, dict[int, str]] = {}
+    for record in state.pipelines.values():
+        for slot in (*record.assigned, *record.may_hold):
+            holders.setdefault(slot.node, {})[slot.number] = record.name
+    return [node(known, holders.get(known.name, {})) for known in state.nodes.values()]
+
+
+def policy(record: Policy) -> dict[str, Any]:
+    return {
+        "sharing": record.sharing,
+        "rescheduling": str(record.effective_rescheduling),
+        "default_priority": record.default_priority,
+    }
+
+
+def decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """As it stands in the store."""
+    return {
+        "number": row["number"],
+        "at": row["at"],
+        "pipeline": row["pipeline"] or None,
+        "kind": row["kind"],
+        "from": row["before"],
+        "to": row["after"],
+        "why": row["why"],
+        "rejected": row["rejected"],
+        "expected": row["expected"],
+        "pass": row["pass_number"],
+        "overhead": row["overhead"],
+    }
+
+
+def decision(record: Decision) -> dict[str, Any]:
+    """As it is made."""
+    return decision_row(
+        {
+            **{name: getattr(record, name) for name in ("number", "at", "pipeline", "before", "after", "why")},
+            "kind": str(record.kind),
+            "rejected": [asdict(alternative) for alternative in record.rejected],
+            "expected": dict(record.expected),
+            "pass_number": record.pass_number,
+            "overhead": None,
+        }
+    )
+
+
+def event_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "at": row["at"],
+        "subject": row["subject"],
+        "kind": row["kind"],
+        "from": row["before"],
+        "to": row["after"],
+        "why": row["why"],
+    }
+
+
+def event(record: Event) -> dict[str, Any]:
+    return event_row(asdict(record))
+
+
+def statistics_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The mean over `seconds` from `at` on."""
+    subject = Subject.of(row["subject"])
+    named = {key: value for key, value in asdict(subject).items() if value is not None}
+    meaning = MEANINGS.get(row["metric"])
+    return {
+        **named,
+        "scope": str(subject.scope),
+        "metric": row["metric"],
+        "unit": None if meaning is None else meaning.unit,
+        "at": row["at"],
+        "seconds": row["seconds"],
+        "value": row["value"],
+    }

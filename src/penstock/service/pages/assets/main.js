@@ -1,0 +1,166 @@
+// The frame of the page: which view is shown, how it stays fresh, and the keys.
+
+import { get, post, Refused } from "./api.js";
+import { clock, h, setText } from "./dom.js";
+import { clusterView } from "./cluster.js";
+import { decisionsView } from "./decisions.js";
+import { fleetView } from "./fleet.js";
+import { pipelineView } from "./pipeline.js";
+import { whatIfView } from "./what-if.js";
+
+const VIEWS = { "/": fleetView, "/pipeline": pipelineView, "/cluster": clusterView, "/decisions": decisionsView, "/what-if": whatIfView };
+const PLACES = { "/": "fleet", "/pipeline": "fleet", "/cluster": "cluster", "/decisions": "decisions", "/what-if": "what-if" };
+const REFRESH_MS = 2000;
+
+const element = (id) => document.getElementById(id);
+const page = { start: null, view: null, timer: 0, refreshing: false, again: false };
+
+function toast(text, bad = false) {
+  const box = element("toast");
+  box.className = bad ? "toast shown bad" : "toast shown";
+  setText(box, text);
+  clearTimeout(toast.timer);
+  toast.timer = setTimeout(() => { box.className = "toast"; }, 6000);
+}
+
+function go(address) {
+  if (address !== location.pathname + location.search) history.pushState(null, "", address);
+  show();
+}
+
+function show() {
+  page.view?.close?.();
+  const make = VIEWS[location.pathname] || fleetView;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.dataset.place === PLACES[location.pathname]) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const view = make(page.start, { go, toast, refresh, showTrouble });
+  page.view = view;
+  document.title = `${view.title} – Penstock`;
+  element("view").replaceChildren(view.root);
+  scrollTo(0, 0);
+  refresh();
+}
+
+async function refresh() {
+  if (page.refreshing) {
+    page.again = true;
+    return;
+  }
+  page.refreshing = true;
+  clearTimeout(page.timer);
+  const view = page.view;
+  try {
+    const at = await view.refresh();
+    said(true, at);
+  } catch (problem) {
+    if (!(problem instanceof Refused)) throw problem;
+    said(false, problem.message);
+    view.refused?.(problem.message);
+  } finally {
+    page.refreshing = false;
+    const soon = page.again;
+    page.again = false;
+    if (!document.hidden) page.timer = setTimeout(refresh, soon ? 250 : REFRESH_MS);
+  }
+}
+
+function said(alive, what) {
+  const live = element("live");
+  live.className = alive ? "live on" : "live off";
+  if (alive) setText(live, what ? `live · ${clock(what)}` : "live");
+  else setText(live, what);
+}
+
+function showTrouble(text) {
+  const box = element("trouble");
+  box.hidden = !text;
+  setText(box, text ? `The controller cannot write its store: ${text}. Pipelines flow on.` : "");
+}
+
+function watch() {
+  const source = new EventSource("/v1/watch");
+  source.addEventListener("step", () => refresh());
+  source.addEventListener("error", () => {
+    if (source.readyState === EventSource.CLOSED) setTimeout(watch, 5000);
+  });
+}
+
+function switchTheme() {
+  const dark = document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("penstock-theme", dark ? "light" : "dark");
+  page.view?.themed?.();
+}
+
+const KEYS = [
+  ["g f", "fleet"], ["g c", "cluster"], ["g d", "decisions"], ["g w", "what-if"],
+  ["/", "filter"], ["j, k", "next, previous row"], ["Enter", "open the row"], ["t", "light or dark"], ["Esc", "close"], ["?", "this list"],
+];
+
+function showKeys() {
+  const dialog = element("dialog");
+  dialog.replaceChildren(
+    h("h2", {}, "Keys"),
+    h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
+    h("div", { class: "dialog-buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close")),
+  );
+  dialog.showModal();
+}
+
+let went = 0;
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  if (element("dialog").open) return;
+  const afterG = performance.now() - went < 1200;
+  went = 0;
+  const places = { f: "/", c: "/cluster", d: "/decisions", w: "/what-if" };
+  if (afterG && places[event.key]) go(places[event.key]);
+  else if (event.key === "g") went = performance.now();
+  else if (event.key === "t") switchTheme();
+  else if (event.key === "?") showKeys();
+  else if (event.key === "/") {
+    const filter = document.querySelector("[data-filter]");
+    if (filter) {
+      event.preventDefault();
+      filter.focus();
+    }
+  } else if (event.key === "j" || event.key === "k") {
+    const links = [...document.querySelectorAll("#view .pipeline-link")].filter((link) => link.offsetParent !== null);
+    const here = links.indexOf(document.activeElement);
+    links[Math.min(links.length - 1, Math.max(0, here + (event.key === "j" ? 1 : -1)))]?.focus();
+  }
+}
+
+function clicked(event) {
+  const link = event.target.closest("a");
+  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if (link.origin !== location.origin || !VIEWS[link.pathname] || link.classList.contains("skip")) return;
+  event.preventDefault();
+  go(link.pathname + link.search);
+}
+
+async function begin() {
+  if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+  page.start = await get("/v1/views/start");
+  setText(element("who"), page.start.may_act ? page.start.who : `${page.start.who} (may only look)`);
+  showTrouble(page.start.fleet.trouble);
+  document.addEventListener("click", clicked);
+  document.addEventListener("keydown", pressed);
+  addEventListener("popstate", show);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+  element("theme").addEventListener("click", switchTheme);
+  element("help").addEventListener("click", showKeys);
+  element("logout").addEventListener("click", async () => { await post("/logout"); location.reload(); });
+  show();
+  watch();
+}
+
+begin().catch((problem) => said(false, problem.message));

@@ -1,0 +1,53 @@
+"""Decisions, newest first: what, why, what was rejected, what was expected, and what came of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select
+
+from penstock.control.metrics import WINDOW_SECONDS, Metric
+from penstock.control.store import schema
+from penstock.service import documents
+
+if TYPE_CHECKING:
+    from penstock.control.store.store import Store
+
+OUTCOME_SECONDS = 60.0
+"""What a decision did is the mean over so long, from when its first tuple was through."""
+AFTERWARDS = (Metric.RATE, Metric.HELD, Metric.LATENCY_MS, Metric.BACKLOG, Metric.OFFERED_RATE)
+
+
+def decision_log(
+    store: Store, pipeline: str = "", kind: str = "", before: int | None = None, most: int = 50
+) -> list[dict[str, Any]]:
+    """`before` is the number of a decision: only older ones."""
+    table = schema.decisions
+    question = select(table).order_by(table.c.number.desc()).limit(most)
+    if pipeline:
+        question = question.where(table.c.pipeline == pipeline)
+    if kind:
+        question = question.where(table.c.kind == kind)
+    if before is not None:
+        question = question.where(table.c.number < before)
+    rows = store.read(question)
+    return [{**documents.decision_row(row), "did": _did(store, row)} for row in rows]
+
+
+def _did(store: Store, row: dict[str, Any]) -> dict[str, float] | None:
+    """None where it changed no share, or nothing was measured after it yet."""
+    if not row["pipeline"] or row["kind"] in {"priority", "scale", "nothing"}:
+        return None
+    start = row["at"] + sum((row["overhead"] or {}).values()) + WINDOW_SECONDS
+    table = schema.metrics
+    means = store.read(
+        select(table.c.metric, func.avg(table.c.value).label("value"))
+        .where(
+            table.c.subject == row["pipeline"],
+            table.c.metric.in_([str(metric) for metric in AFTERWARDS]),
+            table.c.at >= start,
+            table.c.at < start + OUTCOME_SECONDS,
+        )
+        .group_by(table.c.metric)
+    )
+    return {mean["metric"]: mean["value"] for mean in means} or None

@@ -1,0 +1,75 @@
+"""The answer to a what-if question: everybody's share before and after, what becomes of one pipeline, and its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
+from penstock.cluster.topology import Cluster, Node
+from penstock.control.sizing import ModelSizing
+from penstock.control.what_if import as_it_is, node_count, with_change
+from penstock.errors import Refusal
+from penstock.placement.registry import DEFAULT_PLACER, PLACERS
+from penstock.service import documents
+
+if TYPE_CHECKING:
+    from penstock.control.controller import Controller
+    from penstock.control.core.records import ControllerState
+    from penstock.control.what_if import Question, WhatIfOutcome
+
+MOST_POINTS = 300
+
+
+def answer(controller: Controller, question: Question) -> dict[str, Any]:
+    state, sizing, now = controller.state, controller.sizing, controller.clock.now()
+    changed = with_change(state, sizing, question, now)
+    present = as_it_is(state, sizing, question, now)
+    return {
+        "pipeline": question.pipeline,
+        "seconds": question.seconds,
+        "nodes": {"before": node_count(state.nodes), "after": node_count(changed.state.nodes if changed.state else {})},
+        "series": {"before": _thinned(present), "after": _thinned(changed)},
+        "pipelines": [
+            {"name": name, "before": present.ends.get(name), "after": end} for name, end in changed.ends.items()
+        ],
+        "decisions": [documents.decision(decision) for decision in changed.decisions],
+        "plan": plan_of(controller, question),
+    }
+
+
+def _thinned(answered: WhatIfOutcome) -> dict[str, list[float | None]]:
+    every = max(1, -(-len(answered.series["at"]) // MOST_POINTS))
+    return {name: values[::every] for name, values in answered.series.items()}
+
+
+def _cluster(state: ControllerState, count: int | None) -> Cluster:
+    """The nodes that are alive, or as many like the first of them as were asked for."""
+    nodes = [Node(node.name, node.rack, node.slots, dict(node.capacity), price=node.price) for node in state.alive()]
+    if count is not None and nodes:
+        more = [replace(nodes[0], name=f"what-if-{number}") for number in range(count - len(nodes))]
+        nodes = [*nodes[:count], *more]
+    return Cluster(tuple(nodes))
+
+
+def plan_of(controller: Controller, question: Question) -> dict[str, Any] | None:
+    """What the planner wants for the rate: threads, slots, latency; None where its models say nothing."""
+    record, sizing = controller.state.pipelines[question.pipeline], controller.sizing
+    rate = question.rate or record.target.rate
+    if rate is None or not isinstance(sizing, ModelSizing) or (planner := sizing.planner(record.submission)) is None:
+        return None
+    planner = replace(planner, offer=_cluster(controller.state, question.nodes))
+    plan = planner.plan(rate, ALLOCATORS.create(DEFAULT_ALLOCATOR), PLACERS.create(DEFAULT_PLACER))
+    if isinstance(plan, Refusal):
+        allocation = planner.allocate(rate, ALLOCATORS.create(DEFAULT_ALLOCATOR))
+        slots = allocation.slots_with_sources_and_sinks
+        threads = {operator.name: operator.threads for operator in allocation.operators}
+        return {"rate": rate, "slots": slots, "threads": threads, "refused": str(plan), "latency_ms": None}
+    document = plan.document()
+    return {
+        "rate": rate,
+        "slots": document["slots"]["allocated_with_ends"],
+        "threads": {name: operator["threads"] for name, operator in document["operators"].items()},
+        "latency_ms": document["prediction"]["latency_ms"],
+        "refused": None,
+    }

@@ -1,0 +1,50 @@
+"""The cluster over HTTP: its nodes, and how it is shared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+
+from penstock.control.core.incoming import (
+    SetPolicy,
+)
+from penstock.service import bodies, documents
+from penstock.service.http import body_schema, page_of, paged, raw_body
+
+if TYPE_CHECKING:
+    from penstock.control.controller import Controller
+
+
+def cluster_routes(controller: Controller) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["cluster"])
+
+    @router.get("/nodes")
+    async def nodes(request: Request) -> JSONResponse:
+        nodes_now = documents.nodes(controller.state)
+        first, last = page_of(request)
+        return paged(request, nodes_now[first:last], more=len(nodes_now) > last)
+
+    @router.post("/nodes", status_code=202, openapi_extra=body_schema(bodies.NodesBody))
+    async def add_nodes(request: Request) -> dict[str, Any]:
+        body = bodies.read_body(bodies.NodesBody, await raw_body(request))
+        return {"nodes": await run_in_threadpool(controller.add_nodes, body.count, body.size)}
+
+    @router.delete("/nodes/{name}", status_code=202)
+    async def release_node(name: str) -> dict[str, Any]:
+        await run_in_threadpool(controller.release_node, name)
+        return next(document for document in documents.nodes(controller.state) if document["name"] == name)
+
+    @router.get("/policy")
+    async def policy() -> dict[str, Any]:
+        return documents.policy(controller.state.policy)
+
+    @router.put("/policy", openapi_extra=body_schema(bodies.PolicyBody))
+    async def set_policy(request: Request) -> dict[str, Any]:
+        body = bodies.read_body(bodies.PolicyBody, await raw_body(request))
+        asked = SetPolicy(bodies.policy_of(body, controller.state.policy))
+        return documents.policy((await run_in_threadpool(controller.ask, asked)).policy)
+
+    return router

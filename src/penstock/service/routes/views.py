@@ -1,0 +1,109 @@
+"""What the page asks for: the fleet, one pipeline, the cluster, decisions, and what would happen if. All of it only
+reads; these answers follow the page and are no contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+
+from penstock.control.core.outcome import DecisionKind
+from penstock.control.errors import FieldError
+from penstock.control.metrics import MEANINGS
+from penstock.service import documents
+from penstock.service.http import found_pipeline, since_of
+from penstock.service.pages import series as history
+from penstock.service.pages.asking import asked_question
+from penstock.service.pages.cluster_map import cluster_map
+from penstock.service.pages.decision_log import decision_log
+from penstock.service.pages.fleet import Trails, fleet
+from penstock.service.pages.one_pipeline import one_pipeline, seats
+from penstock.service.pages.outcome import answer
+from penstock.sharing.registry import SHARERS
+
+if TYPE_CHECKING:
+    from penstock.control.controller import Controller
+
+MOST_DECISIONS = 200
+
+
+def view_routes(controller: Controller) -> APIRouter:
+    router = APIRouter(prefix="/v1/views", include_in_schema=False)
+    trails = Trails(controller)
+
+    @router.get("/start")
+    async def start(request: Request) -> dict[str, Any]:
+        """What the page needs once."""
+        visitor = request.state.visitor
+        return {
+            "who": visitor.who,
+            "may_act": visitor.may_act,
+            "policies": SHARERS.names(),
+            "metrics": {str(metric): {"unit": m.unit, "about": m.about} for metric, m in MEANINGS.items()},
+            "fleet": fleet(controller, trails),
+        }
+
+    @router.get("/fleet")
+    async def show_fleet() -> dict[str, Any]:
+        return fleet(controller, trails)
+
+    @router.get("/pipeline")
+    async def show_pipeline(request: Request) -> dict[str, Any]:
+        record = found_pipeline(controller, request.query_params.get("name", ""))
+
+        def look() -> dict[str, Any]:
+            view = one_pipeline(controller, record)
+            return {**view, "seats": seats(controller, record) if view["graph"] else None}
+
+        return await run_in_threadpool(look)
+
+    @router.get("/series")
+    async def show_series(request: Request) -> dict[str, Any]:
+        record, since = found_pipeline(controller, request.query_params.get("name", "")), since_of(request)
+
+        def look() -> dict[str, Any]:
+            sizing, submission = controller.sizing, record.submission
+            times, columns = history.measured(controller.store, record.name, since)
+            predicted = history.predicted(
+                times,
+                columns,
+                lambda units: sizing.rate_on(submission, units),
+                lambda rate: sizing.usage(submission, rate),
+            )
+            return {
+                "at": times,
+                "measured": columns,
+                "predicted": predicted,
+                "changes": history.changes(controller.store, record.name, since),
+            }
+
+        return await run_in_threadpool(look)
+
+    @router.get("/cluster")
+    async def show_cluster() -> dict[str, Any]:
+        return {**cluster_map(controller.state), "policy": documents.policy(controller.state.policy)}
+
+    @router.get("/decisions")
+    async def show_decisions(request: Request) -> dict[str, Any]:
+        pipeline, kind = (request.query_params.get(name, "")[:200] for name in ("pipeline", "kind"))
+        before = _whole(request, "before")
+        most = min(_whole(request, "most") or 50, MOST_DECISIONS)
+        rows = await run_in_threadpool(decision_log, controller.store, pipeline, kind, before, most)
+        return {"decisions": rows, "kinds": [str(kind) for kind in DecisionKind]}
+
+    @router.get("/what-if")
+    async def show_what_if(request: Request) -> dict[str, Any]:
+        question = asked_question(request.query_params, controller.state)
+        return await run_in_threadpool(answer, controller, question)
+
+    return router
+
+
+def _whole(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise FieldError(name, f"expected a whole number, found '{text[:40]}'")
+    return int(text)

@@ -1,0 +1,152 @@
+"""The controller's process: `python -m penstock.service.server FOLDER`. Everything it needs stands in the folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from penstock.cluster.file import read_cluster
+from penstock.control.clocks import SteadyClock, WallClock
+from penstock.control.code_signals import with_signals
+from penstock.control.controller import Controller
+from penstock.control.core.records import ControllerState, Policy
+from penstock.control.described import described
+from penstock.control.executors.processes import DriverExecutors
+from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
+from penstock.control.sizing import ModelSizing
+from penstock.control.store.store import Store
+from penstock.errors import BadInputError, PenstockError
+from penstock.files import read_text, read_value
+from penstock.modelling.library import reference_library
+from penstock.service.app import make_app
+from penstock.service.guard import Doors
+from penstock.service.settings import (
+    DRIVERS,
+    READ_TOKEN,
+    RUNNING,
+    SETTINGS,
+    TOKEN,
+    RunningService,
+    ServiceSettings,
+    write_spec,
+)
+from penstock.spark.standalone.processes import own_start
+
+if TYPE_CHECKING:
+    from penstock.control.executors.contract import Executors, Nodes
+
+LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+LONGEST_LOOK, SHORTEST_LOOK = 0.2, 0.05
+
+
+def make_controller(settings: ServiceSettings, folder: Path) -> Controller:
+    """With the state of its store, if it has one."""
+    own = folder / "store.db"
+    if not settings.store:
+        own.touch(mode=0o600)
+    store = Store(settings.store or f"sqlite:///{own}")
+    known = store.load()
+    sizing = ModelSizing(reference_library(), settings.unit_slots)
+    latest = max((record.since for record in known.pipelines.values()), default=0.0) if known else 0.0
+    clock = SteadyClock(settings.speed, not_before=max(latest, known.last_pass if known else 0.0))
+    executors, nodes = _simulated(settings, known, sizing) if settings.simulated else _on_spark(settings, folder)
+    return Controller(
+        store,
+        executors,
+        nodes,
+        sizing,
+        clock,
+        WallClock(),
+        first=ControllerState(policy=Policy(settings.policy), unit_slots=settings.unit_slots),
+        signals=with_signals,
+        look_seconds=max(SHORTEST_LOOK, LONGEST_LOOK / settings.speed),
+    )
+
+
+def _simulated(
+    settings: ServiceSettings, known: ControllerState | None, sizing: ModelSizing
+) -> tuple[Executors, Nodes]:
+    cluster = read_cluster(Path(settings.cluster_file)) if settings.cluster_file and not known else None
+    nodes = SimulatedNodes(0 if known else settings.nodes, settings.slots, price=settings.price, cluster=cluster)
+    if known:
+        nodes.know(known.nodes)
+    return SimulatedExecutors(sizing, settings.unit_slots), nodes
+
+
+def _on_spark(settings: ServiceSettings, folder: Path) -> tuple[Executors, Nodes]:
+    """Drivers find the cluster as everybody does: by the folder it keeps its state in."""
+    from penstock.control.executors.spark_nodes import SparkNodes  # noqa: PLC0415 - only where there is a cluster
+
+    base = Path(settings.cluster_folder)
+    environment = {**os.environ, "PENSTOCK_STATE": str(base)}
+    return DriverExecutors(folder / DRIVERS, environment), SparkNodes(base)
+
+
+def serve(folder: Path) -> None:
+    settings = read_value(ServiceSettings, folder / SETTINGS)
+    controller = make_controller(settings, folder)
+    controller.look()
+    try:
+        listener = socket.create_server((settings.host, settings.port))
+    except OSError as error:
+        controller.close()
+        raise BadInputError(f"port {settings.port} of {settings.host}: {error.strerror or error}") from error
+    port = listener.getsockname()[1]
+    doors = Doors(
+        read_text(folder / TOKEN).strip(),
+        read_text(folder / READ_TOKEN).strip(),
+        LOOPBACK_NAMES | {settings.host.lower(), *map(str.lower, settings.answer_to)},
+    )
+    drivers = controller.executors
+    app = make_app(
+        controller,
+        doors,
+        partial(described, folder=Path.cwd(), to_run=not settings.simulated),
+        drivers.log_of if isinstance(drivers, DriverExecutors) else lambda _: "",
+        loads_change=settings.simulated,
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False)
+    )
+    controller.start()
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    write_spec(
+        folder / RUNNING,
+        RunningService(
+            url=f"http://{shown}:{port}",
+            pid=os.getpid(),
+            started=own_start(),
+            master=settings.master or None,
+            nodes=tuple(controller.state.nodes),
+        ),
+    )
+    try:
+        server.run(sockets=[listener])
+    finally:
+        (folder / RUNNING).unlink(missing_ok=True)
+        controller.close()
+
+
+def main() -> int:
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        serve(Path(sys.argv[1]))
+    except KeyboardInterrupt:
+        return 0
+    except PenstockError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

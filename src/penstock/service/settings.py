@@ -1,0 +1,64 @@
+"""What a controller process is started with, and the files it is found by afterwards: one folder, its owner's alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from penstock.files import Amount, Count, Name, Positive, Spec, private_folder, read_value, write_text
+from penstock.sharing.registry import DEFAULT_SHARER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS, RUNNING, LOG = "controller.json", "running.json", "controller.log"
+TOKEN, READ_TOKEN = "token", "read-token"
+DRIVERS = "pipelines"
+"""The folder with one folder for every pipeline: its checkpoint, its log."""
+
+
+class ServiceSettings(Spec):
+    host: Name = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    """0: any that is free."""
+    store: str = ""
+    """Empty: a SQLite file in the folder."""
+    policy: str = DEFAULT_SHARER
+    simulated: bool = True
+    nodes: Count = 1
+    slots: Count = 1
+    unit_slots: Count = 1
+    speed: Positive = 1.0
+    answer_to: tuple[Name, ...] = ()
+    """Names others reach it by, beside the host and this machine's own."""
+    price: Amount | None = None
+    """Of a simulated node for an hour."""
+    cluster_file: str = ""
+    """Simulated: the nodes are those of this file."""
+    cluster_folder: str = ""
+    """Of the Spark cluster, where there is one."""
+    master: str = ""
+
+
+class RunningService(Spec):
+    """A controller that answers, and its process with its start time."""
+
+    url: str
+    pid: Count
+    started: Amount
+    master: str | None = None
+    nodes: tuple[Name, ...] = ()
+
+
+def controller_folder(state: Path) -> Path:
+    return private_folder(state / "controller")
+
+
+def read_running(folder: Path) -> RunningService | None:
+    path = folder / RUNNING
+    return read_value(RunningService, path) if path.exists() else None
+
+
+def write_spec(path: Path, value: Spec) -> None:
+    write_text(path, value.model_dump_json(indent=1) + "\n")

@@ -1,0 +1,98 @@
+"""Somebody's own Spark application, from inside its driver: what its queries report, and its executors."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from penstock.errors import ClusterError
+from penstock.spark.fused.executors import FusedExecutors, executor_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+SILENT = ("schedulerBacklogTimeout", "sustainedSchedulerBacklogTimeout", "executorIdleTimeout")
+LONG_SECONDS = 86_400
+"""Dynamic allocation that waits a day before it does anything leaves executors to us."""
+
+
+def attachable_settings(executors: int) -> dict[str, str]:
+    """For the session of an application whose executors are to come and go: it starts with so many, of one core each,
+    and Spark itself never adds or ends one."""
+    return executor_settings(executors, by_slot=False)
+
+
+class _Progress(StreamingQueryListener):
+    """Hands every progress on, as the plain values of Spark's JSON."""
+
+    def __init__(self, on_progress: Callable[[dict[str, Any]], None]) -> None:
+        self._on_progress = on_progress
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """A query without a batch says nothing yet."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        self._on_progress(json.loads(event.progress.json))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Nothing arrived."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """What it did was heard already."""
+
+
+class SparkApplication:
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._executors = FusedExecutors(session)
+        self._listener: _Progress | None = None
+        settings = session.sparkContext.getConf()
+        self._local = str(session.sparkContext.master).startswith("local")
+        self.cores = 1 if self._local else int(settings.get("spark.executor.cores", "1") or 1)
+        """Of one executor."""
+        self.why_fixed = self._why_fixed()
+        """Why executors cannot be added and let go here; None where they can."""
+
+    def _why_fixed(self) -> str | None:
+        settings = self._session.sparkContext.getConf()
+        if self._local:
+            return "a local session has no executors of its own"
+        if settings.get("spark.dynamicAllocation.enabled", "false") != "true":
+            return "spark.dynamicAllocation.enabled is false; see penstock.attachable_settings"
+        java: Any = self._session.sparkContext._jvm
+        seconds = java.org.apache.spark.network.util.JavaUtils.timeStringAsSec
+        for name in SILENT:
+            given = settings.get(f"spark.dynamicAllocation.{name}", "1s")
+            if given is not None and seconds(given) < LONG_SECONDS:
+                return f"spark.dynamicAllocation.{name} is {given}: Spark itself adds and ends executors"
+        return None
+
+    def listen(self, on_progress: Callable[[dict[str, Any]], None]) -> None:
+        self._listener = _Progress(on_progress)
+        self._session.streams.addListener(self._listener)
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._session.streams.removeListener(self._listener)
+            self._listener = None
+
+    @property
+    def executors(self) -> int:
+        return 1 if self._local else len(self._executors.ids())
+
+    @property
+    def slots(self) -> int:
+        return int(self._session.sparkContext.defaultParallelism) if self._local else self.executors * self.cores
+
+    def change_to(self, executors: int, seconds: float) -> int:
+        """Asks for so many, and says how many there are after so long at the most."""
+        try:
+            self._executors.change_to(executors, seconds)
+        except ClusterError:
+            # the cluster has no more: what came is what there is
+            return self.executors
+        return self.executors

@@ -1,0 +1,92 @@
+"""What tasks tell about themselves on its way to the driver: one small record per task and batch.
+
+Records travel as a Python accumulator: Spark brings them with the task's own result, so that nothing is there twice or
+missing that counts. A task that is run again tells again, under the same name, and the last word counts.
+"""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.accumulators import AccumulatorParam
+
+from penstock.runtime.account import Account
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+
+class TaskRecord(NamedTuple):
+    """`region` and `partition` name the task within its batch; `began` is seconds since the epoch, `executor` the
+    process whose child the worker is."""
+
+    batch: int
+    region: int
+    partition: int
+    began: float
+    wall_seconds: float
+    cpu_seconds: float
+    host: str
+    executor: str
+    slot: str
+    """NODE/NUMBER of the slot its executor holds, where the cluster counts slots; else empty."""
+    account: bytes
+
+
+class _OnWorker(AccumulatorParam[list[TaskRecord]]):
+    """In a task: gathers what the task adds."""
+
+    def zero(self, value: list[TaskRecord]) -> list[TaskRecord]:
+        return []
+
+    def addInPlace(self, value1: list[TaskRecord], value2: list[TaskRecord]) -> list[TaskRecord]:  # noqa: N802
+        return value1 + value2
+
+
+class _OnDriver(_OnWorker):
+    """In the driver: what arrives is queued instead of kept for ever."""
+
+    def __init__(self) -> None:
+        self.arrived: queue.SimpleQueue[TaskRecord] = queue.SimpleQueue()
+
+    def __reduce__(self) -> tuple[type[_OnWorker], tuple[()]]:
+        return _OnWorker, ()
+
+    def addInPlace(self, value1: list[TaskRecord], value2: list[TaskRecord]) -> list[TaskRecord]:  # noqa: N802
+        for record in value2:
+            self.arrived.put(record)
+        return value1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecords:
+    """All tasks of one batch."""
+
+    tasks: tuple[TaskRecord, ...]
+
+    def account(self) -> Account:
+        merged = Account()
+        for task in self.tasks:
+            merged.merge(Account.from_bytes(task.account))
+        return merged
+
+
+class Accounts:
+    """The driver's end."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._param = _OnDriver()
+        self.accumulator: Any = context.accumulator([], self._param)
+        self._batches: dict[int, dict[tuple[int, int], TaskRecord]] = {}
+
+    def take(self, batch: int) -> BatchRecords:
+        """Of a batch that is committed; what came of earlier ones that never were is forgotten."""
+        while not self._param.arrived.empty():
+            record = self._param.arrived.get()
+            self._batches.setdefault(record.batch, {})[record.region, record.partition] = record
+        records = self._batches.pop(batch, {})
+        for older in [number for number in self._batches if number < batch]:
+            del self._batches[older]
+        return BatchRecords(tuple(records[name] for name in sorted(records)))

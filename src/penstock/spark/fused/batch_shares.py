@@ -1,0 +1,68 @@
+"""Which part of a batch has a field above a threshold, counted by Spark as the batch is written: no pass more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.clock import Stopwatch, pause
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+PATIENCE_SECONDS = 1.0
+"""Spark tells what it observed a moment after the batch is written; a function of the user's may never read it."""
+_TUPLES = "tuples"
+
+
+class BatchShares:
+    """What is watched may change while the query runs, from any thread."""
+
+    def __init__(self) -> None:
+        self._watched: dict[int, tuple[str, float]] = {}
+        self._observed: list[tuple[Any, list[int]]] = []
+        self.last: Mapping[int, float] = {}
+        """Of the last batch that held tuples, by what is watched."""
+
+    def watch(self, fields: Mapping[int, tuple[str, float]]) -> None:
+        """A field and a threshold, by a number of the caller's."""
+        self._watched = dict(fields)
+        self.last = {number: share for number, share in self.last.items() if number in fields}
+
+    def observed(self, sink: str, frame: DataFrame) -> DataFrame:
+        """The same frame; where it has fields that are watched, they are counted as it is written."""
+        counted = {number for _, numbers in self._observed for number in numbers}
+        here = {
+            number: watched
+            for number, watched in self._watched.items()
+            if watched[0] in frame.columns and number not in counted
+        }
+        if not here:
+            return frame
+        from pyspark.sql import Observation, functions  # noqa: PLC0415 - Spark loads only when it is used
+
+        observation = Observation()
+        above = [
+            functions.count(functions.when(functions.col(f"`{field}`").cast("double") > threshold, 1)).alias(
+                str(number)
+            )
+            for number, (field, threshold) in here.items()
+        ]
+        self._observed.append((observation, list(here)))
+        return frame.observe(observation, functions.count(functions.lit(1)).alias(_TUPLES), *above)
+
+    def collect(self) -> None:
+        """The batch was written."""
+        waited = Stopwatch()
+        shares = dict(self.last)
+        for observation, numbers in self._observed:
+            answer = observation._jo.future()
+            while not answer.isCompleted() and waited.seconds() < PATIENCE_SECONDS:
+                pause(0.005)
+            if answer.isCompleted():
+                counts = observation.get
+                if counts[_TUPLES]:
+                    shares |= {number: counts[str(number)] / counts[_TUPLES] for number in numbers}
+        self._observed.clear()
+        self.last = {number: share for number, share in shares.items() if number in self._watched}

@@ -1,0 +1,370 @@
+"""A fused run: ONE Structured Streaming query, in which every slot runs the whole pipeline on its share of the stream.
+
+    source (Spark's own)  ->  mapInArrow: a region of code  ->  Spark's own operators  ->  ...  ->  foreachBatch: sinks
+
+The query's checkpoint knows what was committed; sinks know a batch by its number. So whatever dies, a batch that is run
+again takes the place of its first attempt.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.clock import now
+from penstock.connectors.log.address import is_address, parse_topic
+from penstock.dataflow.endpoints import is_driven_by_load
+from penstock.dataflow.pipeline import Kind, OutputMode
+from penstock.errors import BadInputError, RunFailedError
+from penstock.runtime.dead_letters import DEAD_LETTERS
+from penstock.spark.fused import load_source, topic_source
+from penstock.spark.fused.accounts import Accounts
+from penstock.spark.fused.audits import AuditFolder
+from penstock.spark.fused.batch_shares import BatchShares
+from penstock.spark.fused.complaints import CodeFailedError, in_one_line
+from penstock.spark.fused.console import ConsoleSample
+from penstock.spark.fused.file_writer import FileWriter
+from penstock.spark.fused.frames import FrameBuilder
+from penstock.spark.fused.inference import infer_schemas
+from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch
+from penstock.spark.fused.lasting_query import LastingQuery
+from penstock.spark.fused.observing import BatchObserver
+from penstock.spark.fused.readers import read_source
+from penstock.spark.fused.region_steps import CodeOptions
+from penstock.spark.fused.topic_writer import TopicWriter
+from penstock.spark.fused.topics import connector_notes, lag_of, read_by_us
+from penstock.spark.fused.writers import CountingWriter, make_writer, write_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.dataflow.load import Load
+    from penstock.dataflow.logic import Logic
+    from penstock.dataflow.pipeline import Operator, Pipeline
+    from penstock.report.report import Audit, BatchObservation
+    from penstock.spark.fused.frames import Frames
+    from penstock.spark.fused.writers import Writer
+
+LARGEST_STEP = 20.0
+"""The first batches tell little: no batch is more than so many times the one before."""
+
+
+@dataclass(frozen=True)
+class FusedSpec:
+    """What to run and how. `threads` are those of each operator in ONE slot."""
+
+    run: str
+    """Names the run for good, in files and tables of sinks too."""
+    pipeline: Pipeline
+    code: Mapping[str, Logic]
+    threads: Mapping[str, int]
+    slots: int
+    folder: Path
+    """Of the run, on this machine."""
+    checkpoint: str
+    """Where Spark keeps its own: reached by the driver and every executor."""
+    load: Load | None = None
+    most_rows: int = 1_000_000
+    """The most tuples of the load one batch takes in, over all slots."""
+    batch_seconds: float | None = None
+    """Where given, `most_rows` is only the beginning: batches are resized to hold so many seconds of work."""
+    interval_ms: int = 100
+    environment: Mapping[str, str] = field(default_factory=dict)
+    audit: bool = False
+    dead_letters: str | None = None
+    """A folder for dead letters, as JSON."""
+    until_end: bool = False
+    """Take in what is there, and end."""
+    close_windows: bool = False
+    """With `until_end`: nobody will go on with the run, so what is still open in the end is sent on as it is."""
+
+
+class FusedQuery:
+    """A query that runs. `show` hears (sink, tuple as JSON) what consoles show."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        spec: FusedSpec,
+        show: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self._session = session
+        self._spec = spec
+        self._driven_by_load = is_driven_by_load(spec.pipeline)
+        if self._driven_by_load and spec.load is None:
+            raise BadInputError(f"pipeline '{spec.pipeline.name}': its source emits what is asked for: give a rate")
+        self._bounds_batches = self._driven_by_load or bool(read_by_us(session, spec.pipeline))
+        """A source of ours takes in what the run says."""
+        self._lag: dict[str, int] = {}
+        spec.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (spec.folder / "crumbs").mkdir(exist_ok=True, mode=0o700)
+        self._console = ConsoleSample(show)
+        self._audits = AuditFolder(spec.folder / "audit") if spec.audit else None
+        self._accounts = Accounts(session.sparkContext)
+        self._frames = self._build()
+        self._writers = self._make_writers()
+        load = spec.load if self._driven_by_load else None
+        is_local = str(session.sparkContext.master).startswith("local")
+        self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local)
+        self.shares = BatchShares()
+        self._records: dict[int, Any] = {}
+        self._is_counted_by_spark = self._may_be_counted_by_spark()
+        self._write_failed: BadInputError | CodeFailedError | None = None
+        self._drained = threading.Event()
+        """No batch may begin to write: sources of Spark's own cannot be told to hold."""
+        self._last_batch: int | None = None
+        """The one that closes all windows: none behind it may begin to write."""
+        if self._bounds_batches:
+            load_source.bound_batches(spec.folder, spec.most_rows)
+        with in_one_line(f"pipeline '{spec.pipeline.name}'"):
+            self._query = LastingQuery(self._start)
+
+    # -- making it -------------------------------------------------------------------------------------------------
+
+    def _build(self) -> Frames:
+        spec = self._spec
+        options = CodeOptions(
+            run=spec.run,
+            code=spec.code,
+            threads=spec.threads,
+            audit=spec.audit,
+            keep_dead_letters=spec.dead_letters is not None,
+            environment=spec.environment,
+            crumbs=str(spec.folder / "crumbs"),
+            slots=spec.slots,
+        )
+        schemas = infer_schemas(self._session, spec.pipeline, options)
+        frames: list[DataFrame] = []
+
+        def load() -> DataFrame:
+            """One frame, however many read it: the load is emitted once."""
+            if not frames:
+                asked = cast("Load", spec.load)  # checked when the query was made
+                frames.append(load_source.load_frame(self._session, asked, spec.slots, spec.folder))
+            return frames[0]
+
+        def read(operator: Operator) -> DataFrame:
+            return read_source(self._session, operator, spec.slots, spec.folder)
+
+        made = FrameBuilder(self._session, spec.pipeline, options, self._accounts.accumulator, load, schemas, read)
+        return made.build()
+
+    def _make_writers(self) -> dict[str, Writer]:
+        spec = self._spec
+        writers: dict[str, Writer] = {
+            name: make_writer(self._session, operator, spec.run, f"{spec.checkpoint}-topics")
+            for name, operator in spec.pipeline.operators.items()
+            if operator.kind is Kind.SINK
+        }
+        if spec.dead_letters is not None:
+            writers[DEAD_LETTERS] = self._letter_writer(spec.dead_letters)
+        for writer in writers.values():
+            writer.prepare()
+        return writers
+
+    def _letter_writer(self, place: str) -> Writer:
+        spec, who, name = self._spec, "dead letters", f"{self._spec.run}-dead-letters"
+        if is_address(place):
+            address, topic = parse_topic(place)
+            return TopicWriter(self._session, who, address, {"topic": topic}, name, f"{spec.checkpoint}-topics")
+        return FileWriter(self._session, who, "json", {"path": place}, name, replaces_all=False)
+
+    def _may_be_counted_by_spark(self) -> bool:
+        """Whether nothing has to be done when a batch is there: Spark's sink that keeps nothing does, and spares its
+        rows the way from one plan to the next that `foreachBatch` is."""
+        only = self._frames.sinks[0] if len(self._frames.sinks) == 1 else None
+        return isinstance(self._writers.get(only or ""), CountingWriter) and self._audits is None and not self._shown
+
+    def _start(self) -> StreamingQuery:
+        spec = self._spec
+        stream = self._frames.frame.writeStream
+        stream = stream.format("noop") if self._is_counted_by_spark else stream.foreachBatch(self._write)
+        stream = (
+            stream.outputMode(self._frames.mode.value)
+            .option("checkpointLocation", spec.checkpoint)
+            .queryName(f"{spec.pipeline.name}-{spec.run}")
+        )
+        if spec.until_end and not self._driven_by_load:
+            stream = stream.trigger(availableNow=True)
+        else:
+            stream = stream.trigger(processingTime=f"{spec.interval_ms} milliseconds")
+        return stream.start()
+
+    # -- a batch ---------------------------------------------------------------------------------------------------
+
+    def _write(self, batch: DataFrame, number: int) -> None:
+        """For `foreachBatch`: every sink gets its part, in one pass over the data."""
+        if self._drained.is_set():
+            raise RunFailedError("the run was drained: the batch is left to whoever goes on with it")
+        if self._last_batch is not None and number > self._last_batch:
+            raise RunFailedError("the input had ended: what came later is for another run")
+        several = len(self._frames.sinks) > 1 or self._shown
+        frame = batch.persist() if several else batch
+        try:
+            for sink in self._frames.sinks:
+                part = self.shares.observed(sink, self._frames.of_sink(frame, sink))
+                write_batch(self._writers[sink], sink, part, number)
+                if sink in self._shown:
+                    self._console.take(sink, part)
+        except (BadInputError, CodeFailedError) as error:
+            self._write_failed = error
+            raise
+        finally:
+            if several:
+                frame.unpersist()
+        self.shares.collect()
+        records = self._accounts.take(number)
+        self._records[number] = records
+        if self._audits is not None:
+            self._audits.write(number, records.account())
+
+    @property
+    def _shown(self) -> set[str]:
+        if not self._console.wanted:
+            return set()
+        return {n for n, operator in self._spec.pipeline.operators.items() if operator.console}
+
+    # -- while it runs ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> float:
+        """From now on the load runs; returns when it began. Other sources began when the query was started."""
+        began = now()
+        with self._better_said():
+            self._query.wait_until_ready()
+        if self._driven_by_load:
+            began = load_source.begin(self._spec.folder)
+        self._observer.began = began
+        return began
+
+    def poll(self) -> list[BatchObservation]:
+        """Batches committed since the last look; raises if the query ended for good."""
+        if not self._drained.is_set() and self._last_batch is None:
+            with self._better_said():
+                self._query.check()
+        batches = []
+        for progress in self._query.new_progress():
+            number = progress.batchId
+            records = self._accounts.take(number) if self._is_counted_by_spark else self._records.pop(number, None)
+            batch = self._observer.observe(progress, records)
+            self._lag = lag_of(progress) or self._lag
+            if batch is not None:
+                batches.append(batch)
+                self._resize(batch)
+        return batches
+
+    @contextmanager
+    def _better_said(self) -> Iterator[None]:
+        """What was said when a batch was written is said better than by Spark, which repeats it. A query that ended
+        before its first batch was told something wrong."""
+        try:
+            yield
+        except RunFailedError as error:
+            if self._write_failed is not None:
+                raise self._write_failed from None
+            if CheckpointLog(self._session, self._spec.checkpoint, "offsets").last() < 0:
+                raise BadInputError(f"{self._whose_option(str(error))}: {error}") from error
+            raise
+
+    def _whose_option(self, complaint: str) -> str:
+        """The source that has an option which a complaint of Spark's names; else the pipeline."""
+        pipeline = self._spec.pipeline
+        for name in pipeline.sources:
+            if any(f"'{option}'" in complaint for option in pipeline.operators[name].options):
+                return f"source '{name}'"
+        return f"pipeline '{pipeline.name}'"
+
+    def _resize(self, batch: BatchObservation) -> None:
+        wall = max((slot.wall_seconds for slot in batch.slots), default=0.0)
+        wanted = self._spec.batch_seconds
+        if self._bounds_batches and wanted is not None and batch.tuples and wall > 0:
+            rows = batch.tuples * min(wanted / wall, LARGEST_STEP)
+            load_source.bound_batches(self._spec.folder, max(self._spec.slots, int(rows)))
+
+    @property
+    def progress(self) -> list[StreamingQueryProgress]:
+        """What Spark tells of the last batches."""
+        return self._query.recent_progress
+
+    @property
+    def ended(self) -> bool:
+        """Everything there is was taken in (`until_end`)."""
+        return self._query.ended
+
+    def spread_over(self, slots: int) -> None:
+        """From the next batch on sources of ours are cut for so many slots; Spark's own sources cut as they do."""
+        if self._bounds_batches:
+            load_source.spread_over(self._spec.folder, slots)
+            if self._spec.batch_seconds is None:
+                load_source.bound_batches(self._spec.folder, max(1, self._spec.most_rows * slots // self._spec.slots))
+
+    def drain(self) -> None:
+        """Take in nothing more, and finish what is under way."""
+        if self._driven_by_load:  # with topics beside it nobody knows when all is quiet
+            load_source.hold(self._spec.folder)
+            self._query.drain()
+        else:
+            self._query.finish_batch(self._drained)
+
+    def stop(self) -> None:
+        self._query.stop()
+        for writer in self._writers.values():
+            writer.close()
+
+    def audit(self) -> Audit | None:
+        """Over all processes that ever ran it; only when the query was stopped."""
+        if self._audits is None:
+            return None
+        committed = CheckpointLog(self._session, self._spec.checkpoint, "commits").last()
+        return self._audits.audit(committed, self._observer.reached)
+
+    @property
+    def first_errors(self) -> tuple[str, ...]:
+        """Of dead letters, one line each."""
+        return tuple(
+            f"operator '{operator}'{'' if number is None else f', tuple {number}'}: {error}"
+            for operator, number, error in self._observer.first_errors
+        )
+
+    @property
+    def open_groups(self) -> int:
+        """Of windows and groupings of Spark's: how many were not sent on yet."""
+        return self._query.open_groups() if self._frames.mode is OutputMode.APPEND else 0
+
+    def close_windows(self) -> int:
+        """The input has ended: sends on what is still open. Returns how many groups that were; 0: none was open, or
+        they cannot be closed."""
+        before = self.open_groups
+        if not before:
+            return 0
+        last = append_last_batch(self._session, self._spec.checkpoint)
+        if last is None:
+            return 0
+        self._last_batch = last
+        self._query.run_last_batch()
+        if CheckpointLog(self._session, self._spec.checkpoint, "commits").last() < last:
+            raise RunFailedError("the input ended, and its open windows could not be closed")
+        return before - self.open_groups
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        careless = [sink for sink, writer in self._writers.items() if not writer.exactly_once]
+        twice = [f"sink '{sink}': a batch that is run again may be there twice" for sink in careless]
+        topics = connector_notes(self._session, self._spec.pipeline)
+        topics += [
+            f"topic and partition {where}: {count:,} messages wait" for where, count in self._lag.items() if count
+        ]
+        gone = topic_source.lost_messages(self._spec.folder)
+        topics += [f"topic and partition {where}: {count:,} messages were gone unread" for where, count in gone.items()]
+        return (*self._query.notes, *self._observer.notes, *twice, *topics)
+
+    @property
+    def lag(self) -> dict[str, int]:
+        """By topic/partition: messages that waited when the last batch was made."""
+        return dict(self._lag)

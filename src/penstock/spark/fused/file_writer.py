@@ -1,0 +1,123 @@
+"""Files of a sink, written by Spark and put in place whole: a folder that any reader may read at any time.
+
+Spark writes a batch into a folder of its own below the sink's, whose name (it begins with `_`) readers pass over; then
+its files are renamed to where they belong, under names made of the run and the batch. A batch that is run again removes
+what it left before. Hadoop's file systems do this, so that it works wherever Spark can write. No two processes share a
+staging folder: an executor that outlives its driver may still write to that driver's.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadInputError
+from penstock.spark.fused.complaints import first_line, in_one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+STAGING = "_penstock"
+
+
+class FileWriter:
+    exactly_once = True
+
+    def __init__(
+        self,
+        session: SparkSession,
+        who: str,
+        format: str,  # noqa: A002 - Spark's word
+        options: Mapping[str, str],
+        owner: str,
+        *,
+        replaces_all: bool,
+    ) -> None:
+        given = dict(options)
+        self._who = who
+        self._path = given.pop("path", "")
+        if not self._path:
+            raise BadInputError(f"{who}: format {format} needs options: path")
+        self._partitioned_by = [name.strip() for name in given.pop("partitionBy", "").split(",") if name.strip()]
+        self._format = format
+        self._options = given
+        self._owner = re.sub(r"[^A-Za-z0-9.-]", "-", owner)
+        self._replaces_all = replaces_all
+        self._process = secrets.token_hex(4)
+        self._java: Any = session.sparkContext._jvm
+        self._configuration = session.sparkContext._jsc.hadoopConfiguration()
+
+    def prepare(self) -> None:
+        """Makes the folder, and clears what an attempt before left half done."""
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - Spark loads only when it is used
+
+        try:
+            files = self._files(self._path)
+            made = files.mkdirs(self._at(self._path))
+            files.delete(self._at(self._staging), True)
+            self._at_work(files)
+        except Py4JJavaError as error:
+            reason = first_line(error.java_exception)
+            raise BadInputError(f"{self._who}: '{self._path}' cannot be written: {reason}") from error
+        if not made:
+            raise BadInputError(f"{self._who}: '{self._path}' cannot be written: no folder can be made there")
+
+    def _at_work(self, files: Any) -> None:
+        """A file made and removed: the folder may be there and not ours to write to."""
+        probe = self._at(f"{self._staging}-probe")
+        files.create(probe, True).close()
+        files.delete(probe, False)
+
+    def close(self) -> None:
+        """Nothing of its own stays behind."""
+        self._files(self._path).delete(self._at(self._staging), True)
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        staged = f"{self._staging}/{batch:09d}-{self._process}"
+        writer = frame.write.format(self._format).options(**self._options).mode("overwrite")
+        if self._partitioned_by:
+            writer = writer.partitionBy(*self._partitioned_by)
+        with in_one_line(self._who):
+            writer.save(staged)
+            self._put_in_place(staged, batch)
+
+    @property
+    def _staging(self) -> str:
+        return f"{self._path.rstrip('/')}/{STAGING}-{self._owner}"
+
+    def _put_in_place(self, staged: str, batch: int) -> None:
+        files = self._files(staged)
+        mine = f"part-{self._owner}-{batch:09d}-"
+        self._remove_earlier(files, f"part-{self._owner}-*" if self._replaces_all else f"{mine}*")
+        root = files.makeQualified(self._at(staged)).toUri().getPath()
+        for number, (path, folder) in enumerate(self._data_files(files, staged, root)):
+            ending = path.getName().partition(".")[2]
+            target = self._at(f"{self._path.rstrip('/')}{folder}")
+            files.mkdirs(target)
+            if not files.rename(path, self._java.org.apache.hadoop.fs.Path(target, f"{mine}{number:05d}.{ending}")):
+                raise BadInputError(f"{self._who}: {path} could not be put in place")
+        files.delete(self._at(staged), True)
+
+    def _remove_earlier(self, files: Any, pattern: str) -> None:
+        depths = "/".join(["*"] * len(self._partitioned_by))
+        places = [self._path.rstrip("/"), *([depths] if depths else []), pattern]
+        for status in files.globStatus(self._at("/".join(places))) or []:
+            files.delete(status.getPath(), False)
+
+    def _data_files(self, files: Any, staged: str, root: str) -> Iterator[tuple[Any, str]]:
+        """Every file Spark wrote, and its folder below the sink's own (partitions)."""
+        listing = files.listFiles(self._at(staged), True)
+        while listing.hasNext():
+            status = listing.next()
+            path = status.getPath()
+            if not path.getName().startswith(("_", ".")) and status.getLen():
+                yield path, path.getParent().toUri().getPath()[len(root) :]
+
+    def _at(self, path: str) -> Any:
+        return self._java.org.apache.hadoop.fs.Path(path)
+
+    def _files(self, path: str) -> Any:
+        return self._at(path).getFileSystem(self._configuration)

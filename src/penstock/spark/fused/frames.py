@@ -1,0 +1,324 @@
+"""A pipeline as DataFrames: one region of code after the other as `mapInArrow`, Spark's own operators between them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.dataflow.logic import Per
+from penstock.dataflow.pipeline import Kind, OutputMode
+from penstock.dataflow.regions import LOAD_ENTRY, cut, entry_of
+from penstock.errors import BadInputError
+from penstock.runtime.dead_letters import DEAD_LETTER_SCHEMA, DEAD_LETTERS
+from penstock.runtime.segment import SegmentOptions
+from penstock.spark.fused.aggregates import aggregate_frame, mode_of, needs_due
+from penstock.spark.fused.complaints import in_one_line
+from penstock.spark.fused.readers import read_source
+from penstock.spark.fused.region_function import (
+    DUE_COLUMN,
+    ENTRY_COLUMN,
+    EXIT_COLUMN,
+    ID_COLUMN,
+    VALUE_COLUMN,
+    RegionFunction,
+)
+from penstock.spark.fused.region_steps import CodeOptions, share_of, steps_of
+from penstock.spark.fused.schemas import arrow_of, struct_of_arrow
+from penstock.spark.fused.watermarks import with_watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.dataflow.logic import Logic
+    from penstock.dataflow.pipeline import Operator, Pipeline, Stream
+    from penstock.dataflow.regions import Cut, Region
+    from penstock.runtime.steps import Step
+
+
+CIRCLE = 1_000_000
+"""Into so many parts the circle of shares is cut, where a hash says on which a row lies."""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What a query is made of. `tagged`: one frame for all sinks, with the number of the sink and a struct for each;
+    None where there is one sink."""
+
+    sinks: tuple[str, ...]
+    frames: Mapping[str, DataFrame]
+    tagged: DataFrame | None
+    mode: OutputMode
+    has_dead_letters: bool
+
+    @property
+    def frame(self) -> DataFrame:
+        return self.frames[self.sinks[0]] if self.tagged is None else self.tagged
+
+    def of_sink(self, batch: DataFrame, sink: str) -> DataFrame:
+        """The part of a batch that goes to one sink."""
+        if self.tagged is None:
+            return batch
+        return _part(batch, self.sinks.index(sink))
+
+
+class FrameBuilder:
+    """`load` makes the frame of the load generator, `read` that of another source. `schemas` are known beforehand where
+    code says none; `learn` finds them out, from the steps of a region and the frames that enter it."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        pipeline: Pipeline,
+        options: CodeOptions,
+        accumulator: Any,
+        load: Callable[[], DataFrame],
+        schemas: Mapping[str, pa.Schema] | None = None,
+        read: Callable[[Operator], DataFrame] | None = None,
+        learn: Callable[[tuple[Step, ...], list[DataFrame]], Mapping[str, pa.Schema]] | None = None,
+    ) -> None:
+        self._timezone = str(session.conf.get("spark.sql.session.timeZone"))
+        self._pipeline = pipeline
+        self._options = options
+        self._accumulator = accumulator
+        self._load = load
+        self._read = read or (lambda operator: read_source(session, operator))
+        self._learn = learn
+        self.schemas = dict(schemas or {})
+        self._frames: dict[str, DataFrame] = {}
+        self._dead: list[DataFrame] = []
+        self._tagged_region: tuple[RegionFunction, DataFrame] | None = None
+
+    def build(self) -> Frames:
+        pipeline = self._pipeline
+        cut = cut_of(pipeline, self._options.code)
+        for name in pipeline.sources:
+            if name not in self._options.code and not reading_of(pipeline.operators[name]).is_load:
+                self._frames[name] = self._read(pipeline.operators[name])
+        waiting: list[Region | str] = [*cut.regions, *cut.spark_operators]
+        while waiting:
+            ready = next(item for item in waiting if self._is_ready(item))
+            waiting.remove(ready)
+            if isinstance(ready, str):
+                self._frames[ready] = self._for_all_readers(self._spark_operator(ready), self._readers(ready))
+            else:
+                self._region(cut.regions.index(ready), ready)
+        return self._gathered(cut)
+
+    def _is_ready(self, item: Region | str) -> bool:
+        if isinstance(item, str):
+            senders = [entry_of(self._pipeline, stream) for stream in self._pipeline.inputs(item)]
+        else:
+            senders = [e for e in item.entries if e not in item.operators]
+        return all(sender == LOAD_ENTRY or sender in self._frames for sender in senders)
+
+    def _frame(self, sender: str, *, with_due: bool = False) -> DataFrame:
+        """What a stream from `sender` carries, for Spark's own operators and sinks: without what is beside a row, but
+        for when it was due where that is asked for."""
+        frame = self._frames[sender] if sender in self._frames else self._load().drop(ID_COLUMN)
+        return frame if with_due else frame.drop(DUE_COLUMN)
+
+    def _spark_operator(self, name: str) -> DataFrame:
+        return self.apply(name, *self.inputs_of(name))
+
+    def apply(self, name: str, *inputs: DataFrame) -> DataFrame:
+        """What an operator of Spark's own makes of frames, one for each stream it reads."""
+        from pyspark.sql import DataFrame  # noqa: PLC0415 - Spark loads only when it is used
+
+        operator = self._pipeline.operators[name]
+        who = f"operator '{name}'"
+        with in_one_line(who):
+            if operator.aggregate is not None:
+                return aggregate_frame(_union(inputs, who), operator.aggregate, DUE_COLUMN)
+            function = self._options.code[name].function
+            try:
+                made = function(*inputs)
+            except TypeError as error:
+                if "positional argument" not in str(error):
+                    raise
+                raise BadInputError(f"{who}: it reads {len(inputs)} streams, a DataFrame for each: {error}") from error
+        if not isinstance(made, DataFrame):
+            raise BadInputError(f"{who}: expected its code to return a DataFrame, got {type(made).__name__}")
+        return made
+
+    def inputs_of(self, name: str) -> list[DataFrame]:
+        """What an operator of Spark's own gets: a frame for each of its streams."""
+        aggregate = self._pipeline.operators[name].aggregate
+        streams = self._pipeline.inputs(name)
+        if aggregate is not None:
+            # it has a time of its own
+            return [self._stream(stream, with_due=needs_due(aggregate)) for stream in streams]
+        return [with_watermark(self._pipeline, stream.sender, self._stream(stream)) for stream in streams]
+
+    def _stream(self, stream: Stream, *, with_due: bool = False) -> DataFrame:
+        """What a stream carries: the part of its sender's rows that takes this way, chosen by a hash of the row, so
+        that it is the same rows whenever a batch is run."""
+        frame = self._frame(stream.sender, with_due=with_due)
+        low, high = (round(edge * CIRCLE) for edge in share_of(self._pipeline, stream))
+        if high - low >= CIRCLE:
+            return frame
+        place = f"pmod(xxhash64({', '.join(f'`{name}`' for name in frame.columns)}), {CIRCLE})"
+        within = f"{place} >= {low} AND {place} < {high}"
+        return frame.where(within if high <= CIRCLE else f"({within}) OR {place} < {high - CIRCLE}")
+
+    def _region(self, number: int, region: Region) -> None:
+        frames = [self._entering(entry) for entry in region.entries]
+        entering = _without_copy(frames[0]) if len(frames) == 1 else _tagged_union(frames, ENTRY_COLUMN, "e")
+        known: dict[str, pa.Schema] = {}
+        for entry, frame in zip(region.entries, frames, strict=True):
+            known[entry] = arrow_of(frame.drop(ID_COLUMN, DUE_COLUMN).schema, self._timezone)
+        if self._learn is not None:
+            blind = steps_of(self._pipeline, region, self._options, dict(known), self.schemas, strict=False)
+            self.schemas.update(self._learn(blind, frames))
+        steps = steps_of(self._pipeline, region, self._options, known, self.schemas)
+        leaving = {step.operator: known[step.operator] for step in steps if step.leaves}
+        with_due = [
+            name
+            for name in leaving
+            if any(needs_due(self._pipeline.operators[s.receiver].aggregate) for s in self._pipeline.outputs(name))
+        ]
+        for name in with_due:
+            leaving[name] = leaving[name].append(pa.field(DUE_COLUMN, pa.float64()))
+        if self._options.keep_dead_letters:
+            leaving[DEAD_LETTERS] = DEAD_LETTER_SCHEMA
+        function = RegionFunction(
+            run=self._options.run,
+            region=number,
+            steps=steps,
+            entries=len(frames),
+            exits=tuple(leaving),
+            exit_schemas=tuple(leaving.values()),
+            options=SegmentOptions(self._options.audit, self._options.keep_dead_letters),
+            environment=tuple(self._options.environment.items()),
+            crumbs=self._options.crumbs,
+            accumulator=self._accumulator,
+        )
+        frame = _mapped(entering, function, self._options.code)
+        if not function.tagged:
+            name = function.exits[0]
+            self._frames[name] = self._for_all_readers(frame, self._readers(name, region))
+            return
+        self._tagged_region = function, frame
+        shared = self._for_all_readers(frame, len(function.exits))
+        for name in function.exits:
+            part = _part(shared, function.exits.index(name))
+            if name == DEAD_LETTERS:
+                self._dead.append(part)
+            else:
+                self._frames[name] = part
+
+    def _readers(self, name: str, region: Region | None = None) -> int:
+        """How many read what an operator sends; inside its own region it is handed on without Spark."""
+        inside = () if region is None else region.operators
+        return sum(stream.receiver not in inside for stream in self._pipeline.outputs(name))
+
+    def _for_all_readers(self, frame: DataFrame, readers: int) -> DataFrame:
+        """Spark works a frame out again for each of its readers. Behind a shuffle it has the same tasks every time, so
+        that what they tell of themselves again goes by the same names, and counts once."""
+        return frame if readers <= 1 else frame.repartition(self._options.slots)
+
+    def _entering(self, entry: str) -> DataFrame:
+        if entry == LOAD_ENTRY:
+            return self._load()
+        operator = self._pipeline.operators[entry]
+        if entry not in self._frames and operator.kind is Kind.SOURCE:
+            self._frames[entry] = self._read(operator)
+        return self._frames[entry]
+
+    def _gathered(self, cut: Cut) -> Frames:
+        sinks = tuple(n for n, operator in self._pipeline.operators.items() if operator.kind is Kind.SINK)
+        if not sinks:
+            raise BadInputError(f"pipeline '{self._pipeline.name}' has no sink: nothing would come of running it")
+        frames = {}
+        for sink in sinks:
+            if sink in self._frames:
+                frames[sink] = self._frames[sink]
+            else:
+                inputs = self._pipeline.inputs(sink)
+                parts = [self._stream(stream) for stream in inputs]
+                frames[sink] = _union(parts, f"sink '{sink}'")
+        names = (*sinks, DEAD_LETTERS) if self._dead else sinks
+        mode = query_mode(self._pipeline, sinks)
+        if len(names) == 1:
+            return Frames(names, frames, None, mode, has_dead_letters=False)
+        if self._dead:
+            frames[DEAD_LETTERS] = _union(self._dead, "dead letters")
+        tagged_region = self._tagged_region
+        if tagged_region is not None and len(cut.regions) == 1 and set(tagged_region[0].exits) == set(names):
+            # everything leaves one region: its frame is what all sinks read, in one pass
+            function, frame = tagged_region
+            return Frames(function.exits, frames, frame, mode, has_dead_letters=bool(self._dead))
+        tagged = _tagged_union([frames[name] for name in names], EXIT_COLUMN, "x")
+        return Frames(names, frames, tagged, mode, has_dead_letters=bool(self._dead))
+
+
+def cut_of(pipeline: Pipeline, code: Mapping[str, Logic]) -> Cut:
+    return cut(pipeline, code, [name for name, logic in code.items() if logic.per is Per.DATAFRAME])
+
+
+def _mapped(entering: DataFrame, function: RegionFunction, code: Mapping[str, Logic]) -> DataFrame:
+    from pyspark import cloudpickle  # noqa: PLC0415 - Spark loads only when it is used
+
+    for step in function.steps:
+        if step.logic is not None:
+            try:
+                cloudpickle.dumps(code[step.operator])  # type: ignore[no-untyped-call] # ships no types
+            except Exception as error:  # whatever the user's objects raise when they are asked to be bytes
+                reason = str(error).splitlines()[0]
+                raise BadInputError(
+                    f"operator '{step.operator}': its code cannot be sent to workers: {reason}; "
+                    "make what it needs there, with open="
+                ) from error
+    return entering.mapInArrow(function, struct_of_arrow(function.output_schema))
+
+
+def _part(tagged: DataFrame, number: int) -> DataFrame:
+    """The rows of one of the streams that share a frame."""
+    return tagged.where(f"{EXIT_COLUMN} = {number}").select(f"x{number}.*")
+
+
+def _without_copy(frame: DataFrame) -> DataFrame:
+    """What comes straight from the load generator has the number of a tuple twice; the worker knows (`with_marks`)."""
+    return frame.drop(VALUE_COLUMN) if set(frame.columns) == {ID_COLUMN, DUE_COLUMN, VALUE_COLUMN} else frame
+
+
+def _union(frames: Sequence[DataFrame], who: str) -> DataFrame:
+    first, *others = frames
+    for other in others:
+        with in_one_line(f"{who}: what it reads does not fit together"):
+            first = first.unionByName(other)
+    return first
+
+
+def _tagged_union(frames: Sequence[DataFrame], tag: str, prefix: str) -> DataFrame:
+    """One frame for several: the number of the one a row is from, and a struct of columns for each."""
+    from pyspark.sql import functions  # noqa: PLC0415 - Spark loads only when it is used
+
+    parts = []
+    for number, frame in enumerate(frames):
+        columns = [functions.lit(number).alias(tag)]
+        for other, known in enumerate(frames):
+            name = f"{prefix}{other}"
+            if other == number:
+                columns.append(functions.struct(*[functions.col(f"`{c}`") for c in frame.columns]).alias(name))
+            else:
+                columns.append(functions.lit(None).cast(known.schema).alias(name))
+        parts.append(frame.select(*columns))
+    return _union(parts, "streams")
+
+
+def query_mode(pipeline: Pipeline, sinks: Sequence[str]) -> OutputMode:
+    """Of the query: what the sinks say, which must be one thing; else what the aggregations need."""
+    declared = {sink: writing_of(pipeline.operators[sink]).mode for sink in sinks}
+    modes = {mode for mode in declared.values() if mode is not None}
+    if len(modes) > 1:
+        raise BadInputError(f"sinks of one pipeline have one mode, found {json.dumps(declared)}")
+    if modes:
+        return modes.pop()
+    needed = {mode_of(op.aggregate) for op in pipeline.operators.values() if op.aggregate is not None}
+    return OutputMode.UPDATE if OutputMode.UPDATE in needed else OutputMode.APPEND

@@ -1,0 +1,166 @@
+"""One streaming query that is started again from its checkpoint when a process it depends on dies."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from penstock.clock import Stopwatch, pause
+from penstock.errors import RunFailedError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOG = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.2
+DRAIN_SECONDS = 60.0
+MOST_RESTARTS = 3
+WITHIN_SECONDS = 600.0
+"""Restarts are counted over so long: one a day is no reason to give up."""
+
+
+GROUPINGS = frozenset({"stateStoreSave", "sessionWindowStateStoreSaveExec"})
+"""Operators of Spark's whose state is what they have yet to send; others remember what they have seen."""
+
+
+class LastingQuery:
+    """A query, and how to start it. What its own code raised ends it for good; anything else only after some restarts.
+
+    The process in which Spark asks a Python source for offsets is not a task: when it dies, Spark gives up the query.
+    The checkpoint knows what was committed and what the batch under way held, so a new start loses and doubles nothing.
+    """
+
+    def __init__(self, start: Callable[[], StreamingQuery]) -> None:
+        self._start = start
+        self._query = start()
+        self._clock = Stopwatch()
+        self._restarted_at: list[float] = []
+        self.restarts: list[str] = []
+        self.last_committed = -1
+
+    @property
+    def is_active(self) -> bool:
+        return self._query.isActive
+
+    @property
+    def recent_progress(self) -> list[StreamingQueryProgress]:
+        return self._query.recentProgress
+
+    @property
+    def ended(self) -> bool:
+        """It came to its end, and nothing is wrong."""
+        return not self._query.isActive and self._query.exception() is None
+
+    def check(self) -> None:
+        """Start again if it has died; raise if that is no use."""
+        if self._query.isActive or self.ended:
+            return
+        text = str(self._query.exception())
+        recent = [at for at in self._restarted_at if at > self._clock.seconds() - WITHIN_SECONDS]
+        if not may_restart(text) or len(recent) >= MOST_RESTARTS:
+            raise RunFailedError(f"Spark stopped the query: {reason(text)}")
+        self._restarted_at = [*recent, self._clock.seconds()]
+        self.restarts.append(reason(text))
+        _LOG.warning("the query ended and is started again from its checkpoint: %s", reason(text))
+        self._query = self._start()
+
+    def new_progress(self) -> list[StreamingQueryProgress]:
+        """Of the batches committed since the last look, in order."""
+        last = self._query.lastProgress
+        if last is None or not _is_batch(last) or last.batchId <= self.last_committed:
+            # an idle trigger reports too: what was committed before it stands further back
+            recent = [] if last is None or last.batchId - 1 <= self.last_committed else self._query.recentProgress
+        elif last.batchId == self.last_committed + 1:
+            recent = [last]
+        else:
+            recent = self._query.recentProgress
+        committed = [progress for progress in recent if _is_batch(progress) and progress.batchId > self.last_committed]
+        if committed:
+            self.last_committed = committed[-1].batchId
+        return committed
+
+    def wait_until_ready(self) -> None:
+        """Until the query has asked its source for the first time, or takes tuples in already."""
+        while self._query.lastProgress is None and "Waiting" not in self._query.status["message"]:
+            pause(POLL_SECONDS / 4)
+            self.check()
+            if self.ended:
+                return
+
+    def drain(self) -> None:
+        """Sources have stopped; wait until the batch under way is committed and nothing is left to do."""
+        waited = Stopwatch()
+        idle = 0
+        while idle < 2 and waited.seconds() < DRAIN_SECONDS:
+            pause(POLL_SECONDS)
+            self.check()
+            status = self._query.status
+            idle = idle + 1 if not status["isTriggerActive"] and not status["isDataAvailable"] else 0
+
+    def finish_batch(self, last_one: threading.Event) -> None:
+        """Sources go on; the batch under way is the `last_one`: wait until it is committed."""
+        waited = Stopwatch()
+        last = self._query.lastProgress
+        last_one.set()
+        while self._query.isActive and self._query.status["isTriggerActive"] and waited.seconds() < DRAIN_SECONDS:
+            pause(POLL_SECONDS / 10)
+            now = self._query.lastProgress
+            if now is not None and (last is None or now.batchId > last.batchId):
+                return
+
+    def run_last_batch(self) -> None:
+        """The query has ended; its checkpoint names one more batch. Sources may hold more by now: what they hold is not
+        for this run, so a complaint behind that batch is none."""
+        self._query = self._start()
+        waited = Stopwatch()
+        while self._query.isActive and waited.seconds() < DRAIN_SECONDS:
+            pause(POLL_SECONDS / 4)
+
+    def open_groups(self) -> int:
+        """Groups that some window or grouping has not sent on, as the last batch left them."""
+        last = self._query.lastProgress
+        if last is None:
+            return 0
+        return sum(state.numRowsTotal for state in last.stateOperators if state.operatorName in GROUPINGS)
+
+    def stop(self) -> None:
+        self._query.stop()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(f"the query ended and was started again from its checkpoint: {why}" for why in self.restarts)
+
+
+def _is_batch(progress: StreamingQueryProgress) -> bool:
+    """Whether it tells of a batch that ran, and not of a look that found nothing to do."""
+    return "addBatch" in progress.durationMs
+
+
+_OF_A_PROCESS = re.compile(
+    r"failed to connect back|EOFException|SocketException|SocketTimeout|Broken pipe|Connection (reset|refused|closed)"
+    r"|\(no cause message\)"
+)
+"""What Java says when a process it talks to is gone, or could not be started in time; of some it says nothing."""
+
+
+def may_restart(text: str) -> bool:
+    """Whether an error is a process that died, and neither anybody's code nor a task that failed at every attempt. A
+    worker process that could not be started in time is nobody's code, however often it was tried."""
+    if "failed to connect back" in text:
+        return True
+    if "Traceback (most recent call last)" in text or "stage failure" in text:
+        return False
+    return _OF_A_PROCESS.search(text) is not None
+
+
+def reason(text: str) -> str:
+    """The line of a Spark error that says what happened: the last exception named before the query's description."""
+    lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Warning): ", line)]
+    return named[-1] if named else lines[0] if lines else "it did not say why"

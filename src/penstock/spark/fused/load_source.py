@@ -1,0 +1,147 @@
+"""A Spark source that emits exactly what a `Load` says: numbered tuples with the time they were due.
+
+Offsets count tuples. What one batch takes in is bounded, so that an overload shows as backlog and not as ever larger
+batches. The load's clock goes on while nobody runs it: what was due meanwhile has waited.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from penstock.clock import now
+from penstock.connectors.kept_numbers import KeptNumbers, read_number
+from penstock.dataflow.load import Load
+from penstock.files import write_text
+from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN, VALUE_COLUMN
+from penstock.spark.session.interrupts import ignore_interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+NAME = "penstock-load"
+SCHEMA = f"{ID_COLUMN} bigint, {DUE_COLUMN} double, {VALUE_COLUMN} bigint"
+ROWS_UNBOUND = 1000
+"""Tuples of a batch where no bound can be read."""
+
+
+def load_frame(session: SparkSession, load: Load, partitions: int, folder: Path) -> DataFrame:
+    """`folder` is where the run and its source meet, on the driver's machine: `begin`, `bound_batches` and `hold` leave
+    word there. A batch has as many tasks as there are `partitions`."""
+    session.dataSource.register(LoadSource)
+    options = {"load": json.dumps(load.document()), "partitions": str(partitions), "folder": str(folder)}
+    return session.readStream.format(NAME).options(**options).load()
+
+
+def begin(folder: Path) -> float:
+    """From now on the load runs (returns when); one that ran before goes on. It is not to blame for the seconds that
+    starting a query takes."""
+    (folder / "hold").unlink(missing_ok=True)
+    if (folder / "start").exists():
+        return read_number(folder / "start")
+    start = now()
+    write_text(folder / "start", repr(start))
+    return start
+
+
+def bound_batches(folder: Path, most_rows: int) -> None:
+    """From the next batch on, take in at most so many tuples."""
+    write_text(folder / "most_rows", str(most_rows))
+
+
+def hold(folder: Path) -> None:
+    """Nothing more is emitted."""
+    (folder / "hold").touch()
+
+
+def spread_over(folder: Path, partitions: int) -> None:
+    """From the next batch on, so many tasks."""
+    write_text(folder / "partitions", str(partitions))
+
+
+class _Range(InputPartition):
+    def __init__(self, first: int, last: int, start: float) -> None:
+        super().__init__((first, last))
+        self.first = first
+        self.last = last
+        self.start = start
+
+
+class LoadReader(DataSourceStreamReader):
+    def __init__(self, given: dict[str, str]) -> None:
+        self._load = Load.of_document(json.loads(given["load"]))
+        self._folder = Path(given["folder"])
+        self._numbers = KeptNumbers(self._folder)
+        self._partitions = int(given["partitions"])
+        self._is_told_where = True
+        """Spark 4.2 and newer says where the last batch ended; before, the batches themselves leave word of it."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"tuples": 0}
+
+    def _most_rows(self) -> int:
+        return self._numbers.whole("most_rows", ROWS_UNBOUND)
+
+    def _tasks(self) -> int:
+        return self._numbers.whole("partitions", self._partitions)
+
+    def _started(self) -> float | None:
+        return self._numbers.get("start")
+
+    def _reached(self) -> int:
+        """As the last batch said, which may be one of another process."""
+        return int(self._numbers.get("reached") or 0)
+
+    def _due(self) -> int:
+        started = self._started()
+        return 0 if started is None else self._load.due(now() - started)
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, int] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, int]:
+        self._is_told_where = start is not None
+        reached = self._reached() if start is None else start["tuples"]
+        if (self._folder / "hold").exists():
+            return {"tuples": reached}
+        return {"tuples": max(reached, min(self._due(), reached + self._most_rows()))}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"tuples": self._due()}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Ranges equal up to one tuple: a task count that does not change keeps workers warm."""
+        if not self._is_told_where:
+            write_text(self._folder / "reached", str(end["tuples"]))
+        edges = np.linspace(start["tuples"], end["tuples"], self._tasks() + 1).round().astype(int).tolist()
+        began = self._started() or 0.0
+        return [_Range(first, last, began) for first, last in pairwise(edges)]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        ignore_interrupts()
+        first, last = partition.first, partition.last
+        if last > first:
+            ids = pa.array(np.arange(first, last))
+            due = pa.array(partition.start + self._load.due_seconds(first, last))
+            yield pa.record_batch([ids, due, ids], names=[ID_COLUMN, DUE_COLUMN, VALUE_COLUMN])
+
+
+class LoadSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> LoadReader:  # noqa: N802 - Spark's name
+        return LoadReader(dict(self.options))

@@ -1,0 +1,179 @@
+"""From what Spark and the tasks tell of a batch to what a report is made of."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.clock import seconds_of
+from penstock.cluster.topology import Slot
+from penstock.dataflow.logic import Per
+from penstock.report.report import EMBEDDED_NODE, BatchObservation, OperatorObservation, SlotObservation
+from penstock.runtime.account import Account
+from penstock.spark.fused.topics import lag_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+    from penstock.dataflow.load import Load
+    from penstock.dataflow.logic import Logic
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.spark.fused.accounts import BatchRecords, TaskRecord
+
+LATENCY_POINTS = 65
+"""Latencies of a batch are told by so many evenly spaced quantiles."""
+
+
+class BatchObserver:
+    """`load` where the run's own generator is the source: only then is known when a tuple was due. `is_local`: slots
+    are threads of one executor."""
+
+    def __init__(self, pipeline: Pipeline, code: Mapping[str, Logic], load: Load | None, *, is_local: bool) -> None:
+        self._pipeline = pipeline
+        self._sparks_own = [
+            name
+            for name, operator in pipeline.operators.items()
+            if operator.aggregate is not None or (name in code and code[name].per is Per.DATAFRAME)
+        ]
+        self._load = load
+        self._untraced: set[str] = set()
+        self._late = 0
+        """Rows that came behind the watermark, which Spark leaves out."""
+        self._is_local = is_local
+        self._executors: dict[str, list[str]] = {}
+        """By host, in the order they were first heard of."""
+        self.reached = 0
+        """Tuples of the load up to here were committed, as Spark knows them."""
+        self.began = 0.0
+        """When the load did, in seconds since the epoch."""
+        self.first_errors: list[tuple[str, int | None, str]] = []
+
+    def observe(self, progress: StreamingQueryProgress, records: BatchRecords | None) -> BatchObservation | None:
+        """None: the batch held nothing; Spark may begin, and close windows, with such."""
+        finished = seconds_of(progress.timestamp) + progress.batchDuration / 1000
+        self._late += sum(state.numRowsDroppedByWatermark for state in progress.stateOperators)
+        account = None if records is None else records.account()
+        tuples, backlog, latencies = self._taken_in(progress, finished, account)
+        if not tuples and (account is None or not account.rows_in):
+            return None
+        if account is not None:
+            self.first_errors = [*self.first_errors, *account.errors][:20]
+            self._untraced |= {name for name, count in account.operators.items() if count.untraced}
+        tasks = () if records is None else records.tasks
+        return BatchObservation(
+            finished=finished,
+            tuples=tuples,
+            backlog=backlog,
+            latencies=latencies,
+            operators=self._operators(account, tuples, progress, tasks),
+            slots=self._slot_observations(tasks),
+            latency_weight=tuples / max(1, len(latencies)),
+        )
+
+    def _taken_in(
+        self, progress: StreamingQueryProgress, finished: float, account: Account | None
+    ) -> tuple[int, int, np.ndarray]:
+        """Source tuples, those still waiting, and latencies: until the batch was committed, when all of it is there."""
+        if self._load is None:
+            taken = self._rows_of_sources(progress, account)
+            seconds = progress.batchDuration / 1000
+            return taken, sum(lag_of(progress).values()), np.array([seconds] if taken else [])
+        source = progress.sources[0]
+        first = _tuples(source.startOffset)
+        last = _tuples(source.endOffset)
+        self.reached = max(self.reached, last)
+        due = max(_tuples(source.latestOffset), self._load.due(max(0.0, seconds_of(progress.timestamp) - self.began)))
+        if last <= first:
+            return 0, max(0, due - last), np.array([])
+        chosen = np.unique(np.linspace(first, last - 1, LATENCY_POINTS).round().astype(int))
+        at = np.concatenate([self._load.due_seconds(number, number + 1) for number in chosen.tolist()])
+        return last - first, max(0, due - last), finished - self.began - at
+
+    def _rows_of_sources(self, progress: StreamingQueryProgress, account: Account | None) -> int:
+        """Spark counts a source as often as the query reads it; code that reads it directly counts it once."""
+        counts = {} if account is None else account.operators
+        readers = [self._first_reader(source) for source in self._pipeline.sources]
+        if readers and all(reader in counts for reader in readers):
+            return sum(counts[str(reader)].rows_in for reader in readers)
+        return progress.numInputRows
+
+    def _first_reader(self, source: str) -> str | None:
+        return next((stream.receiver for stream in self._pipeline.outputs(source)), None)
+
+    def _operators(
+        self,
+        account: Account | None,
+        tuples: int,
+        progress: StreamingQueryProgress,
+        tasks: tuple[TaskRecord, ...],
+    ) -> dict[str, OperatorObservation]:
+        counts = {} if account is None else account.operators
+        observed = {} if account is None else self._counted(account)
+        in_code = max((task.wall_seconds for task in tasks), default=0.0)
+        rest = max(0.0, progress.durationMs.get("addBatch", 0) / 1000 - in_code)
+        for name in self._sparks_own:
+            senders = [stream.sender for stream in self._pipeline.inputs(name)]
+            receivers = [stream.receiver for stream in self._pipeline.outputs(name)]
+            received = sum(observed[sender].sent if sender in observed else tuples for sender in senders)
+            sent = max((counts[receiver].rows_in for receiver in receivers if receiver in counts), default=0)
+            observed[name] = OperatorObservation(received, sent, 0, 0, rest / len(self._sparks_own))
+        return observed
+
+    def _counted(self, account: Account) -> dict[str, OperatorObservation]:
+        return {
+            name: OperatorObservation(count.rows_in, count.rows_out, count.filtered, count.dead, count.busy_seconds)
+            for name, count in account.operators.items()
+            if name in self._pipeline.operators
+        }
+
+    def _slot_observations(self, tasks: tuple[TaskRecord, ...]) -> tuple[SlotObservation, ...]:
+        slots = []
+        for task in tasks:
+            account, where = Account.from_bytes(task.account), self._slot(task)
+            slots.append(
+                SlotObservation(
+                    slot=where.number,
+                    node=where.node,
+                    cpu_seconds=task.cpu_seconds,
+                    wall_seconds=task.wall_seconds,
+                    memory_mb=account.memory_bytes / 2**20,
+                    pieces=account.pieces_of_work,
+                    piece_seconds=account.pieces_seconds,
+                    operators=self._counted(account),
+                )
+            )
+        return tuple(slots)
+
+    def _slot(self, task: TaskRecord) -> Slot:
+        """Where the task ran: the slot its executor holds; else the executor, by its number on its host."""
+        if self._is_local:
+            return Slot(EMBEDDED_NODE, task.partition)
+        node, slash, number = task.slot.rpartition("/")
+        if slash and number.isdigit():
+            return Slot(node, int(number))
+        known = self._executors.setdefault(task.host, [])
+        if task.executor not in known:
+            known.append(task.executor)
+        return Slot(task.host, known.index(task.executor))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        notes = [
+            f"operator '{name}' changes the number of rows and does not keep their index: behind it tuples are "
+            "counted, not told apart"
+            for name in sorted(self._untraced)
+        ]
+        if self._late:
+            # Spark counts behind its own partial aggregation, where several rows may be one
+            notes.append(f"at least {self._late:,} rows came behind the watermark, too late, and were left out")
+        if self._load is None:
+            notes.append("latency is counted from when Spark took a tuple in, until its batch was committed")
+        return tuple(notes)
+
+
+def _tuples(offset: str | None) -> int:
+    return int(json.loads(offset)["tuples"]) if offset and offset != "null" else 0

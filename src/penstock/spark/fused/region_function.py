@@ -1,0 +1,215 @@
+"""What Spark's Python workers run: a region of a pipeline over the Arrow batches of a task."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.clock import Stopwatch, cpu_seconds, now
+from penstock.runtime.batch import Batch, Marks
+from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, read_crumb, read_crumbs, write_crumbs
+from penstock.runtime.segment import Segment, SegmentOptions
+from penstock.spark.fused.accounts import TaskRecord
+from penstock.spark.session.interrupts import ignore_interrupts
+from penstock.spark.standalone.daemons import SLOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.runtime.steps import Step
+
+ID_COLUMN = "penstock_id"
+DUE_COLUMN = "penstock_due"
+"""Beside the columns of the load generator: which tuple it is, and when it was due (seconds since the epoch)."""
+VALUE_COLUMN = "value"
+"""The only column of its tuples: the tuple's number."""
+ENTRY_COLUMN = "penstock_entry"
+EXIT_COLUMN = "penstock_exit"
+"""Where several streams share one frame: which one a row belongs to; its columns are in the struct of that number."""
+
+
+CAREFUL_ATTEMPT = 2
+
+
+class Task(NamedTuple):
+    """Where this code runs. `attempt` counts from 0."""
+
+    batch: int
+    partition: int
+    attempt: int
+    executor: str
+    slot: str
+    """The address of the slot that its executor holds; empty: its executor holds none."""
+
+
+@dataclass(frozen=True)
+class RegionFunction:
+    """For `DataFrame.mapInArrow`. `environment` is set in the worker before any code runs there."""
+
+    run: str
+    region: int
+    steps: tuple[Step, ...]
+    entries: int
+    exits: tuple[str, ...]
+    exit_schemas: tuple[pa.Schema, ...]
+    options: SegmentOptions
+    environment: tuple[tuple[str, str], ...]
+    crumbs: str
+    """The folder of breadcrumbs, where the worker can reach it."""
+    accumulator: Any
+    """Where what the task did is told; None: nobody asks."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.run, self.region
+
+    @property
+    def tagged(self) -> bool:
+        return len(self.exits) > 1
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """Of what leaves: the columns of the only exit, or the number of an exit and a struct for each."""
+        if not self.tagged:
+            return self.exit_schemas[0]
+        structs = [pa.field(f"x{n}", pa.struct(list(schema))) for n, schema in enumerate(self.exit_schemas)]
+        return pa.schema([pa.field(EXIT_COLUMN, pa.int32()), *structs])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ignore_interrupts()
+        os.environ.update(self.environment)
+        task = this_task()
+        began, watch, cpu = now(), Stopwatch(), cpu_seconds()
+        segment, is_kept = self._segment(task)
+        try:
+            for operator, batch in segment.process_entrances(self._entering(batches)):
+                yield self._leaving(operator, batch)
+            account = segment.take_account()
+        except BaseException:
+            if is_kept:
+                _forget(self.key)
+            else:
+                segment.sweep_crumbs()  # what raised has not killed its worker
+            raise
+        finally:
+            if not is_kept:
+                segment.close()
+        if self.accumulator is None:
+            return
+        record = TaskRecord(
+            batch=task.batch,
+            region=self.region,
+            partition=task.partition,
+            began=began,
+            wall_seconds=watch.seconds(),
+            cpu_seconds=cpu_seconds() - cpu - account.pieces_seconds,
+            host=socket.gethostname(),
+            executor=task.executor,
+            slot=task.slot,
+            account=account.to_bytes(),
+        )
+        self.accumulator.add([record])
+
+    def _entering(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Batch]]:
+        for rows in batches:
+            if not rows.num_rows:
+                continue
+            for entry, columns in [(0, rows)] if self.entries == 1 else _untagged(rows):
+                yield -1 - entry, with_marks(columns)
+
+    def _leaving(self, operator: str, batch: Batch) -> pa.RecordBatch:
+        number, size = self.exits.index(operator), len(batch)
+        rows = batch.rows
+        if DUE_COLUMN in self.exit_schemas[number].names:
+            due = np.full(size, now()) if batch.marks.due is None else batch.marks.due
+            rows = rows.append_column(DUE_COLUMN, pa.array(due))
+        if not self.tagged:
+            return rows
+        columns: list[pa.Array] = [pa.array(np.full(size, number, np.int32))]
+        for other, schema in enumerate(self.exit_schemas):
+            if other == number:
+                columns.append(pa.StructArray.from_arrays(rows.columns, fields=list(schema)))
+            else:
+                columns.append(pa.nulls(size, pa.struct(list(schema))))
+        return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
+
+    def _segment(self, task: Task) -> tuple[Segment, bool]:
+        """The one this worker keeps. When a second attempt has died, the next goes row by row, to see who kills the
+        worker; one death may be anybody's, and to go row by row through columns takes long."""
+        if task.attempt < CAREFUL_ATTEMPT:
+            return _kept(self), True
+        folder = Path(self.crumbs) if Path(self.crumbs).is_dir() else Path(tempfile.gettempdir())
+        name = f"penstock-{self.run}-{task.batch}-{self.region}-{task.partition}"
+        poisoned = _poisoned(folder / f"{name}.crumb", folder / f"{name}.poison")
+        crumbs = Breadcrumbs(folder / f"{name}.crumb", frozenset(poisoned))
+        options = SegmentOptions(self.options.audit, self.options.emit_dead_letters, crumbs=crumbs)
+        return Segment(self.steps, options), False
+
+
+def this_task() -> Task:
+    from pyspark import TaskContext  # noqa: PLC0415 - only known inside a task
+
+    context = TaskContext.get()
+    if context is None:
+        return Task(0, 0, 0, "driver", "")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    held = context.resources().get(SLOT)
+    slot = held.addresses[0] if held is not None and held.addresses else ""
+    return Task(int(batch or 0), context.partitionId(), context.attemptNumber(), str(os.getppid()), slot)
+
+
+def with_marks(rows: pa.RecordBatch) -> Batch:
+    """Columns of the user's, and beside them what the load generator says of every row. Its tuples are their own
+    numbers: where they come straight from it, that column is on its way once."""
+    if ID_COLUMN not in rows.schema.names:
+        return Batch(rows)
+    numbers = rows.column(ID_COLUMN)
+    marks = Marks(np.asarray(numbers), np.asarray(rows.column(DUE_COLUMN)))
+    if rows.num_columns == 2:
+        return Batch(pa.RecordBatch.from_arrays([numbers], names=[VALUE_COLUMN]), marks)
+    return Batch(rows.drop_columns([ID_COLUMN, DUE_COLUMN]), marks)
+
+
+def _untagged(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    numbers = np.asarray(rows.column(ENTRY_COLUMN))
+    for entry in np.unique(numbers).tolist():
+        structs = rows.column(f"e{entry}").filter(pa.array(numbers == entry))
+        yield entry, pa.RecordBatch.from_struct_array(structs)
+
+
+_segments: dict[tuple[str, int], Segment] = {}
+"""Of this worker process, by run and region: workers are reused, and so are threads and connections."""
+
+
+def _kept(function: RegionFunction) -> Segment:
+    key = function.key
+    if key not in _segments:
+        for other in [known for known in _segments if known[0] != function.run]:
+            _forget(other)
+        _segments[key] = Segment(function.steps, function.options)
+        atexit.register(_segments[key].close)
+    return _segments[key]
+
+
+def _forget(key: tuple[str, int]) -> None:
+    segment = _segments.pop(key, None)
+    if segment is not None:
+        segment.close()
+
+
+def _poisoned(crumb_file: Path, poison_file: Path) -> list[Crumb]:
+    """Rows that killed earlier attempts; the last of them is written down before the next attempt begins."""
+    known = read_crumbs(poison_file)
+    crumb = read_crumb(crumb_file)
+    if crumb is not None:
+        known.append(crumb)
+        write_crumbs(poison_file, known)
+    return known

@@ -1,0 +1,126 @@
+"""The operators of a region as one slot runs them: what each reads, by which way, and what it sends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.pipeline import Kind
+from penstock.dataflow.regions import LOAD_ENTRY, entry_of
+from penstock.errors import BadInputError
+from penstock.runtime.steps import Read, Step, shares
+from penstock.spark.fused.schemas import arrow_of, struct_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from penstock.dataflow.logic import Logic
+    from penstock.dataflow.pipeline import Pipeline, Stream
+    from penstock.dataflow.regions import Region
+
+
+@dataclass(frozen=True)
+class CodeOptions:
+    """How code runs inside a slot. `threads` are those of each operator in ONE slot."""
+
+    run: str
+    code: Mapping[str, Logic]
+    threads: Mapping[str, int] = field(default_factory=dict)
+    audit: bool = False
+    keep_dead_letters: bool = False
+    """They leave as rows of their own, to be written somewhere."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    crumbs: str = ""
+    slots: int = 1
+    """What several operators read is shuffled once, into so many parts."""
+
+
+def share_of(pipeline: Pipeline, stream: Stream) -> tuple[float, float]:
+    """The part of its sender's output that a stream takes, beside what the sender's other streams take."""
+    outputs = pipeline.outputs(stream.sender)
+    return shares([other.weight for other in outputs])[outputs.index(stream)]
+
+
+def steps_of(
+    pipeline: Pipeline,
+    region: Region,
+    options: CodeOptions,
+    known: dict[str, pa.Schema],
+    inferred: Mapping[str, pa.Schema],
+    *,
+    strict: bool = True,
+) -> tuple[Step, ...]:
+    """The operators of a region for one slot. `known` has the schemas of entries, and gets those of operators.
+
+    Without `strict` an operator whose schema nobody knows has none: that is how it is found out.
+    """
+    position = {name: number for number, name in enumerate(region.operators)}
+    numbers = {id(stream): number for number, stream in enumerate(pipeline.streams, start=1)}
+    steps: list[Step] = []
+    for name in region.operators:
+        operator = pipeline.operators[name]
+        inputs = pipeline.inputs(name)
+        reads: list[Read] = []
+        before: list[pa.Schema | None] = []
+        if operator.kind is Kind.SOURCE:
+            entry = LOAD_ENTRY if reading_of(operator).is_load else name
+            reads.append(Read(-1 - region.entries.index(entry)))
+            before.append(known.get(entry))
+        for stream in inputs:
+            outputs = pipeline.outputs(stream.sender)
+            only_way = len(inputs) == 1 and len(outputs) == 1
+            if stream.sender in position:
+                place, sender = position[stream.sender], stream.sender
+            else:
+                sender = entry_of(pipeline, stream)
+                place = -1 - region.entries.index(sender)
+            reads.append(Read(place, 0 if only_way else numbers[id(stream)], share_of(pipeline, stream)))
+            before.append(known.get(sender))
+        logic = options.code.get(name)
+        schema = _schema_of(name, logic, before, inferred, strict=strict)
+        if schema is not None:
+            known[name] = schema
+        steps.append(
+            Step(
+                operator=name,
+                logic=logic,
+                threads=options.threads.get(name, 1),
+                reads=tuple(reads),
+                schema=schema if logic is not None else None,
+                leaves=name in region.exits,
+                delivers=operator.kind is Kind.SINK,
+                leaves_sight=name in region.exits and operator.kind is not Kind.SINK,
+            )
+        )
+    return tuple(steps)
+
+
+def _schema_of(
+    name: str,
+    logic: Logic | None,
+    before: Sequence[pa.Schema | None],
+    inferred: Mapping[str, pa.Schema],
+    *,
+    strict: bool,
+) -> pa.Schema | None:
+    if logic is not None and logic.schema is not None:
+        return arrow_of(struct_of(logic.schema, f"operator '{name}'"))
+    if logic is not None:
+        if strict and name not in inferred:
+            raise BadInputError(f"operator '{name}': nothing says what its code sends; give schema='NAME TYPE, ...'")
+        return inferred.get(name)
+    first = before[0]
+    for other in before[1:]:
+        if first is not None and other is not None and not first.equals(other):
+            raise BadInputError(
+                f"'{name}' gets tuples of different columns: {_columns(first)} and {_columns(other)}; "
+                "send the same from all of them"
+            )
+    return first
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in schema)

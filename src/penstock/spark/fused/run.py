@@ -1,0 +1,321 @@
+"""A fused run while it lives: conducted by a thread of its own, asked and watched from others."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.clock import Stopwatch, pause
+from penstock.errors import BadInputError, PenstockError, Refusal, RefusedError, RunFailedError
+from penstock.report.disturbance import disturbance
+from penstock.report.report import Audit, summarise
+from penstock.spark.fused.engine import FusedQuery
+from penstock.spark.fused.lasting_query import POLL_SECONDS, reason
+from penstock.spark.fused.run_folder import RunState, moved
+from penstock.spark.session.process_tree import MachineUsage, java_process, share_given, share_of_others, tree_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from penstock.cluster.topology import Slot
+    from penstock.report.report import BatchObservation, Report
+    from penstock.spark.fused.engine import FusedSpec
+    from penstock.spark.fused.executors import FusedExecutors
+    from penstock.spark.fused.run_folder import FusedRunFolder
+
+__all__ = ["FusedRun", "Hooks", "RunFailedError", "run_fused"]
+
+KEPT_BATCHES = 20_000
+"""A run without end remembers so many batches."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Who hears of what while a pipeline runs: batches, and tuples for the console."""
+
+    watch: Callable[[BatchObservation], None] | None = None
+    show: Callable[[str, str], None] | None = None
+
+
+class FusedRun:
+    """`seconds` past the first batch, or without end. `executors`: where slots can be added and let go."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        spec: FusedSpec,
+        seconds: float | None,
+        warm_up: float,
+        hooks: Hooks | None = None,
+        folder: FusedRunFolder | None = None,
+        executors: FusedExecutors | None = None,
+    ) -> None:
+        self._session = session
+        self._spec = spec
+        self._seconds = seconds
+        self._warm_up = warm_up
+        self._hooks = hooks or Hooks()
+        self._folder = folder
+        self._executors = executors
+        self._lock = threading.Lock()
+        self._state = RunState.STARTING
+        self._asked_to_end = threading.Event()
+        self._at_once = False
+        self._batches: deque[BatchObservation] = deque(maxlen=KEPT_BATCHES)
+        self._counted = Audit(emitted=0, lost=None, duplicated=None, dead=0, filtered=0)
+        """Of all batches, where ids are not audited: nobody looked for losses."""
+        self._failure: BaseException | None = None
+        self._report: Report | None = None
+        self._query: FusedQuery | None = None
+        self._slots = spec.slots
+        self._changes: list[str] = []
+        self._closed = 0
+        """Groups that were open when the input ended, and were closed."""
+        self._written = Stopwatch()
+        self._thread = threading.Thread(target=self._conduct, name=f"penstock-{spec.run}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # -- from outside ------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> RunState:
+        return self._state
+
+    @property
+    def batches(self) -> list[BatchObservation]:
+        return list(self._batches)
+
+    @property
+    def slots(self) -> int:
+        return self._slots
+
+    def drain(self) -> None:
+        """What is under way is finished, nothing more is taken in, and the run ends."""
+        self._asked_to_end.set()
+
+    def stop(self) -> None:
+        """Ends at once; what is under way is run again by whoever goes on."""
+        self._at_once = True
+        self._asked_to_end.set()
+
+    @property
+    def nodes(self) -> dict[str, int] | None:
+        """How many slots are on each node now, where that is known."""
+        return None if self._executors is None else self._executors.nodes()
+
+    def watch(self, fields: Mapping[int, tuple[str, float]]) -> None:
+        """From the next batch on it is counted how many tuples have a field above a threshold."""
+        if self._query is not None:
+            self._query.shares.watch(fields)
+
+    @property
+    def shares(self) -> Mapping[int, float]:
+        """Of the last batch: the part of it that was above, by what is watched."""
+        return {} if self._query is None else self._query.shares.last
+
+    def rescale(self, slots: int, places: Collection[Slot] | None = None) -> float:
+        """More or fewer slots while the query goes on, on exactly `places` where its slots have names;
+        returns the seconds it took."""
+        if slots < 1:
+            raise BadInputError(f"slots: expected at least 1, found {slots}")
+        if self._executors is None:
+            reason = "its slots are those of its Spark session; drain it, and resume it with others"
+            raise RefusedError(Refusal(f"run '{self._spec.run}'", (), notes=(reason,)))
+        if self._state is not RunState.RUNNING:
+            raise RefusedError(Refusal(f"run '{self._spec.run}'", (), notes=(f"it is {self._state}, not running",)))
+        with self._lock:
+            before = self._slots
+            seconds = self._executors.change_to(slots, places=places)
+            if self._query is not None:
+                self._query.spread_over(slots)
+            self._slots = slots
+            self._changes.append(f"from {before} to {slots} slots in {seconds:.1f} s, without a stop")
+        return seconds
+
+    def await_end(self, timeout: float | None = None) -> Report | None:
+        """The report, or None if it still runs after `timeout` seconds. Raises what ended a run that failed."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return None
+        if self._failure is not None:
+            raise self._failure
+        return self._report
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _conduct(self) -> None:
+        try:
+            self._report = self._run()
+            # drained or stopped before its time, it can be gone on with
+            self._go_to(RunState.ENDED, resumable=self._asked_to_end.is_set())
+        except BaseException as error:
+            self._failure = as_failure(error)
+            log.error("run %s failed: %s", self._spec.run, error)
+            self._go_to(RunState.FAILED, reason=str(error).splitlines()[0] if str(error) else type(error).__name__)
+
+    def _run(self) -> Report:
+        machine = MachineUsage.now()
+        query = self._query = FusedQuery(self._session, self._spec, self._hooks.show)
+        try:
+            began = query.begin()
+            java = java_process(self._session)
+            used, ran = tree_usage(java).cpu_seconds, Stopwatch()
+            self._go_to(RunState.RUNNING)
+            self._flow(query)
+            whole = query.ended
+            if whole and self._spec.close_windows:
+                self._closed = query.close_windows()
+                self._take(query)
+            elif not self._at_once:
+                self._go_to(RunState.DRAINING)
+                query.drain()
+                self._take(query)
+            used, elapsed = tree_usage(java).cpu_seconds - used, ran.seconds()
+        finally:
+            query.stop()
+        batches = self.batches
+        own = sum(slot.cpu_seconds for batch in batches for slot in batch.slots)
+        report = summarise(
+            batches,
+            self._offered(batches, began),
+            self._warm_up,
+            query.audit() or self._counted,
+            max(0.0, used - own) / elapsed,
+            began,
+            whole=whole,
+        )
+        if self._spec.load is None:
+            # what came is what was offered
+            report = replace(report, offered_rate=report.sustained_rate)
+        others = share_of_others(machine, MachineUsage.now())
+        pace = None if report.pace is None else report.pace * share_given(machine, MachineUsage.now())
+        end = self._end_notes(query) if whole else ()
+        notes = (*report.notes, *disturbance(others), *query.notes, *self._changes, *end)
+        return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
+
+    def _flow(self, query: FusedQuery) -> None:
+        since: Stopwatch | None = None
+        while not self._asked_to_end.is_set():
+            pause(POLL_SECONDS)
+            ended = query.ended
+            if self._take(query) and since is None:
+                since = Stopwatch()
+            self._answer_questions()
+            if ended or (self._seconds is not None and since is not None and since.seconds() >= self._seconds):
+                return
+
+    def _take(self, query: FusedQuery) -> int:
+        batches = query.poll()
+        for batch in batches:
+            self._batches.append(batch)
+            self._count(batch)
+            if self._hooks.watch is not None:
+                self._hooks.watch(batch)
+        if self._folder is not None and self._written.seconds() > 1.0:
+            self._write_state()
+        return len(self._batches)
+
+    def _count(self, batch: BatchObservation) -> None:
+        before, seen = self._counted, batch.operators.values()
+        self._counted = replace(
+            before,
+            emitted=before.emitted + batch.tuples,
+            dead=before.dead + sum(operator.dead for operator in seen),
+            filtered=before.filtered + sum(operator.filtered for operator in seen),
+        )
+
+    def _answer_questions(self) -> None:
+        if self._folder is None:
+            return
+        for name, question in self._folder.questions():
+            try:
+                match question:
+                    case {"ask": "drain"}:
+                        self.drain()
+                        self._folder.answer(name)
+                    case {"ask": "stop"}:
+                        self.stop()
+                        self._folder.answer(name)
+                    case {"ask": "rescale", "slots": int(slots)}:
+                        threading.Thread(target=self._rescale_for, args=(name, slots), daemon=True).start()
+                    case _:
+                        self._folder.answer(name, error=f"a fused run does not know '{question['ask']}'")
+            except PenstockError as error:
+                self._folder.answer(name, error=str(error))
+
+    def _rescale_for(self, name: str, slots: int) -> None:
+        """In a thread of its own: batches go on meanwhile."""
+        try:
+            answer: dict[str, Any] = {"seconds": self.rescale(slots)}
+        except PenstockError as error:
+            answer = {"error": str(error)}
+        if self._folder is not None:
+            self._folder.answer(name, **answer)
+
+    def _go_to(self, state: RunState, **more: Any) -> None:
+        self._state = moved(self._state, state)
+        self._write_state(**more)
+
+    def _write_state(self, **more: Any) -> None:
+        if self._folder is None:
+            return
+        self._written = Stopwatch()
+        last = self._batches[-1] if self._batches else None
+        details: dict[str, Any] = {"slots": self._slots, "batches": len(self._batches), **more}
+        if last is not None:
+            details |= {"tuples": last.tuples, "backlog": last.backlog, "finished": last.finished}
+        try:
+            self._folder.write_state(self._state, **details)
+        except OSError as error:
+            # a full disk must not end what still flows, nor hide why it ended
+            log.warning("run %s: its state could not be written: %s", self._spec.run, error)
+
+    def _offered(self, batches: list[BatchObservation], began: float) -> float:
+        """Tuples/s asked for while it was measured; a source of the user's own is asked for nothing."""
+        load = self._spec.load
+        if load is None:
+            return 0.0
+        if not batches:
+            return load.mean_rate
+        return load.rate_between(batches[0].finished - began + self._warm_up, batches[-1].finished - began)
+
+    def _end_notes(self, query: FusedQuery) -> list[str]:
+        notes = [f"the input ended: all {self._counted.emitted:,} tuples were taken in"]
+        if self._closed:
+            notes.append(f"{self._closed:,} groups were still open when it ended, and were sent on as they were")
+        if query.open_groups:
+            notes.append(
+                f"{query.open_groups:,} groups are still open, their windows were not over when it ended: the run's "
+                "folder keeps them for when it goes on"
+            )
+        return notes
+
+
+def as_failure(error: BaseException) -> BaseException:
+    """What Spark raised, in one line; anything else as it is."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark loads only when it is used
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    if not isinstance(error, PySparkException | Py4JError):
+        return error
+    failure = RunFailedError(f"Spark gave up: {reason(str(error))}")
+    failure.__cause__ = error
+    return failure
+
+
+def run_fused(
+    session: SparkSession, spec: FusedSpec, seconds: float, warm_up: float, hooks: Hooks | None = None
+) -> Report:
+    """Run for `seconds` past the first batch, drain, and report what happened past the warm-up."""
+    run = FusedRun(session, spec, seconds, warm_up, hooks)
+    run.start()
+    return cast("Report", run.await_end())

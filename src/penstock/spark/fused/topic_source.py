@@ -1,0 +1,218 @@
+"""Topics as a Spark source of our own, where Spark's connector to Kafka is not there, and for the embedded log.
+
+Offsets are those of the partitions, as Spark's own connector writes them: `{"topic": {"0": 17, "1": 4}}`. What a batch
+takes in is bounded and cut evenly over the slots, whatever partitions it comes from.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from penstock.clock import Stopwatch
+from penstock.connectors.kept_numbers import KeptNumbers
+from penstock.connectors.log.address import LogAddress, subscribed
+from penstock.connectors.log.contract import GoneError, LogError
+from penstock.connectors.log.offsets import Piece, admitted, cut_evenly, pieces_between, resolved
+from penstock.errors import BadInputError
+from penstock.files import Spec, read_value, write_text
+from penstock.spark.session.interrupts import ignore_interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from penstock.connectors.log.contract import Span, TopicLog
+    from penstock.connectors.log.offsets import Offsets
+
+NAME = "penstock-topics"
+SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+"""As Spark's own connector has it."""
+PATIENCE_SECONDS = 300.0
+"""A broker may be away for so long before the query gives up."""
+MOST_ROWS = "most_rows"
+LOOKED_AT = 1000
+"""Messages that are taken in where no run bounds batches."""
+LOST = "lost.json"
+
+_LOG = logging.getLogger(__name__)
+
+
+def topic_frame(session: SparkSession, who: str, given: dict[str, str], slots: int, folder: Path | None) -> DataFrame:
+    """`given` are the options of the source; `folder` is where the run bounds batches and hears what was lost."""
+    session.dataSource.register(TopicSource)
+    options = {"given": json.dumps(given), "who": who, "slots": str(slots), "folder": str(folder or "")}
+    return session.readStream.format(NAME).options(**options).load()
+
+
+def lost_messages(folder: Path) -> dict[str, int]:
+    """By topic and partition: messages that retention took before they were read, where the run went on. Where nobody
+    can read how many there were, they are counted anew."""
+    file = folder / LOST
+    try:
+        return read_value(_LostMessages, file).lost if file.exists() else {}
+    except BadInputError as error:
+        _LOG.warning("%s", error)
+        return {}
+
+
+class _LostMessages(Spec):
+    lost: dict[str, int]
+
+
+class _Pieces(InputPartition):
+    def __init__(self, pieces: list[Piece]) -> None:
+        super().__init__(len(pieces))
+        self.pieces = pieces
+
+
+class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: dict[str, str]) -> None:
+        self._given: dict[str, str] = json.loads(options["given"])
+        self._who = options["who"]
+        self._slots = int(options["slots"])
+        self._folder = Path(options["folder"]) if options["folder"] else None
+        self._numbers = KeptNumbers(self._folder)
+        self._address = LogAddress(self._given["penstock.format"], self._given)
+        self._topics = subscribed(self._given)
+        self._goes_on = self._given.get("failOnDataLoss", "true").lower() == "false"
+        self._group = self._given.get("groupId")
+        self._opened: TopicLog | None = None
+        self._reached: Offsets = {}
+        self._away: Stopwatch | None = None
+        self._until: dict[str, dict[int, Span]] | None = None
+        """What there was when a run began that ends with it."""
+
+    @property
+    def _log(self) -> TopicLog:
+        if self._opened is None:
+            self._opened = self._address.open()
+        return self._opened
+
+    def _spans(self) -> dict[str, dict[int, Span]]:
+        return {topic: dict(self._log.spans(topic)) for topic in self._topics}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return resolved(self._given.get("startingOffsets", "earliest"), self._spans(), self._who)
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """A broker that does not answer has nothing new, for a while."""
+        reached: Offsets = self._reached if start is None else start
+        if self._folder is not None and (self._folder / "hold").exists():
+            return reached
+        try:
+            spans = self._until or self._spans()
+        except LogError:
+            self._away = self._away or Stopwatch()
+            if self._away.seconds() > PATIENCE_SECONDS:
+                raise
+            return reached
+        self._away = None
+        return admitted(reached, spans, self._most_rows())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._until = self._spans()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        try:
+            return {t: {str(p): span.end for p, span in spans.items()} for t, spans in self._spans().items()}
+        except LogError:
+            return None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._reached = end
+        lost: dict[str, int] = {}
+        pieces = []
+        spans = self._spans()
+        for piece in pieces_between(start, end, spans):
+            first = spans[piece.topic][piece.partition].first
+            there = min(max(piece.first, first), piece.end)
+            if there > piece.first:
+                if not self._goes_on:
+                    raise GoneError(piece.topic, piece.partition, piece.first, first)
+                lost[f"{piece.topic}/{piece.partition}"] = there - piece.first
+            pieces.append(replace(piece, first=there))
+        if lost:
+            self._note(lost)
+        return [_Pieces(share) for share in cut_evenly(pieces, self._tasks())]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        ignore_interrupts()
+        log = _shared_log(self._address)
+        for piece in partition.pieces:
+            for batch in log.read(piece.topic, piece.partition, piece.first, piece.end):
+                yield _as_spark(batch, piece)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        if self._group:
+            for topic, offsets in end.items():
+                self._log.commit_group(self._group, topic, {int(p): int(offset) for p, offset in offsets.items()})
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def _most_rows(self) -> int:
+        return self._numbers.whole(MOST_ROWS, LOOKED_AT)
+
+    def _tasks(self) -> int:
+        return self._numbers.whole("partitions", self._slots)
+
+    def _note(self, lost: dict[str, int]) -> None:
+        if self._folder is None:
+            return
+        known = lost_messages(self._folder)
+        counted = _LostMessages(lost={**known, **{k: known.get(k, 0) + n for k, n in lost.items()}})
+        write_text(self._folder / LOST, counted.model_dump_json())
+
+
+_LOGS: dict[str, TopicLog] = {}
+
+
+def _shared_log(address: LogAddress) -> TopicLog:
+    """One client for all tasks of a worker process: connecting takes longer than most batches."""
+    key = json.dumps([address.format, dict(address.options)], sort_keys=True)
+    if key not in _LOGS:
+        _LOGS[key] = address.open()
+    return _LOGS[key]
+
+
+def _as_spark(batch: pa.RecordBatch, piece: Piece) -> pa.RecordBatch:
+    rows = batch.num_rows
+    return pa.RecordBatch.from_arrays(
+        [
+            batch["key"],
+            batch["value"],
+            pa.array([piece.topic] * rows, pa.string()),
+            pa.array([piece.partition] * rows, pa.int32()),
+            batch["offset"],
+            pc.multiply(batch["time_ms"], 1000).cast(pa.timestamp("us", tz="UTC")),
+            pa.array([0] * rows, pa.int32()),
+        ],
+        names=["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"],
+    )
+
+
+class TopicSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> TopicReader:  # noqa: N802 - Spark's name
+        return TopicReader(dict(self.options))

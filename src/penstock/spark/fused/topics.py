@@ -1,0 +1,115 @@
+"""Which connector reads a topic: Spark's own where its jars are there, else ours; the embedded log is always ours."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.connectors.kafka.settings import PREFIX, java_options
+from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, topics_there
+from penstock.connectors.log.offsets import lag
+from penstock.dataflow.endpoints import reading_of
+from penstock.errors import BadInputError
+from penstock.spark.fused import topic_source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+    from penstock.connectors.log.offsets import Offsets
+    from penstock.dataflow.endpoints import Reading, Writing
+    from penstock.dataflow.pipeline import Pipeline
+
+SPARKS, OURS = "spark", "own"
+SPARKS_WORD, OUR_WORD = "Spark's", "our own"
+CONNECTOR = "connector"
+"""The option of a source that says which of the two is to read, where both can."""
+DELIVERY = "delivery"
+"""The option of a sink: exactly-once (ours), or at-least-once, which is what Spark's own promises."""
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+_FOR_US = (CONNECTOR, DELIVERY, "groupId")
+
+
+def read_topics(session: SparkSession, reading: Reading, who: str, slots: int, folder: Path | None) -> DataFrame:
+    if reading.schema is not None:
+        raise BadInputError(f"{who}: messages have a key and a value; leave out schema, and parse them in an operator")
+    if connector_of(session, reading, who) == OURS:
+        topics_there(LogAddress(reading.format, reading.options), who)
+        given = {**reading.options, "penstock.format": reading.format}
+        return topic_source.topic_frame(session, who, given, slots, folder)
+    options = {key: value for key, value in reading.options.items() if key not in _FOR_US and key[:6] != PREFIX}
+    isolated = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    all_options = {**isolated, **java_options(reading.options, who), **options}
+    return session.readStream.format(KAFKA).options(**all_options).load()
+
+
+def connector_of(session: SparkSession, reading: Reading, who: str) -> str:
+    asked = reading.options.get(CONNECTOR)
+    if asked not in {None, SPARKS, OURS}:
+        raise BadInputError(f"{who}: option connector: expected {SPARKS} or {OURS}, found '{asked}'")
+    if reading.format != KAFKA:
+        return OURS
+    if asked is not None:
+        return asked
+    return SPARKS if has_connector(session) and "groupId" not in reading.options else OURS
+
+
+def has_connector(session: SparkSession) -> bool:
+    """Whether Spark finds its own connector to Kafka, as it would look for it."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - Spark loads only when it is used
+
+    java: Any = session.sparkContext._jvm
+    settings = session._jsparkSession.sessionState().conf()
+    try:
+        java.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(KAFKA, settings)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def read_by_us(session: SparkSession, pipeline: Pipeline) -> list[str]:
+    """Sources that are topics and read by our own connector: what a batch takes in can be bounded while it runs."""
+    return [
+        name
+        for name in pipeline.sources
+        if (reading := reading_of(pipeline.operators[name])).format in FORMATS
+        and not reading.of_the_user
+        and connector_of(session, reading, f"source '{name}'") == OURS
+    ]
+
+
+def connector_notes(session: SparkSession, pipeline: Pipeline) -> list[str]:
+    """Which one runs, for the report."""
+    ours = read_by_us(session, pipeline)
+    kafka = [name for name in pipeline.sources if reading_of(pipeline.operators[name]).format == KAFKA]
+    return [f"source '{name}': Kafka, read by {OUR_WORD if name in ours else SPARKS_WORD} connector" for name in kafka]
+
+
+def sparks_writing(session: SparkSession, writing: Writing, who: str) -> Writing:
+    """A sink that asks for no more than Spark's own connector promises."""
+    asked = writing.options.get(DELIVERY)
+    if asked != AT_LEAST_ONCE:
+        raise BadInputError(f"{who}: option delivery: expected {EXACTLY_ONCE} or {AT_LEAST_ONCE}, found '{asked}'")
+    if not has_connector(session):
+        raise BadInputError(f"{who}: {AT_LEAST_ONCE} needs Spark's connector, and its jars are not there")
+    options = {key: value for key, value in writing.options.items() if key not in _FOR_US and key[:6] != PREFIX}
+    return replace(writing, options={**java_options(writing.options, who), **options})
+
+
+def lag_of(progress: StreamingQueryProgress) -> dict[str, int]:
+    """By topic/partition: messages that wait, of all sources that are topics. Both connectors say it alike."""
+    lags: dict[str, int] = {}
+    for source in progress.sources:
+        end, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
+        if end and latest:
+            lags |= lag(end, latest)
+    return lags
+
+
+def _offsets(text: str | None) -> Offsets | None:
+    offsets = json.loads(text) if text and text != "null" else None
+    is_topics = isinstance(offsets, dict) and offsets and all(isinstance(parts, dict) for parts in offsets.values())
+    return offsets if is_topics else None

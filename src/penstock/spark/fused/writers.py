@@ -1,0 +1,132 @@
+"""Sinks: what becomes of a batch. A batch that is run again replaces what it left before, where a sink can do that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress
+from penstock.dataflow.code import write_function
+from penstock.dataflow.endpoints import COUNT, FILE_FORMATS, writing_of
+from penstock.dataflow.pipeline import OutputMode
+from penstock.errors import BadInputError
+from penstock.spark.fused.complaints import in_one_line
+from penstock.spark.fused.file_writer import FileWriter
+from penstock.spark.fused.table_writer import TableWriter
+from penstock.spark.fused.topic_writer import TopicWriter
+from penstock.spark.fused.topics import DELIVERY, EXACTLY_ONCE, sparks_writing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.dataflow.endpoints import Writing
+    from penstock.dataflow.pipeline import Operator
+
+
+class Writer(Protocol):
+    exactly_once: bool
+    """Whether a batch that is written twice is there once."""
+
+    def prepare(self) -> None:
+        """Complain before anything runs about what cannot be written."""
+
+    def write(self, frame: DataFrame, batch: int) -> None: ...
+
+    def close(self) -> None:
+        """The run ended: nothing but what was written stays behind."""
+
+
+class CountingWriter:
+    """Nothing is kept; Spark works everything out all the same."""
+
+    exactly_once = True
+
+    def prepare(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        frame.write.format("noop").mode("overwrite").save()
+
+
+class _Function:
+    """The user's own function: whether a batch twice is there once is up to it, and it gets the number to see to it."""
+
+    exactly_once = False
+
+    def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
+        self._function = function
+
+    def prepare(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        self._function(frame, batch)
+
+
+class _Format:
+    """Any other format of Spark's, batch by batch."""
+
+    def __init__(self, session: SparkSession, writing: Writing, run: str, sink: str) -> None:
+        self._session = session
+        self._sink = sink
+        self._writing = writing
+        self._more: Mapping[str, str] = {}
+        self.exactly_once = writing.format == "delta"
+        if writing.format == "delta":
+            self._more = {"txnAppId": f"{run}-{sink}"}
+
+    def prepare(self) -> None:
+        """Spark finds the format, or says so."""
+        java: Any = self._session.sparkContext._jvm
+        source = java.org.apache.spark.sql.execution.datasources.DataSource
+        settings = self._session._jsparkSession.sessionState().conf()
+        with in_one_line(f"sink '{self._sink}'", self._writing.format):
+            source.lookupDataSource(self._writing.format, settings)
+
+    def close(self) -> None:
+        pass
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        more = {**self._more, "txnVersion": str(batch)} if self._more else {}
+        frame.write.format(self._writing.format).options(**self._writing.options, **more).mode("append").save()
+
+
+def make_writer(session: SparkSession, operator: Operator, run: str, staging: str = "") -> Writer:
+    """`run` names the run for good: two runs that write to one place do not take each other's files for their own.
+    `staging` is a folder every executor reaches."""
+    writing = writing_of(operator)
+    who = f"sink '{operator.name}'"
+    if writing.of_the_user:
+        return _Function(cast("Callable[[DataFrame, int], None]", write_function(operator)))
+    if writing.format in {COUNT, "noop"}:
+        return CountingWriter()
+    if writing.format in FILE_FORMATS:
+        whole = writing.mode is OutputMode.COMPLETE
+        return FileWriter(session, who, writing.format, writing.options, f"{run}-{operator.name}", replaces_all=whole)
+    if writing.format == "jdbc":
+        return TableWriter(session, who, writing.options, f"{run}-{operator.name}")
+    if writing.format in FORMATS:
+        return _topic_writer(session, operator.name, writing, run, staging)
+    return _Format(session, writing, run, operator.name)
+
+
+def _topic_writer(session: SparkSession, sink: str, writing: Writing, run: str, staging: str) -> Writer:
+    who = f"sink '{sink}'"
+    if writing.options.get(DELIVERY, EXACTLY_ONCE) == EXACTLY_ONCE:
+        address = LogAddress(writing.format, writing.options)
+        return TopicWriter(session, who, address, writing.options, f"{run}-{sink}", staging)
+    if writing.format != KAFKA:
+        raise BadInputError(f"{who}: format {writing.format} delivers exactly once; leave out delivery")
+    return _Format(session, sparks_writing(session, writing, who), run, sink)
+
+
+def write_batch(writer: Writer, sink: str, frame: DataFrame, batch: int) -> None:
+    with in_one_line(f"sink '{sink}'"):
+        writer.write(frame, batch)

@@ -1,0 +1,178 @@
+"""A keyed aggregation in a bundle: what a segment is to code, with its state put down once an epoch."""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.clock import Stopwatch, now, thread_cpu_seconds
+from penstock.connectors.storage import storage
+from penstock.dataflow.aggregate import Emit, top_count
+from penstock.errors import BadInputError
+from penstock.flow.keyed_state import KeyedState
+from penstock.runtime.account import Account
+from penstock.runtime.batch import UNTRACED, Batch, Marks
+from penstock.runtime.id_bitmaps import IdBitmaps
+from penstock.runtime.schemas import columns_to_schema, rows_to_columns
+from penstock.spark.placed.kept_values import read_value, written_value
+from penstock.spark.placed.plain_schemas import ARROW_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.dataflow.aggregate import Aggregate
+
+
+@dataclass(frozen=True)
+class KeyedCode:
+    operator: str
+    aggregate: Aggregate
+
+    @property
+    def takes(self) -> pa.Schema:
+        return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in self.aggregate.columns.items()])
+
+    @property
+    def makes(self) -> pa.Schema:
+        """Keys, the window, and what is computed of every group."""
+        columns = self.aggregate.columns
+        fields = [(name, ARROW_TYPES[columns[name]]) for name in self.aggregate.keys]
+        if self.aggregate.window_seconds is not None:
+            fields += [("window_start", pa.float64()), ("window_end", pa.float64())]
+        for output, (function, name) in self.aggregate.calls().items():
+            if function in {"count", "approx_count_distinct"}:
+                kind = pa.int64()
+            elif function in {"avg", "stddev"}:
+                kind = pa.float64()
+            elif top_count(function) is not None:
+                kind = pa.list_(ARROW_TYPES[columns[name or ""]])
+            else:
+                kind = ARROW_TYPES[columns[name or ""]]
+                if function == "sum":
+                    kind = pa.int64() if pa.types.is_integer(kind) else pa.float64()
+            fields.append((output, kind))
+        return pa.schema(fields)
+
+
+def sample_groups(code: KeyedCode, table: pa.Table) -> pa.Table:
+    """What the aggregation would send of these rows, as if every window were over."""
+    state = KeyedState(code.aggregate.model_copy(update={"emit": Emit.UPDATES}))
+    for rows in table.select(code.takes.names).cast(code.takes).to_batches():
+        state.take(Batch(rows, Marks(None, np.arange(float(rows.num_rows)))))
+    return pa.Table.from_pylist(state.end_epoch()[0], schema=code.makes)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Groups that changed in an epoch, still to be written."""
+
+    operator: str
+    place: str
+    path: str
+    groups: Mapping[int, Any]
+
+    def write(self) -> dict[str, dict[str, str]]:
+        """Where the state of every changed group lies."""
+        if not self.groups:
+            return {}
+        document = {str(group): kept for group, kept in self.groups.items()}
+        body = zlib.compress(json.dumps(document, default=written_value).encode(), 1)
+        storage(self.place).write(self.path, lambda file: file.write(body))
+        return {self.operator: {str(group): self.path for group in self.groups}}
+
+
+class KeyedSegment:
+    """`emit` gets groups when an epoch ends."""
+
+    def __init__(
+        self,
+        code: KeyedCode,
+        place: str,
+        label: str,
+        states: Mapping[int, str],
+        groups: tuple[int, int],
+        emit: Callable[[str, Batch], None],
+    ) -> None:
+        self._code, self._place, self._label, self._emit = code, place, label, emit
+        self._lock = threading.Lock()
+        self._state = KeyedState(code.aggregate, groups)
+        self._state.load(read_states(place, states))
+        self._account = self._new_account()
+
+    def feed(self, batch: Batch, entrance: int = -1) -> None:
+        watch, cpu = Stopwatch(), thread_cpu_seconds()
+        with self._lock:
+            names = self._code.takes.names
+            rows, misfits = columns_to_schema(batch.rows.select(names), self._code.takes)
+            if misfits:
+                unfit = np.zeros(len(batch), np.bool_)
+                unfit[[misfit.row for misfit in misfits]] = True
+                batch = Batch(rows, batch.marks.take(~unfit))
+                self._account.count(self._code.operator).dead += len(misfits)
+            else:
+                batch = Batch(rows, batch.marks)
+            self._state.take(batch, now())
+            count = self._account.count(self._code.operator)
+            count.rows_in += len(batch) + len(misfits)
+            count.busy_seconds += watch.seconds()
+            count.cpu_seconds += thread_cpu_seconds() - cpu
+            if self._account.ids is not None and batch.ids is not None:
+                # they end here: what is sent on descends from many
+                self._account.ids.delivered_at(self._code.operator, batch.marks)
+
+    def flush(self) -> None:
+        with self._lock:
+            rows, due = self._state.end_epoch(now())
+            count = self._account.count(self._code.operator)
+            count.rows_out += len(rows)
+            count.filtered += self._state.late
+            self._state.late = 0
+        if rows:
+            made, _ = rows_to_columns(rows, self._code.makes)
+            marks = Marks(np.full(len(rows), UNTRACED, np.int64), np.array(due))
+            self._emit(self._code.operator, Batch(made, marks))
+
+    def take_account(self) -> Account:
+        with self._lock:
+            account, self._account = self._account, self._new_account()
+        return account
+
+    def snapshot(self, epoch: int) -> Snapshot:
+        with self._lock:
+            path = f"state/{self._label}-{epoch}.json.z"
+            return Snapshot(self._code.operator, self._place, path, self._state.dump_touched())
+
+    def close(self) -> None:
+        """It holds nothing open."""
+
+    def _new_account(self) -> Account:
+        return Account(ids=IdBitmaps())
+
+
+def read_states(place: str, states: Mapping[int, str]) -> dict[int, Any]:
+    """By key group, from the files that hold them."""
+    files: dict[str, Any] = {}
+    states_of = {}
+    for group, path in states.items():
+        if path not in files:
+            files[path] = _read_state_file(place, path)
+        if str(group) not in files[path]:
+            raise BadInputError(f"{place}/{path}: holds no state of key group {group}")
+        states_of[group] = files[path][str(group)]
+    return states_of
+
+
+def _read_state_file(place: str, path: str) -> dict[str, Any]:
+    try:
+        document = json.loads(zlib.decompress(storage(place).read(path)), object_hook=read_value)
+    except (zlib.error, ValueError) as error:
+        raise BadInputError(f"{place}/{path}: not the state of an aggregation: {error}") from error
+    if not isinstance(document, dict):
+        raise BadInputError(f"{place}/{path}: not the state of an aggregation: {type(document).__name__}")
+    return document

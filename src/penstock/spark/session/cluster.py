@@ -1,0 +1,175 @@
+"""A Spark session on a cluster: a standalone one, in which every slot of a plan can have an executor of its own, or for
+fused runs one that any manager of Spark's has."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from penstock.errors import BadInputError, ClusterError
+from penstock.files import temporary_folder
+from penstock.spark.session.class_archive import using
+from penstock.spark.session.embedded import ATTEMPTS, configured_session, end_session, own_archive
+from penstock.spark.session.java import find_java
+from penstock.spark.session.silent_master import expecting_an_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+REACH_SECONDS = 10.0
+"""How long a Master may take to answer at all."""
+
+LOOPBACK = ("127.0.0.1", "localhost")
+_PORTS = {"https": 443, "http": 80}
+EXPECTED = {"spark": "spark://HOST:PORT", "k8s": "k8s://https://HOST:PORT"}
+YARN_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_YARN_SETTINGS = {
+    # its own patience is a quarter of an hour
+    "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms": "15000",
+    "spark.hadoop.yarn.resourcemanager.connect.retry-interval.ms": "1000",
+    "spark.hadoop.ipc.client.connect.max.retries": "3",
+}
+
+EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+_SETTINGS = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    # These hold for every profile by itself: one executor per slot, when it is first needed, and kept.
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.initialExecutors": "0",
+    "spark.dynamicAllocation.maxExecutors": "1",
+    "spark.dynamicAllocation.executorIdleTimeout": "30d",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+    "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": "1s",
+    "spark.locality.wait": "0",
+    # A slot's Java process only holds its Python workers: it should start fast and stay small.
+    EXECUTOR_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.task.maxFailures": "4",
+    # A slot that fails is not shunned: its bundles can run nowhere else.
+    "spark.excludeOnFailure.enabled": "false",
+    "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.executor.heartbeatInterval": "2s",
+}
+
+
+_FUSED_SETTINGS = {
+    "spark.locality.wait": "0",
+    "spark.task.maxFailures": str(ATTEMPTS),
+    "spark.excludeOnFailure.enabled": "false",
+}
+
+
+@contextmanager
+def cluster_session(
+    master: str,
+    name: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    secret: str | None = None,
+    log: Path | None = None,
+) -> Iterator[SparkSession]:
+    """A session on a cluster that ends with the block, and its Java process with it.
+
+    What the Java process writes goes to `log`; without one it goes with the session.
+    """
+    with temporary_folder("spark") as folder:
+        session = start_cluster_session(
+            master, log or folder / "java.log", name, settings or {}, secret=secret, scratch=folder / "scratch"
+        )
+        try:
+            yield session
+        finally:
+            end_session(session)
+
+
+def start_cluster_session(
+    master: str,
+    log: Path,
+    name: str,
+    settings: Mapping[str, str],
+    *,
+    secret: str | None = None,
+    scratch: Path | None = None,
+) -> SparkSession:
+    """For placed runs: every profile has one executor, when it is first needed."""
+    if not master.startswith("spark://"):
+        raise BadInputError(f"master '{master}': expected spark://HOST:PORT")
+    return _started(master, log, name, {**_SETTINGS, **settings}, secret, scratch)
+
+
+def start_fused_session(
+    master: str,
+    log: Path,
+    name: str,
+    settings: Mapping[str, str],
+    *,
+    secret: str | None = None,
+    scratch: Path | None = None,
+) -> SparkSession:
+    """For fused runs: executors are the slots of one query, on whatever cluster manager `master` names."""
+    return _started(master, log, name, {**_FUSED_SETTINGS, **settings}, secret, scratch)
+
+
+def _started(
+    master: str, log: Path, name: str, settings: Mapping[str, str], secret: str | None, scratch: Path | None
+) -> SparkSession:
+    chosen = {"spark.executorEnv.PYTHONPATH": os.pathsep.join(sys.path), **settings}
+    match master.partition(":")[0]:
+        case "spark":
+            own = own_address(_reached(master, master), urlsplit(master).port or 0)
+            # not the name of this machine: other machines may not know it
+            chosen = {"spark.driver.bindAddress": own, "spark.driver.host": own, **chosen}
+            if own == LOOPBACK[0]:
+                # executors are on this machine, and so is the archive
+                os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
+                chosen[EXECUTOR_OPTIONS] = f"{chosen.get(EXECUTOR_OPTIONS, '')} {using(own_archive())}".strip()
+        case "k8s":
+            address = master.removeprefix("k8s://")
+            _reached(master, address if "://" in address else f"https://{address}")
+        case "yarn":
+            if not any(os.environ.get(name) for name in YARN_FOLDERS):
+                raise BadInputError(f"master 'yarn': {' or '.join(YARN_FOLDERS)} must name the folder of its settings")
+            chosen = {**_YARN_SETTINGS, **chosen}
+        case _:
+            raise BadInputError(f"master '{master}': expected local[N], spark://HOST:PORT, yarn, k8s://... or cluster")
+    try:
+        with expecting_an_answer(master):
+            return configured_session(master, log, name, chosen, secret=secret, scratch=scratch)
+    except ClusterError as error:
+        advice = "does it ask for a secret (--secret-file)?" if secret is None else "is it this cluster's secret?"
+        raise ClusterError(f"{error} {advice}") from error
+
+
+def own_address(host: str, port: int) -> str:
+    """The address of this machine by which it reaches another, and that one reaches it."""
+    if host in LOOPBACK:
+        return LOOPBACK[0]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))
+        return str(probe.getsockname()[0])
+
+
+def _reached(master: str, address: str) -> str:
+    """The host of a master that answers at `address`; Spark itself would try for a minute and more."""
+    parts = urlsplit(address)
+    try:
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        port = None
+    if not parts.hostname or port is None:
+        raise BadInputError(
+            f"master '{master}': expected a host and a port, as in {EXPECTED[master.partition(':')[0]]}"
+        )
+    try:
+        socket.create_connection((parts.hostname, port), timeout=REACH_SECONDS).close()
+    except OSError as error:
+        raise BadInputError(f"master '{master}': nobody answers there: {error.strerror or error}") from error
+    return parts.hostname

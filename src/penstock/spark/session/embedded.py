@@ -1,0 +1,277 @@
+"""The Spark session a run uses."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from penstock.errors import BadInputError, ClusterError
+from penstock.files import temporary_folder
+from penstock.spark.session.class_archive import MAKING_SECONDS, archive_file, keep, making, using
+from penstock.spark.session.java import find_java
+from penstock.spark.session.secret import secret_settings, settings_from_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+ATTEMPTS = 8
+"""How often a task is tried: a worker that dies must not end the run, and a tuple that kills its worker is found by
+trying again."""
+
+END_SECONDS = 20.0
+"""How long Java may take to end."""
+
+DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.metricsEnabled": "false",
+    # Stopping a query inside foreachBatch can unwind a deep stack. A parallel collector would take cores from the
+    # operators; Java's second compiler does so too, in the first minute, but rows pass twice as fast behind it.
+    DRIVER_OPTIONS: "-Xss8m -XX:+UseSerialGC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    # on a machine that is busy a worker takes longer than 15 s to start, and that is no reason to give up a run
+    "spark.python.authenticate.socketTimeout": "90s",
+    "spark.python.daemon.module": "penstock.spark.session.worker_daemon",
+}
+
+STREAMING = "org.apache.spark.sql.execution.streaming"
+FIRST_WITH_PACKAGES = (4, 1)
+"""Since this version the classes of streaming stand in packages by what they do."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def _checkpoint_settings(version: str) -> dict[str, str]:
+    """Checkpoints on a local disk: a rename is enough, and several times faster than the default."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    package = f"{STREAMING}.checkpointing" if (major, minor) >= FIRST_WITH_PACKAGES else STREAMING
+    return {"spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager"}
+
+
+@contextmanager
+def embedded_session(slots: int, *, warm: bool = True, log: Path | None = None) -> Iterator[SparkSession]:
+    """A session of its own that ends with the block, and its Java process with it.
+
+    What the Java process writes goes to `log`; without one it goes with the session.
+    """
+    with temporary_folder("spark") as folder:
+        session = start_session(slots, log or folder / "java.log", warm=warm, scratch=folder / "scratch")
+        try:
+            yield session
+        finally:
+            end_session(session)
+
+
+def start_session(
+    slots: int,
+    log: Path,
+    name: str = "penstock",
+    *,
+    warm: bool = True,
+    scratch: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session of its own on this machine, with one task slot for every slot of the plan.
+
+    What the Java process writes to standard error goes to `log`, what it spills to `scratch`. Without `warm` the first
+    job pays for starting its workers.
+    """
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return configured_session(
+        f"local[{slots},{ATTEMPTS}]",
+        log,
+        name,
+        {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            # Java listens for executors here too: with this it lets nobody else in, by a secret that never leaves it.
+            "spark.authenticate": "true",
+            **(settings or {}),
+        },
+        warm_slots=slots if warm else 0,
+        scratch=scratch,
+    )
+
+
+def configured_session(
+    master: str,
+    log: Path,
+    name: str,
+    settings: Mapping[str, str],
+    warm_slots: int = 0,
+    secret: str | None = None,
+    scratch: Path | None = None,
+) -> SparkSession:
+    """A session with the settings all of ours share, and these; `warm_slots` of its workers are started already.
+
+    `settings` stand on Java's command line; the `secret` of the cluster does not.
+    """
+    os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # What this process can import, its workers can import too: the user's own modules above all.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    try:
+        import pyspark  # noqa: PLC0415 - Spark loads only when it is used
+        from py4j.protocol import Py4JError  # noqa: PLC0415
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ImportError as error:
+        raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
+    _refuse_to_adopt()
+    # what they have to say is raised as well
+    for logger in ("py4j", "DataFrameQueryContextLogger"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
+    builder = SparkSession.builder.master(master).appName(name)
+    spilled = {} if scratch is None else {"spark.local.dir": str(scratch)}
+    archive = own_archive()
+    # the classes of executors are among those of a session that runs its tasks itself
+    options, made = making(archive) if master.startswith("local") else ("", None)
+    started = {DRIVER_OPTIONS: f"{_SETTINGS[DRIVER_OPTIONS]} {options or using(archive)}".strip()}
+    shared = {**_SETTINGS, **started, **_checkpoint_settings(pyspark.__version__), **spilled}
+    for key, value in {**shared, **settings}.items():
+        builder = builder.config(key, value)
+    _LOG.info("starting Spark on %s as '%s'; Java writes to %s", master, name, log)
+    with _nothing_left_behind():
+        with ExitStack() as meanwhile:
+            if secret is not None:
+                conf = meanwhile.enter_context(temporary_folder("conf"))
+                meanwhile.enter_context(settings_from_file(secret_settings(secret), conf / "spark"))
+            meanwhile.enter_context(_jvm_messages_in(log))
+            meanwhile.enter_context(_own_interrupts())
+            try:
+                session = builder.getOrCreate()
+            except (Py4JError, PySparkException) as error:
+                raise ClusterError(f"Spark on {master} did not start: {_why(log, error)}") from error
+        session.sparkContext.setLogLevel("OFF")
+        if warm_slots:
+            _warm_up(session, warm_slots)
+    if made is not None:
+        _archives[session.sparkContext.applicationId] = (made, archive)
+    return session
+
+
+_archives: dict[str, tuple[Path, Path]] = {}
+"""By application: the archive of classes its Java process writes as it ends, and what it is to be called then."""
+
+
+def own_archive() -> Path:
+    """Of the Java and the Spark that sessions of this process have."""
+    import pyspark  # noqa: PLC0415 - Spark loads only when it is used
+
+    return archive_file(Path(os.environ["JAVA_HOME"]), Path(pyspark.__path__[0]), pyspark.__version__)
+
+
+def _why(log: Path, error: Exception) -> str:
+    """The last error Java wrote, in one line; it says more than what arrives here, which is about the consequences."""
+    sys.stderr.flush()
+    written = log.read_text("utf-8", errors="replace").splitlines() if log.exists() else []
+    errors = [line.partition(" ERROR ")[2] for line in written if " ERROR " in line]
+    return errors[-1] if errors else str(error).partition("\n")[0]
+
+
+def _refuse_to_adopt() -> None:
+    """Spark would hand us the session this process has already; we would change it, and stop it when we are done."""
+    from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
+
+    if SparkContext._active_spark_context is not None:
+        raise BadInputError(
+            "this process has a Spark session already, which is left alone: stop it first, or use another process"
+        )
+
+
+def end_session(session: SparkSession) -> None:
+    """Stops a session and its Java process, so that nothing is left and another session can start in this process."""
+    from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
+
+    gateway: Any = session.sparkContext._gateway
+    _LOG.info("ending Spark on %s", session.sparkContext.master)
+    made, archive = _archives.pop(session.sparkContext.applicationId, (None, None))
+    with _interrupts_later():
+        try:
+            session.stop()
+        finally:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            try:
+                gateway.proc.wait(timeout=END_SECONDS if made is None else MAKING_SECONDS)
+                if made is not None and archive is not None:
+                    keep(made, archive)
+            except subprocess.TimeoutExpired:
+                gateway.proc.kill()
+                gateway.proc.wait()
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+
+
+@contextmanager
+def _nothing_left_behind() -> Iterator[None]:
+    """A start that fails, or that Ctrl-C interrupts, ends the Java process it has started already."""
+    before = set(psutil.Process().children(recursive=True))
+    try:
+        yield
+    except BaseException:
+        from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
+
+        with _interrupts_later():
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+            SparkContext._active_spark_context = None
+        raise
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Spark's context takes Ctrl-C for itself (it asks Java to cancel jobs first, which may hang): take it back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    own = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, own)
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """A second Ctrl-C while everything is being stopped already must not leave half of it behind."""
+    with _own_interrupts():
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        yield
+
+
+@contextmanager
+def _jvm_messages_in(log: Path) -> Iterator[None]:
+    """The Java process inherits standard error when it starts: lend it a file meanwhile."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(own, 2)
+            os.close(own)
+
+
+def _warm_up(session: SparkSession, slots: int) -> None:
+    """One small job through Python, so that the first batch of a run finds workers and compiled code."""
+    session.range(0, slots, 1, slots).mapInArrow(lambda batches: batches, "id bigint").toArrow()

@@ -1,0 +1,45 @@
+"""Finding a Java that Spark 4 can run on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from penstock.errors import BadInputError
+
+LOWEST_VERSION = 17
+
+ADVICE = (
+    f"Spark needs Java {LOWEST_VERSION} or newer; install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
+    "Fedora: dnf install java-17-openjdk-headless; macOS: brew install openjdk@17) or set JAVA_HOME"
+)
+
+
+def java_version(executable: str) -> int | None:
+    """The major version `executable` says it is; None if it does not run or does not say."""
+    try:
+        done = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603 - the user's own Java
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr + done.stdout)
+    if version is None:
+        return None
+    major = int(version.group(1))
+    return int(version.group(2) or 0) if major == 1 else major
+
+
+def find_java() -> str:
+    """The path of a suitable Java: that of JAVA_HOME, or the one on the PATH. Planning never asks."""
+    home = os.environ.get("JAVA_HOME")
+    candidates = [str(Path(home) / "bin" / "java")] if home else []
+    candidates += [on_path] if (on_path := shutil.which("java")) else []
+    seen = []
+    for candidate in candidates:
+        version = java_version(candidate)
+        if version is not None and version >= LOWEST_VERSION:
+            return candidate
+        seen.append(f"{candidate} is {f'version {version}' if version else 'not a Java that runs'}")
+    raise BadInputError("; ".join([*seen, ADVICE]) if seen else f"no Java found; {ADVICE}")

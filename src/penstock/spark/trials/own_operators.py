@@ -1,0 +1,204 @@
+"""What an operator of Spark's own takes: its samples are replayed through a stream of Parquet files, in one slot.
+
+    T(n) = b + n s
+
+is how long a batch of n rows takes: b whatever is in it (shuffles, state), s for every row. Batches of a few rows tell
+b, large ones s; both less what the same stream takes where nothing is done with it. State is kept as in a run:
+timestamps move on with every repetition of the sample, numbers of source tuples are counted on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.clock import Stopwatch, pause
+from penstock.errors import RunFailedError
+from penstock.files import temporary_folder
+from penstock.spark.fused.complaints import in_one_line
+from penstock.spark.fused.lasting_query import reason
+from penstock.spark.fused.region_function import DUE_COLUMN
+from penstock.spark.fused.schemas import struct_of_arrow
+from penstock.spark.trials.replay import Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.trials.samples import OperatorSample
+
+FEW_ROWS = 10
+WARM_UP_BATCHES = 3
+COUNTED_BATCHES = 3
+GROWTH = 8
+MOST_ROWS = 1_000_000
+LEAST_SECONDS = 0.3
+"""A large batch takes at least so much longer than a small one, or holds `MOST_ROWS`."""
+LEAST_ROW_SECONDS = 1e-9
+"""Of an operator that takes no time that could be seen."""
+BATCH_TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCost:
+    """b and s of `T(n) = b + n s`."""
+
+    batch_seconds: float
+    row_seconds: float
+
+    def beyond(self, other: BatchCost) -> BatchCost:
+        """What is left without that of another."""
+        return BatchCost(
+            max(0.0, self.batch_seconds - other.batch_seconds),
+            max(LEAST_ROW_SECONDS, self.row_seconds - other.row_seconds),
+        )
+
+
+def cost_of(few: tuple[int, Sequence[float]], many: tuple[int, Sequence[float]]) -> BatchCost:
+    """The line through the medians of two sizes (rows, seconds of batches with so many)."""
+    (few_rows, few_seconds), (many_rows, many_seconds) = few, many
+    row = max(0.0, median(many_seconds) - median(few_seconds)) / (many_rows - few_rows)
+    return BatchCost(max(0.0, median(few_seconds) - few_rows * row), row)
+
+
+def measure_sparks_own(
+    session: SparkSession,
+    operator: str,
+    function: Callable[..., DataFrame],
+    inputs: Sequence[OperatorSample],
+    mode: str,
+    tick: Callable[[], None] = lambda: None,
+) -> BatchCost:
+    """`function` gets a streaming frame for each of `inputs`; `mode` is the output mode of its query."""
+    with temporary_folder("replay") as folder:
+        replayed = _Replayed(session, folder, operator, function, inputs, mode, tick)
+        try:
+            return replayed.measure()
+        finally:
+            replayed.stop()
+
+
+class _Replayed:
+    """One query, fed a file for each input and batch."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        folder: Path,
+        operator: str,
+        function: Callable[..., DataFrame],
+        inputs: Sequence[OperatorSample],
+        mode: str,
+        tick: Callable[[], None],
+    ) -> None:
+        self._folder = folder
+        self._operator = operator
+        self._inputs = [TimedReplay(sample) for sample in inputs]
+        self._files = 0
+        self._rows = 0
+        self._tick = tick
+        frames = []
+        for number, sample in enumerate(inputs):
+            place = folder / f"in{number}"
+            place.mkdir()
+            stream = session.readStream.schema(struct_of_arrow(sample.rows.schema)).option("maxFilesPerTrigger", 1)
+            frames.append(stream.parquet(str(place)))
+        with in_one_line(f"operator '{operator}'"):
+            self._query: StreamingQuery = (
+                function(*frames)
+                .writeStream.format("noop")
+                .outputMode(mode)
+                .option("checkpointLocation", str(folder / "checkpoint"))
+                .start()
+            )
+
+    def measure(self) -> BatchCost:
+        for _ in range(WARM_UP_BATCHES):
+            self._batch(FEW_ROWS)
+        few = [self._batch(FEW_ROWS) for _ in range(COUNTED_BATCHES)]
+        rows = FEW_ROWS * GROWTH
+        while self._batch(rows) < median(few) + LEAST_SECONDS and rows < MOST_ROWS:
+            rows = min(MOST_ROWS, rows * GROWTH)
+        many = [self._batch(rows) for _ in range(COUNTED_BATCHES)]
+        return cost_of((FEW_ROWS, few), (rows, many))
+
+    def _batch(self, rows: int) -> float:
+        """Seconds of a batch with so many rows of every input."""
+        for number, replay in enumerate(self._inputs):
+            hidden = self._folder / f"next{number}.parquet"
+            pq.write_table(replay.table(self._rows, rows), hidden)
+            hidden.rename(self._folder / f"in{number}" / f"{self._files:06d}.parquet")
+        self._files += 1
+        self._rows += rows
+        return self._seconds_of_batch(rows * len(self._inputs))
+
+    def _seconds_of_batch(self, rows: int) -> float:
+        """Inputs of which Spark saw one a batch earlier are summed up."""
+        waited, seen, seconds, last = Stopwatch(), 0, 0.0, self._last_seen
+        while seen < rows:
+            if not self._query.isActive:
+                why = reason(str(self._query.exception()))
+                raise RunFailedError(f"operator '{self._operator}': Spark stopped its trial: {why}")
+            if waited.seconds() > BATCH_TIMEOUT_SECONDS:
+                raise RunFailedError(
+                    f"operator '{self._operator}': a batch of {rows} rows took more than {BATCH_TIMEOUT_SECONDS:g} s"
+                )
+            for progress in self._query.recentProgress:
+                if progress.batchId > last and progress.numInputRows:
+                    last = progress.batchId
+                    seen += progress.numInputRows
+                    seconds += progress.batchDuration / 1000
+            self._tick()
+            pause(0.02)
+        self._last_seen = last
+        return seconds
+
+    _last_seen = -1
+
+    def stop(self) -> None:
+        self._query.stop()
+
+
+class TimedReplay:
+    """A sample over and over, its times moved on by as much as it spans with every repetition."""
+
+    def __init__(self, sample: OperatorSample) -> None:
+        self._size = sample.rows.num_rows
+        self._replay = Replay(sample)
+        self._spans = {
+            name: span
+            for name, column in zip(sample.rows.column_names, sample.rows.columns, strict=True)
+            if (pa.types.is_timestamp(column.type) or name == DUE_COLUMN)
+            and (span := _span_seconds(column, self._size)) is not None
+        }
+
+    def table(self, first: int, count: int) -> pa.Table:
+        table = pa.Table.from_batches(list(self._replay.rows(first, count)))
+        repetitions = np.arange(first, first + count) // self._size
+        for name, span in self._spans.items():
+            place, column = table.column_names.index(name), table[name]
+            if pa.types.is_timestamp(column.type):
+                moved = pc.add(column, pa.array((repetitions * span * 1e6).astype("timedelta64[us]")))
+            else:
+                moved = pc.add(column, pa.array(repetitions * span))
+            table = table.set_column(place, table.schema.field(name), moved.cast(column.type))
+        return table
+
+
+def _span_seconds(column: pa.ChunkedArray, rows: int) -> float | None:
+    """From the first to what would be the first of the next repetition; a second where all are alike."""
+    ends = pc.min_max(column)
+    if not ends["min"].is_valid:
+        return None
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    seconds = float(high - low) if isinstance(low, float) else (high - low).total_seconds()
+    return seconds * rows / (rows - 1) if seconds > 0 and rows > 1 else 1.0

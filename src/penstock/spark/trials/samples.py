@@ -1,0 +1,280 @@
+"""What operators get in their pipeline, for trials of them alone: some tuples are put through it first.
+
+The pipeline is built over samples instead of streams, as where schemas are found out (`spark.fused.inference`), so that
+operators behind an aggregation, or behind Spark's own code, get what they really get. Code runs in a worker.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from penstock.clock import Stopwatch, now
+from penstock.dataflow.logic import Per
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
+from penstock.dataflow.regions import is_sparks_own
+from penstock.errors import BadInputError, RunFailedError
+from penstock.runtime.dead_letters import StoppedError
+from penstock.runtime.sampling import sample_steps
+from penstock.runtime.segment import Segment
+from penstock.spark.fused.frames import FrameBuilder, query_mode
+from penstock.spark.fused.inference import SAMPLES, sample_source
+from penstock.spark.fused.lasting_query import reason
+from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN, VALUE_COLUMN, with_marks
+from penstock.spark.fused.region_steps import CodeOptions
+from penstock.spark.fused.schemas import arrow_of, struct_of
+from penstock.spark.fused.watermarks import with_watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.dataflow.logic import Logic
+    from penstock.runtime.batch import Batch
+    from penstock.runtime.steps import Step
+
+AT_ONCE = 32
+SECONDS = 2.0
+"""No more tuples are begun after that if every operator has got one."""
+MOST_SECONDS = 15.0
+THREADS = 16
+"""Of every operator: some wait long."""
+SAMPLE_RATE = 100.0
+"""Sampled tuples are due so many a second, where that decides into which window they go."""
+_END = "end-of-samples"
+
+
+@dataclass(frozen=True)
+class OperatorSample:
+    """What an operator gets and, if it is code of a slot, what it sends."""
+
+    rows: pa.Table
+    numbered: bool = False
+    """`value` is the number of the source tuple: a trial that repeats the rows goes on counting, so that code that
+    looks something up does not ask for the same few all along."""
+    sends: pa.Schema | None = None
+
+
+def numbers(operator: str, logic: Logic) -> OperatorSample:
+    """What operators get that stand behind a plain source."""
+    sends = None if logic.schema is None else arrow_of(struct_of(logic.schema, f"operator '{operator}'"))
+    rows = pa.table({VALUE_COLUMN: pa.array([0], pa.int64())})
+    return OperatorSample(rows, numbered=True, sends=rows.schema if sends is None else sends)
+
+
+@dataclass(frozen=True)
+class OwnSample:
+    """Of an operator of Spark's own: what each of its streams carries, what it makes of frames of such, and the mode
+    its query is in."""
+
+    inputs: list[OperatorSample]
+    apply: Callable[..., DataFrame]
+    mode: str
+
+
+@dataclass
+class Taken:
+    """By operator."""
+
+    code: dict[str, OperatorSample] = field(default_factory=dict)
+    sparks_own: dict[str, OwnSample] = field(default_factory=dict)
+
+
+def take_samples(
+    session: SparkSession,
+    pipeline: Pipeline,
+    logic: Mapping[str, Logic],
+    wanted: set[str],
+    environment: Mapping[str, str],
+) -> Taken:
+    """For the operators of `wanted` that anything came to."""
+    if not wanted:
+        return Taken()
+    needed = up_to(pipeline, wanted)
+    code = {name: code_of_operator for name, code_of_operator in logic.items() if name in needed.operators}
+    options = CodeOptions("samples", code, dict.fromkeys(code, THREADS), environment=environment)
+    taken = Taken()
+
+    def learn(steps: tuple[Step, ...], frames: list[DataFrame]) -> Mapping[str, pa.Schema]:
+        sampled = _sampled_in_worker(session, steps, frames, environment)
+        taken.code.update(sampled)
+        return {
+            name: sample_of_code.sends for name, sample_of_code in sampled.items() if sample_of_code.sends is not None
+        }
+
+    try:
+        builder = FrameBuilder(
+            session,
+            needed,
+            options,
+            accumulator=None,
+            load=lambda: load_sample(session),
+            read=lambda operator: sample_source(session, operator),
+            learn=learn,
+        )
+        builder.build()
+        mode = query_mode(pipeline, [n for n, operator in pipeline.operators.items() if operator.kind is Kind.SINK])
+        dataframe = [name for name, code_of_operator in code.items() if code_of_operator.per is Per.DATAFRAME]
+        for name in [wanted_name for wanted_name in wanted if is_sparks_own(needed, wanted_name, dataframe)]:
+            inputs = [_of_frame(frame.limit(SAMPLES).toArrow()) for frame in builder.inputs_of(name)]
+            if all(input_sample.rows.num_rows for input_sample in inputs):
+                taken.sparks_own[name] = OwnSample(inputs, _applied(builder, needed, name), mode.value)
+    except PySparkException as error:
+        raise RunFailedError(f"no tuple came through pipeline '{pipeline.name}': {reason(str(error))}") from error
+    return taken
+
+
+def up_to(pipeline: Pipeline, wanted: set[str]) -> Pipeline:
+    """The operators of `wanted` and whatever sends to them, with one sink behind: nothing else need run."""
+    kept = set(wanted)
+    while more := {stream.sender for stream in pipeline.streams if stream.receiver in kept} - kept:
+        kept |= more
+    operators = [operator for name, operator in pipeline.operators.items() if name in kept]
+    streams = [stream for stream in pipeline.streams if stream.sender in kept and stream.receiver in kept]
+    sending = {stream.sender for stream in streams}
+    ends = [operator.name for operator in operators if operator.name not in sending and operator.kind is not Kind.SINK]
+    sinks = [Operator(name=f"{_END}-{number}", kind=Kind.SINK) for number in range(len(ends))]
+    streams += [Stream.model_validate({"from": end, "to": sink.name}) for end, sink in zip(ends, sinks, strict=True)]
+    return Pipeline.of(pipeline.name, [*operators, *sinks], streams)
+
+
+def load_sample(session: SparkSession) -> DataFrame:
+    """What the load generator emits, as a table."""
+    return session.range(0, SAMPLES, 1, 1).selectExpr(
+        f"id AS {ID_COLUMN}", f"CAST({now()} + id / {SAMPLE_RATE} AS double) AS {DUE_COLUMN}", f"id AS {VALUE_COLUMN}"
+    )
+
+
+def _applied(builder: FrameBuilder, pipeline: Pipeline, name: str) -> Callable[..., DataFrame]:
+    """The operator's function, over frames in the place of its streams."""
+    senders = [stream.sender for stream in pipeline.inputs(name)]
+    has_own_time = pipeline.operators[name].aggregate is not None
+
+    def apply(*frames: DataFrame) -> DataFrame:
+        if has_own_time:
+            return builder.apply(name, *frames)
+        pairs = zip(senders, frames, strict=True)
+        return builder.apply(name, *(with_watermark(pipeline, sender, frame) for sender, frame in pairs))
+
+    return apply
+
+
+def _of_frame(table: pa.Table) -> OperatorSample:
+    """Without a mark that says so, a `value` that counts from 0 is taken for the number of the source tuple."""
+    counts = VALUE_COLUMN in table.column_names and table[VALUE_COLUMN].to_pylist() == list(range(table.num_rows))
+    return OperatorSample(table, numbered=counts)
+
+
+def _sampled_in_worker(
+    session: SparkSession, steps: tuple[Step, ...], frames: Sequence[DataFrame], environment: Mapping[str, str]
+) -> dict[str, OperatorSample]:
+    entering = {-1 - number: frame.limit(SAMPLES).toArrow() for number, frame in enumerate(frames)}
+    given = dict(environment)
+
+    def in_worker(_: int) -> dict[str, OperatorSample] | str:
+        os.environ.update(given)
+        try:
+            return sample(steps, entering)
+        except BadInputError as error:
+            return str(error)
+
+    sampled = session.sparkContext.parallelize([0], 1).map(in_worker).collect()[0]
+    if isinstance(sampled, str):
+        raise BadInputError(sampled)
+    return sampled
+
+
+def sample(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> dict[str, OperatorSample]:
+    """What comes to every step with code, and what it sends. A step that nothing comes to is left out."""
+    steps = with_schemas(steps, entering)
+    outputs = _outputs(steps, entering)
+    samples: dict[str, OperatorSample] = {}
+    for step in steps:
+        inputs = [
+            part for read in step.reads for part in _carried(steps, read.position, entering, outputs) if len(part)
+        ]
+        if step.logic is not None and inputs:
+            rows = pa.concat_tables(
+                [pa.Table.from_batches([taken.rows]) for taken in inputs], promote_options="permissive"
+            )
+            samples[step.operator] = OperatorSample(rows, all(is_numbered(taken) for taken in inputs), step.schema)
+    return samples
+
+
+def with_schemas(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> tuple[Step, ...]:
+    """Where code does not say what it sends, it is seen: from a few tuples, or from all where the few do not come
+    through."""
+    if all(step.schema is not None or step.logic is None for step in steps):
+        return steps
+    plain = {place: table.drop_columns(_marks_of(table)) for place, table in entering.items()}
+    silent = {step.operator for step in steps if step.logic is not None and step.schema is None}
+    sampled = sample_steps(steps, {place: table.slice(0, AT_ONCE) for place, table in plain.items()})
+    if not silent <= set(sampled.tables):
+        sampled = sample_steps(steps, plain)
+    for name in sorted(silent - set(sampled.tables)):
+        why = f": {sampled.errors[name]}" if name in sampled.errors else ""
+        raise BadInputError(
+            f"operator '{name}': no sample tuple came through it{why}, so nothing says what it sends; "
+            "give schema='NAME TYPE, ...'"
+        )
+    return tuple(
+        replace(step, schema=sampled.tables[step.operator].schema) if step.operator in silent else step
+        for step in steps
+    )
+
+
+def _outputs(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> dict[str, list[Batch]]:
+    """What every step with code sends, with as much of what enters as there is time for."""
+    leaving = [replace(step, leaves=step.logic is not None, threads=THREADS) for step in steps]
+    made: dict[str, list[Batch]] = {step.operator: [] for step in leaving if step.leaves}
+    whole = [(place, with_marks(_one_batch(table))) for place, table in entering.items() if table.num_rows]
+    segment, watch = Segment(leaving), Stopwatch()
+    try:
+        for first in range(0, max((len(batch) for _, batch in whole), default=0), AT_ONCE):
+            pieces = [(place, batch.slice(first, min(len(batch), first + AT_ONCE))) for place, batch in whole]
+            for operator, batch in segment.process_entrances(piece for piece in pieces if len(piece[1])):
+                made[operator].append(batch)
+            if watch.seconds() > (SECONDS if all(made.values()) else MOST_SECONDS):
+                break
+    except StoppedError:
+        pass  # an operator stops its pipeline for this tuple: what came before it serves
+    finally:
+        segment.close()
+    return made
+
+
+def _carried(
+    steps: tuple[Step, ...], position: int, entering: Mapping[int, pa.Table], outputs: Mapping[str, list[Batch]]
+) -> list[Batch]:
+    if position < 0:
+        return [with_marks(_one_batch(entering[position]))] if entering[position].num_rows else []
+    step = steps[position]
+    if step.logic is not None:
+        return outputs[step.operator]
+    return [part for read in step.reads for part in _carried(steps, read.position, entering, outputs)]
+
+
+def is_numbered(batch: Batch) -> bool:
+    names = batch.rows.schema.names
+    if (
+        batch.ids is None
+        or VALUE_COLUMN not in names
+        or not pa.types.is_integer(batch.rows.schema.field(VALUE_COLUMN).type)
+    ):
+        return False
+    values: Any = batch.rows.column(VALUE_COLUMN)
+    return not values.null_count and bool(np.array_equal(np.asarray(values), batch.ids))
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    return pa.concat_batches(table.to_batches()) if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
+
+
+def _marks_of(table: pa.Table) -> list[str]:
+    return [name for name in (ID_COLUMN, DUE_COLUMN) if name in table.column_names]

@@ -1,0 +1,61 @@
+"""Experiments as functions: `penstock.run_experiment(...)` does what `penstock experiment ...` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.experiments.page import draw, write_page
+from penstock.experiments.registry import EXPERIMENTS
+from penstock.experiments.sweep import DEFAULT_FOLDER, Finding, sweep
+from penstock.report.listener import Listener, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def known_experiments() -> list[str]:
+    """The names `run_experiment` takes."""
+    return EXPERIMENTS.names()
+
+
+def run_experiment(
+    name: str,
+    *,
+    quick: bool = False,
+    folder: str | Path = DEFAULT_FOLDER,
+    listener: Listener | None = None,
+) -> Finding:
+    """Run one experiment on embedded Spark and judge it; cases that `folder` has already are not run again.
+
+    The answer has the `lines` of the table and the `results` of all cases.
+    """
+    return run_experiments([name], quick=quick, folder=folder, listener=listener)[0]
+
+
+def run_experiments(
+    names: Sequence[str] | None = None,
+    *,
+    quick: bool = False,
+    folder: str | Path = DEFAULT_FOLDER,
+    listener: Listener | None = None,
+) -> list[Finding]:
+    """Several experiments, or all of them, in one sweep."""
+    wanted = known_experiments() if names is None else list(names)
+    listener = listener or Listener()
+
+    def done(cases: int, of: int) -> None:
+        listener.on_progress(Progress("cases", cases, of))
+
+    return sweep(wanted, quick=quick, folder=Path(folder), progress=done)
+
+
+def draw_experiment(finding: Finding, folder: str | Path | None = None) -> list[Path]:
+    """The pictures of an experiment, into `folder` or beside its results."""
+    charts = finding.experiment.charts(finding.results, finding.published)
+    return draw(list(charts), finding.folder if folder is None else Path(folder))
+
+
+def results_page(folder: str | Path = DEFAULT_FOLDER, path: str | Path = "docs/results.md") -> list[Path]:
+    """A page of all results of a folder, with pictures beside it: the files written."""
+    return write_page(Path(folder), Path(path))

@@ -1,0 +1,79 @@
+"""`penstock.place(...)`: the pipelines of a whole cluster, placed one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadInputError
+from penstock.jobs.find import find_whole_cluster
+from penstock.jobs.planning import check_move_cost
+from penstock.placement.registry import DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS
+from penstock.planning.placement_file import read_placement
+from penstock.planning.queue import queue
+from penstock.planning.replan_cluster import DEFAULT_CLUSTER_MOVE_COST, place_again
+from penstock.planning.whole_cluster import ClusterPlacement, place_all
+from penstock.planning.why_not import why_not as find_why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.planning.whole_cluster_file import WholeCluster
+    from penstock.planning.why_not import WhyNot
+
+
+def whole_cluster_placers() -> list[str]:
+    """The placers that place pipelines with declared demands on a whole cluster."""
+    return [name for name in PLACERS.names() if PLACERS.create(name).whole_cluster]
+
+
+def place(
+    cluster: WholeCluster | str | Path,
+    *,
+    placer: str = DEFAULT_WHOLE_CLUSTER_PLACER,
+    current: ClusterPlacement | str | Path | None = None,
+    move_cost: float | None = None,
+    exclude: Iterable[str] = (),
+) -> ClusterPlacement:
+    """Every pipeline of a whole cluster, those of higher priority (and within their owner's guarantee) first, each all
+    or nothing. `exclude` names further nodes that take no threads now.
+
+    With the placement that runs as `current`, pipelines stay where they are unless moving pays: moving all threads
+    of one must save `move_cost` (0.5) of its network cost.
+    """
+    check_move_cost(move_cost, current)
+    policy = PLACERS.create(placer)
+    if not policy.whole_cluster:
+        fitting = ", ".join(whole_cluster_placers())
+        raise BadInputError(f"placer '{policy.name}' places bundles of a plan, not a whole cluster; use {fitting}")
+    whole = without_nodes(find_whole_cluster(cluster), exclude)
+    if current is None:
+        return place_all(whole.cluster, whole.requests, policy, whole.guarantees)
+    running = (
+        {name: placement.by_slot() for name, placement in current.placements.items()}
+        if isinstance(current, ClusterPlacement)
+        else read_placement(Path(current))
+    )
+    cost = DEFAULT_CLUSTER_MOVE_COST if move_cost is None else move_cost
+    return place_again(whole.cluster, whole.requests, policy, running, cost, whole.guarantees)
+
+
+def without_nodes(whole: WholeCluster, exclude: Iterable[str]) -> WholeCluster:
+    """The same with further nodes excluded by hand."""
+    names = tuple(exclude)
+    return replace(whole, cluster=whole.cluster.without(names)) if names else whole
+
+
+def why_not(
+    cluster: WholeCluster | str | Path,
+    pipeline: str,
+    result: ClusterPlacement,
+    *,
+    placer: str = DEFAULT_WHOLE_CLUSTER_PLACER,
+    exclude: Iterable[str] = (),
+) -> WhyNot:
+    """What kept a pipeline out of a placed cluster, and the smallest changes that would let it in."""
+    whole = without_nodes(find_whole_cluster(cluster), exclude)
+    line = queue(whole.requests, whole.cluster, whole.guarantees)
+    return find_why_not(pipeline, line, whole.cluster, result, PLACERS.create(placer))

@@ -1,0 +1,123 @@
+"""Operators that are bound by one thing: those of 003's micro-benchmark, and the two kinds of 001's.
+
+CPU: 30,000 random numbers. I/O: parsing JSON. Sojourn: 10 ms of waiting. Memory: what came in the last 300 s is kept,
+and looked over every 60 s. Selectivity: how many tuples each sends for one it gets; a whole number and a part, sent for
+as many tuples as make it true on average.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.clock import Stopwatch, pause
+from penstock.dataflow.builder import pipeline
+from penstock.dataflow.logic import Logic
+from penstock.errors import BadInputError
+from penstock.workloads.applications.messages import message_of, payload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.dataflow.pipeline import Pipeline
+
+RANDOM_NUMBERS = 30_000
+SOJOURN_SECONDS = 0.010
+WINDOW_SECONDS, SLIDE_SECONDS = 300.0, 60.0
+SCHEMA = "id bigint, text string"
+
+
+def _message(row: dict[str, Any]) -> dict[str, Any]:
+    if "id" in row:
+        return {"id": row["id"], "text": row["text"]}
+    message = message_of(row, payload)
+    return {"id": int(message["id"]), "text": str(message["text"])}
+
+
+def _copies(number: int, selectivity: float) -> int:
+    """Tuple n gets floor((n + 1) s) - floor(n s): s on average."""
+    return int((number + 1) * selectivity) - int(number * selectivity)
+
+
+def _sent(message: dict[str, Any], selectivity: float) -> list[dict[str, Any]]:
+    return [message] * _copies(message["id"], selectivity)
+
+
+def cpu_bound(selectivity: float = 1.0) -> Logic:
+    def draw(row: dict[str, Any]) -> list[dict[str, Any]]:
+        message = _message(row)
+        np.random.default_rng(message["id"]).random(RANDOM_NUMBERS)
+        return _sent(message, selectivity)
+
+    return Logic(draw, schema=SCHEMA)
+
+
+def io_bound(selectivity: float = 1.0) -> Logic:
+    def parse(row: dict[str, Any]) -> list[dict[str, Any]]:
+        return _sent(json.loads(json.dumps(_message(row))), selectivity)
+
+    return Logic(parse, schema=SCHEMA)
+
+
+def sojourn_bound(selectivity: float = 1.0) -> Logic:
+    def wait(row: dict[str, Any]) -> list[dict[str, Any]]:
+        pause(SOJOURN_SECONDS)
+        return _sent(_message(row), selectivity)
+
+    return Logic(wait, schema=SCHEMA)
+
+
+class Kept:
+    """Messages of a sliding window, oldest first; they are let go when it slides."""
+
+    def __init__(self) -> None:
+        self._clock = Stopwatch()
+        self._slid = 0.0
+        self.messages: deque[tuple[float, dict[str, Any]]] = deque()
+
+    def take(self, message: dict[str, Any]) -> None:
+        at = self._clock.seconds()
+        self.messages.append((at, message))
+        if at - self._slid >= SLIDE_SECONDS:
+            self._slid = at
+            while self.messages and self.messages[0][0] < at - WINDOW_SECONDS:
+                self.messages.popleft()
+
+
+def memory_bound(selectivity: float = 1.0) -> Logic:
+    def keep(row: dict[str, Any], kept: Kept) -> list[dict[str, Any]]:
+        message = _message(row)
+        kept.take(message)
+        return _sent(message, selectivity)
+
+    return Logic(keep, schema=SCHEMA, open=Kept)
+
+
+def pass_on(row: dict[str, Any]) -> dict[str, Any]:
+    """Next to nothing: what limits is moving tuples."""
+    return _message(row)
+
+
+cpu, io, sojourn, memory = cpu_bound(), io_bound(), sojourn_bound(), memory_bound()
+network = Logic(pass_on, schema=SCHEMA)
+
+BOUND: dict[str, Callable[[float], Logic]] = {
+    "cpu": cpu_bound,
+    "io": io_bound,
+    "sojourn": sojourn_bound,
+    "memory": memory_bound,
+}
+
+
+def micro_linear(bound: str = "cpu", selectivity: float = 1.0, operators: int = 3) -> Pipeline:
+    """003's Linear with any of its four kinds of operators and any selectivity: what the built-in `micro-linear` has at
+    its defaults."""
+    if bound not in BOUND:
+        raise BadInputError(f"bound '{bound}': expected one of {', '.join(BOUND)}")
+    made = pipeline(f"micro-linear-{bound}").source("source")
+    for number in range(1, operators + 1):
+        made = made.then(f"op{number}", logic=BOUND[bound](selectivity), selectivity=selectivity if number > 1 else 1.0)
+    return made.sink("sink", selectivity=selectivity).build()

@@ -1,0 +1,69 @@
+"""Twitter sentiment of 003 (Fig 9): eleven operators in eight stages.
+
+tweets (1) -> archive (2)
+       -> language (3) -> sentiment (4) -> score (5) -> average (6)
+                                        -> hashtags (7) -> count (8) -> rank (9) -> rank-all (10) -> report (11)
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.dataflow.logic import Logic, Per
+from penstock.workloads.applications.lexicon import language_of, score_of
+from penstock.workloads.applications.messages import message_of, tweet
+from penstock.workloads.applications.ranking import count_per_window, rank_all, rank_some
+
+GLAD, SAD = 1, -1
+
+
+def _language(row: dict[str, Any]) -> dict[str, Any] | None:
+    """Only what is in English goes on."""
+    message = message_of(row, tweet)
+    words = [word for word in str(message["text"]).lower().split() if not word.startswith("#")]
+    if language_of(words) != "en":
+        return None
+    return {"ts": float(message["ts"]), "text": str(message["text"])}
+
+
+def _sentiment(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "score": score_of(row["text"].lower().split())}
+
+
+def _score(row: dict[str, Any]) -> dict[str, Any]:
+    """A score and whether it is glad, sad or neither."""
+    score = row["score"]
+    mood = "glad" if score >= GLAD else "sad" if score <= SAD else "neither"
+    return {"ts": row["ts"], "mood": mood, "score": score}
+
+
+def _hashtags(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"ts": row["ts"], "tag": word[1:]} for word in row["text"].lower().split() if word.startswith("#")]
+
+
+def _average(frame: Any) -> Any:
+    """Per window and mood: how many, and what they feel like on average."""
+    moments = frame.selectExpr("timestamp_seconds(ts) AS moment", "mood", "score").withWatermark("moment", "0 seconds")
+    windows = moments.selectExpr("window(moment, '10 seconds') AS span", "mood", "score")
+    made = windows.groupBy("span", "mood").agg({"score": "avg", "*": "count"})
+    return made.selectExpr(
+        "CAST(span.end AS double) AS window_end", "mood", "`avg(score)` AS average", "`count(1)` AS tweets"
+    )
+
+
+def _report(row: dict[str, Any]) -> dict[str, Any]:
+    first = json.loads(row["first"])
+    text = ", ".join(f"#{pair['tag']} {pair['count']}" for pair in first)
+    return {"window_end": row["window_end"], "trending": text}
+
+
+language = Logic(_language, schema="ts double, text string")
+sentiment = Logic(_sentiment, schema="ts double, text string, score int")
+score = Logic(_score, schema="ts double, mood string, score int")
+average = Logic(_average, Per.DATAFRAME)
+hashtags = Logic(_hashtags, schema="ts double, tag string")
+count = Logic(count_per_window("tag"), Per.DATAFRAME)
+rank = Logic(rank_some("tag"), Per.DATAFRAME)
+rank_total = Logic(rank_all("tag"), Per.DATAFRAME)
+report = Logic(_report, schema="window_end double, trending string")

@@ -1,0 +1,121 @@
+"""A producer at work: every message leaves when it is due, with the time it left, and the rate is kept or it is said by
+how much it is not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.clock import Stopwatch, now, pause
+from penstock.errors import BadInputError
+from penstock.workloads.producing.data import making
+from penstock.workloads.producing.rates import producer_load
+from penstock.workloads.producing.targets import target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.dataflow.load import Load
+    from penstock.workloads.producing.spec import ProducerSpec
+    from penstock.workloads.producing.targets import ProducerTarget
+
+TICK_SECONDS = 0.02
+MOST_AT_ONCE = 2_000
+"""Messages of one producer between two looks at the clock."""
+KEPT = 0.95
+"""The part of what was due that must have been sent for the rate to count as kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What a producer did. `behind_seconds` is the longest that the oldest message had waited to be sent."""
+
+    messages: int
+    due: int
+    seconds: float
+    behind_seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.seconds if self.seconds else 0.0
+
+    @property
+    def asked_rate(self) -> float:
+        return self.due / self.seconds if self.seconds else 0.0
+
+    @property
+    def kept(self) -> bool:
+        return self.messages >= KEPT * self.due
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "messages": self.messages,
+            "seconds": round(self.seconds, 3),
+            "rate": round(self.rate, 3),
+            "asked_rate": round(self.asked_rate, 3),
+            "behind_seconds": round(self.behind_seconds, 3),
+            "kept": self.kept,
+        }
+
+
+@dataclass
+class _Stream:
+    """One sequence of messages: `partition` where it has a producer of its own."""
+
+    producer: int
+    partition: int | None
+    sent: int = 0
+
+
+def produce(
+    spec: ProducerSpec,
+    listen: Callable[[int, float], None] = lambda messages, seconds: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Produced:
+    """Until its end, or until `stopped`; `listen` hears of messages and seconds so far."""
+    load = producer_load(str(spec.rate))
+    if spec.seconds is None and spec.messages is None and load.spells[-1][1] == 0 and not load.repeats:
+        raise BadInputError(f"rate '{spec.rate}' ends with nothing: give seconds or messages")
+    make, target = making(spec), target_of(spec)
+    streams = [_Stream(0, None)]
+    if spec.each_partition:
+        streams = [_Stream(number, number) for number in range(target.partitions)]
+    watch, behind, at = Stopwatch(), 0.0, 0.0
+    try:
+        while not stopped():
+            at = watch.seconds() if spec.seconds is None else min(watch.seconds(), spec.seconds)
+            done = []
+            for stream in streams:
+                due = _due(load, at, spec)
+                if stream.sent < due:
+                    behind = max(behind, at - float(load.due_seconds(stream.sent, stream.sent + 1)[0]))
+                    _send(stream, min(due, stream.sent + MOST_AT_ONCE), make, target, spec)
+                done.append(stream.sent >= due)
+            target.tick()
+            listen(sum(stream.sent for stream in streams), at)
+            over = at == spec.seconds or all(stream.sent == spec.messages for stream in streams)
+            if over and (all(done) or watch.seconds() > (spec.seconds or at) * (2 - KEPT) + 1):
+                break
+            if all(done):
+                pause(TICK_SECONDS)
+    finally:
+        target.close()
+    due = sum(_due(load, at, spec) for _ in streams)
+    return Produced(sum(stream.sent for stream in streams), due, watch.seconds(), behind)
+
+
+def _due(load: Load, at: float, spec: ProducerSpec) -> int:
+    due = load.due(at)
+    return due if spec.messages is None else min(due, spec.messages)
+
+
+def _send(
+    stream: _Stream, until: int, make: Callable[[int, int], dict[str, Any]], target: ProducerTarget, spec: ProducerSpec
+) -> None:
+    sent = now()
+    rows = [make(int(spec.first) + number, stream.producer) for number in range(stream.sent, until)]
+    values = [json.dumps({**row, "sent": sent}, default=str).encode() for row in rows]
+    keys = None if spec.key is None else [str(row.get(spec.key)).encode() for row in rows]
+    target.send(values, keys, stream.partition, int(sent * 1000))
+    stream.sent = until

@@ -1,0 +1,164 @@
+"""Driver processes without Spark: a stand-in that follows the same files, watched, lost, and found again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.clock import Stopwatch, pause
+from penstock.cluster.topology import Slot
+from penstock.control.core.incoming import Died, Drained, DriverEnded, FirstTuple, Holds, Started
+from penstock.control.core.outcome import OrderKind, PipelineOrder
+from penstock.control.core.records import Submission
+from penstock.control.executors.driver_files import DRIVER, DriverProcess, get
+from penstock.control.executors.processes import DriverExecutors, end_drivers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.control.core.incoming import Observation
+
+STAND_IN = """
+import os, sys, time
+from pathlib import Path
+from penstock.control.core.outcome import OrderKind
+from penstock.control.executors.driver_files import *
+from penstock.control.executors.driver_files import JOB, ORDER, REPORT, DRIVER
+from penstock.spark.standalone.processes import own_start
+folder = Path(sys.argv[1])
+job = get(DriverJob, folder, JOB)
+put(folder, DRIVER, DriverProcess(pid=os.getpid(), started=own_start(), incarnation=job.incarnation))
+if job.pipeline == "bad":
+    print("it cannot be run", flush=True)
+    sys.exit(1)
+fence = 0
+while True:
+    order = get(DriverOrder, folder, ORDER)
+    if order.fence >= fence:
+        fence = order.fence
+        if order.kind is not OrderKind.RUN and job.pipeline != "deaf":
+            sys.exit(0)
+        put(folder, REPORT, DriverReport(incarnation=job.incarnation, state="running", at=time.time(),
+            serial=order.serial, nodes={node: 1 for node, _ in order.slots},
+            first_tuple=order.serial, readings={"rate": 5.0}))
+    time.sleep(0.05)
+"""
+A, B = Slot("n1", 0), Slot("n2", 0)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Callable[[], DriverExecutors]]:
+    script = tmp_path / "stand_in.py"
+    script.write_text(STAND_IN)
+    base = tmp_path / "pipelines"
+    yield lambda: DriverExecutors(base, command=[sys.executable, str(script)])
+    end_drivers(base)
+
+
+def order(pipeline: str = "good", **more: object) -> PipelineOrder:
+    first = PipelineOrder("p", 1, 1, OrderKind.RUN, Submission("p", pipeline), (A, B))
+    return replace(first, **more)  # type: ignore[arg-type]
+
+
+def until(executors: DriverExecutors, wanted: Observation, seconds: float = 20.0) -> list[Observation]:
+    """Everything seen until that was seen."""
+    watch, seen = Stopwatch(), list[object]()
+    while wanted not in seen:
+        assert watch.seconds() < seconds, seen
+        seen += executors.observe(0.0)
+        pause(0.05)
+    return seen  # type: ignore[return-value]
+
+
+def pid(executors: DriverExecutors) -> int:
+    found = get(DriverProcess, executors._base / "p", DRIVER)
+    assert found is not None
+    return found.pid
+
+
+def test_started_rescaled_drained_and_each_said_once(made: Callable[[], DriverExecutors]) -> None:
+    executors = made()
+    executors.want([order()], 1)
+    seen = until(executors, FirstTuple("p", 1))
+    assert seen.count(Started("p", 1)) == 1
+    assert seen.count(Holds("p", 1, (A, B))) == 1
+    executors.want([order(serial=2, slots=(A,))], 1)
+    until(executors, Holds("p", 2, (A,)))
+    executors.want([order(serial=3, slots=(), kind=OrderKind.DRAIN)], 1)
+    seen = until(executors, Drained("p", 1))
+    assert Holds("p", 3, ()) in seen
+    executors.want([order(serial=4, incarnation=2)], 1)
+    until(executors, Started("p", 2))
+    executors.want([order(serial=5, incarnation=2, slots=(), kind=OrderKind.END)], 1)
+    until(executors, DriverEnded("p"))
+    assert executors.observe(0.0) == []
+
+
+def test_one_that_dies_says_why(made: Callable[[], DriverExecutors]) -> None:
+    executors = made()
+    executors.want([order("bad")], 1)
+    until(executors, Died("p", 1, "it cannot be run"))
+    assert "it cannot be run" in executors.log_of("p")
+
+
+def test_killed_it_is_dead_and_holds_nothing(made: Callable[[], DriverExecutors]) -> None:
+    executors = made()
+    executors.want([order()], 1)
+    until(executors, Started("p", 1))
+    os.kill(pid(executors), signal.SIGKILL)
+    seen = until(executors, Holds("p", 1, ()))
+    seen += executors.observe(0.0)
+    assert any(isinstance(one, Died) and one.incarnation == 1 for one in seen)
+
+
+def test_it_flows_on_while_the_controller_is_gone_and_is_found_again(made: Callable[[], DriverExecutors]) -> None:
+    first = made()
+    first.want([order()], 1)
+    until(first, Started("p", 1))
+    before = pid(first)
+    first.close()
+    second = made()
+    second.want([order()], 2)
+    until(second, Started("p", 1))
+    assert pid(second) == before
+    # the first is fenced: its orders are older than the number the driver has heard of
+    pause(0.3)
+    first.want([order(serial=9, slots=(A,))], 1)
+    pause(0.5)
+    assert not any(isinstance(one, Holds) and one.serial == 9 for one in first.observe(0.0))
+    assert pid(second) == before
+
+
+def test_one_that_does_not_listen_is_ended_by_force(made: Callable[[], DriverExecutors]) -> None:
+    executors = made()
+    executors.want([order("deaf")], 1)
+    until(executors, Started("p", 1))
+    executors.want([order("deaf", serial=2, slots=(), kind=OrderKind.END)], 1)
+    pause(0.5)
+    assert DriverEnded("p") not in executors.observe(0.0)
+    executors.want([order("deaf", serial=3, slots=(), kind=OrderKind.END, forced=True)], 1)
+    until(executors, DriverEnded("p"))
+
+
+def test_a_new_incarnation_ends_an_old_driver_first(made: Callable[[], DriverExecutors]) -> None:
+    executors = made()
+    executors.want([order()], 1)
+    until(executors, Started("p", 1))
+    before = pid(executors)
+    executors.want([order(serial=2, incarnation=2)], 1)
+    until(executors, Started("p", 2))
+    assert pid(executors) != before
+    with pytest.raises(ProcessLookupError):
+        os.kill(before, 0)
+
+
+def test_what_never_ran_has_ended(made: Callable[[], DriverExecutors]) -> None:
+    executors = made()
+    executors.want([order(slots=(), kind=OrderKind.END)], 1)
+    assert executors.observe(0.0) == [Holds("p", 1, ()), DriverEnded("p")]

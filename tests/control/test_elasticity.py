@@ -1,0 +1,277 @@
+"""The elastic core in tables, with the arithmetic; and a whole controller that follows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from control_builders import Bench, PerUnit, asked, cluster
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.control.core.incoming import Amend
+from penstock.control.core.outcome import DecisionKind
+from penstock.control.elasticity import catch_up, smoothing
+from penstock.control.elasticity.follow import decide
+from penstock.control.elasticity.forecasts.registry import FORECASTS
+from penstock.control.elasticity.forecasts.seasonal import Seasonal
+from penstock.control.elasticity.limits import Bounds, even
+from penstock.control.elasticity.memory import LastChange, Memory
+from penstock.control.elasticity.options import ElasticOptions
+from penstock.control.elasticity.verdict import Observed, VerdictKind
+from penstock.control.elasticity.waiting import cost_of_change, doublings_after
+from penstock.control.executors.simulated_pipeline import Times
+from penstock.control.learning import learned
+from penstock.control.learning.drift import drifted
+
+
+class Hundred:
+    """A unit does 100 tuples/s."""
+
+    def units_for(self, rate: float) -> int | None:
+        return max(1, math.ceil(rate / 100 - 1e-9))
+
+    def rate_on(self, units: int) -> float | None:
+        return 100.0 * units
+
+
+class World:
+    """One pipeline whose queue is worked out by hand, a decision every ten seconds."""
+
+    def __init__(self, options: ElasticOptions | None = None, units: int = 10, bounds: Bounds | None = None) -> None:
+        self.options, self.bounds = options or ElasticOptions(), bounds or Bounds()
+        self.memory, self.units, self.backlog, self.now = Memory(), units, 0.0, 0.0
+        self.kinds: list[VerdictKind] = []
+        self.why: list[str] = []
+
+    def run(self, rate: float | None, seconds: float, *, works: float = 1.0, veto: object = None) -> None:
+        for _ in range(int(seconds // 10)):
+            self.now += 10
+            capacity = 100.0 * self.units * works
+            done = min(self.backlog / 10 + (rate or 0.0), capacity)
+            self.backlog = max(0.0, self.backlog + 10 * ((rate or 0.0) - done))
+            seen = Observed(rate, done, self.backlog, done / capacity, None, self.units, self.units, 15.0)
+            self.memory, verdict = decide(
+                self.memory,
+                seen,
+                Hundred(),
+                self.bounds,
+                self.options,
+                self.now,
+                veto,  # type: ignore[arg-type]
+            )
+            self.units = verdict.units
+            self.kinds.append(verdict.kind)
+            self.why.append(verdict.why)
+
+    def changes(self) -> int:
+        return sum(kind in {VerdictKind.GROW, VerdictKind.SHRINK} for kind in self.kinds)
+
+
+class TestParts:
+    @pytest.mark.parametrize(
+        ("backlog", "rate", "capacity", "seconds"),
+        [(0, 500, 100, 0.0), (1000, 500, 600, 10.0), (1000, 600, 600, math.inf), (1, 700, 600, math.inf)],
+    )
+    def test_catch_up_is_backlog_over_what_is_spare(
+        self, backlog: float, rate: float, capacity: float, seconds: float
+    ) -> None:
+        assert catch_up.catch_up_seconds(backlog, rate, capacity) == seconds
+
+    def test_what_clears_a_backlog_counts_the_change_too(self) -> None:
+        # 100 + (600 + 100 * 6) / 60 = 120
+        assert catch_up.rate_to_catch_up(600, 100, 60, 6) == pytest.approx(120)
+
+    def test_a_level_ignores_one_outlier_and_believes_two(self) -> None:
+        smoothed = smoothing.first(100)
+        for _ in range(100):
+            smoothed = smoothing.after(smoothed, 100, 10, 60)
+        once = smoothing.after(smoothed, 300, 10, 60)
+        assert once.level == pytest.approx(100)
+        twice = smoothing.after(once, 300, 10, 60)
+        assert twice.level == pytest.approx(300)
+        assert twice.jumped
+
+    def test_the_slope_of_an_even_rise_is_found(self) -> None:
+        smoothed = smoothing.first(1000)
+        for step in range(1, 1000):
+            smoothed = smoothing.after(smoothed, 1000 + step, 10, 60)
+        assert smoothing.slope(smoothed, 60) == pytest.approx(0.1, rel=0.1)
+
+    def test_a_season_is_scaled_by_how_it_stands_now(self) -> None:
+        forecast = Seasonal()
+        for bucket in range(144):
+            forecast = forecast.after(bucket * 600.0, 200.0 if bucket >= 72 else 100.0)
+        noon = 72 * 600.0
+        # 11:30, 100 is usual and 150 is: at noon 200 * 1.5 are expected
+        assert forecast.highest(noon - 1800, 3600, 150) == pytest.approx(300)
+        assert forecast.highest(0.0, 3600, 100) == pytest.approx(100)
+
+    @pytest.mark.parametrize("name", FORECASTS.names())
+    def test_every_forecast_learns_without_changing_itself(self, name: str) -> None:
+        forecast = FORECASTS.create(name)
+        later = forecast.after(0.0, 500.0)
+        assert forecast.highest(0.0, 3600, 1.0) in (None, 1.0)
+        assert later.highest(86_400.0 - 600, 3600, 500.0) in (None, 500.0)
+
+    def test_partitions_are_divided_evenly_where_that_is_near(self) -> None:
+        assert [even(units, Bounds(divisor_of=12)) for units in (1, 4, 5, 7, 11, 13)] == [1, 4, 6, 7, 12, 12]
+
+    def test_waits_double_only_where_a_change_did_not_pay(self) -> None:
+        options = ElasticOptions(worth_seconds=900)
+        shrunk = Memory(last=LastChange(0.0, 10, 8, 0.0))
+        # it saved 2 * 600 unit-seconds of the 10 * 900 a change is worth
+        assert doublings_after(shrunk, options, 600.0, grows=True) == 1
+        assert doublings_after(shrunk, options, 86_400.0, grows=True) == 0
+        assert doublings_after(shrunk, options, 600.0, grows=False) == 0
+        assert cost_of_change(replace(shrunk, doublings=1), options, 10) == 10 * (10 + 2 * 900)
+
+
+class TestLearning:
+    def test_it_counts_after_some_readings_and_says_when_it_left_the_profile(self) -> None:
+        speed = learned.UNKNOWN
+        for second in range(5):
+            speed = learned.after(speed, 0.7, 10, second)
+        assert speed.factor == 1.0
+        assert drifted(speed) is None
+        speed = learned.after(speed, 0.7, 10, 6)
+        assert speed.factor == pytest.approx(0.7, rel=1e-6)
+        assert "30% slower than profiled" in str(drifted(speed))
+
+    @pytest.mark.parametrize("reading", [math.nan, math.inf, -1.0, 0.0])
+    def test_what_is_no_rate_teaches_nothing(self, reading: float) -> None:
+        assert learned.after(learned.UNKNOWN, reading, 10, 0.0) == learned.UNKNOWN
+
+
+class TestFollowing:
+    def test_constant_load_changes_nothing(self) -> None:
+        world = World()
+        world.run(900, 86_400)
+        assert world.changes() == 0
+
+    def test_a_step_is_met_at_once_and_by_one_change(self) -> None:
+        world = World()
+        world.run(900, 3600)
+        world.run(2700, 20)
+        assert world.units >= 27
+        world.run(2700, 600)
+        assert world.changes() == 1
+        assert world.backlog == 0
+
+    def test_what_is_not_needed_goes_after_a_quarter_of_an_hour_and_in_one_step_where_it_ran_before(self) -> None:
+        world = World()
+        world.run(900, 3600)
+        world.run(2700, 3600)
+        world.run(900, 890)
+        assert world.units >= 27
+        world.run(900, 3600)
+        assert 10 <= world.units <= 12
+        assert world.changes() == 2
+
+    def test_an_unknown_size_is_reached_by_at_most_two_fifths_a_step(self) -> None:
+        world = World(units=30)
+        world.run(500, 1800)
+        assert world.units == 18
+
+    def test_without_a_load_the_last_good_size_is_kept_and_it_is_said(self) -> None:
+        world = World()
+        world.run(900, 600)
+        for bad in (None, math.nan, -5.0):
+            world.run(bad, 120)
+            assert world.units == 10
+            assert world.kinds[-1] is VerdictKind.UNMEASURED
+            assert "last good size is kept" in world.why[-1]
+
+    def test_growth_without_effect_is_given_up(self) -> None:
+        world = World()
+        world.run(900, 600)
+        # however many units there are, all together do 1,000
+        for _ in range(60):
+            world.run(2000, 10, works=10 / world.units)
+        assert "no effect" in world.why[-1]
+        size = world.units
+        world.run(2000, 600, works=10 / size)
+        assert world.units == size
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            (ElasticOptions(enabled=False), "paused"),
+            (ElasticOptions(advise_only=True), "advice only"),
+            (ElasticOptions(excluded_hours=(0, 1)), "is excluded"),
+        ],
+    )
+    def test_what_forbids_a_change_is_said_with_what_would_be(self, options: ElasticOptions, why: str) -> None:
+        world = World(options)
+        world.run(900, 600)
+        world.run(2700, 60)
+        assert world.units == 10
+        assert why in world.why[-1]
+        assert "else: tuples wait" in world.why[-1]
+
+    def test_a_veto_is_obeyed(self) -> None:
+        world = World()
+        world.run(900, 600)
+        world.run(2700, 60, veto=lambda verdict: "not today")
+        assert world.units == 10
+        assert "vetoed: not today" in world.why[-1]
+
+    @given(st.lists(st.floats(0, 1e5), min_size=1, max_size=60), st.integers(1, 5), st.integers(5, 40))
+    def test_limits_hold_whatever_the_load(self, rates: list[float], minimum: int, maximum: int) -> None:
+        world = World(units=minimum, bounds=Bounds(minimum, maximum))
+        for rate in rates:
+            world.run(rate, 60)
+            assert minimum <= world.units <= maximum
+
+
+class TestInTheController:
+    def test_a_pipeline_follows_its_load_and_the_decision_says_why(self) -> None:
+        bench = Bench(cluster(16), PerUnit(10.0))
+        bench.tell(asked("a", rate=30.0, load="steps:300x30,600x90", maximum=12))
+        bench.run(280)
+        assert bench.held()["a"] == 3
+        assert not [found for found in bench.decisions if found.kind is DecisionKind.SCALE]
+        bench.run(60)
+        scaled = [found for found in bench.decisions if found.kind is DecisionKind.SCALE]
+        assert len(scaled) == 1
+        assert scaled[0].before == 3
+        assert 9 <= scaled[0].after <= 12
+        assert scaled[0].rejected
+        assert scaled[0].expected["catch_up_s"] > 0
+        assert bench.held()["a"] == scaled[0].after
+
+    def test_the_predicted_catch_up_is_the_one_that_comes(self) -> None:
+        # an executor takes as long to come as a change is taken to last before one was measured
+        bench = Bench(cluster(40), PerUnit(10.0), Times(executor=10.0))
+        bench.tell(asked("a", rate=100.0, load="steps:300x100,3000x290"))
+        bench.run(330)
+        # the one for the step; another cleared what came before its driver was up
+        scaled = next(found for found in bench.decisions if found.kind is DecisionKind.SCALE and found.at > 1290)
+        done_at = scaled.at
+        while bench["a"].readings["backlog"] > 1 and done_at < scaled.at + 600:
+            bench.run(1)
+            done_at = bench.now
+        assert done_at - scaled.at == pytest.approx(scaled.expected["catch_up_s"], rel=0.25)
+
+    def test_who_was_given_a_number_keeps_it(self) -> None:
+        bench = Bench(cluster(16), PerUnit(10.0))
+        bench.tell(asked("a", 3, load="90"))
+        bench.run(120)
+        assert bench.held()["a"] == 3
+
+    def test_another_target_starts_anew(self) -> None:
+        bench = Bench(cluster(16), PerUnit(10.0))
+        bench.tell(asked("a", rate=30.0, load="90"))
+        bench.run(120)
+        assert bench["a"].elastic_units is not None
+        bench.tell(Amend("a", target=replace(bench["a"].target, rate=50.0)))
+        assert bench["a"].elastic_units is None
+        assert bench["a"].needed == 5
+
+    def test_switched_off_it_stays(self) -> None:
+        bench = Bench(cluster(16), PerUnit(10.0))
+        bench.tell(asked("a", rate=30.0, load="90", elastic={"enabled": False}))
+        bench.run(120)
+        assert bench.held()["a"] == 3
+        assert any(event.kind == "size" and "paused" in event.why for event in bench.events)

@@ -1,0 +1,95 @@
+"""Placed runs from topics into topics, on the embedded log: nothing of it needs Spark or a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_engine import turn_until
+from topic_chaos import TopicChaos, rounds, topic_pipeline, values
+
+from penstock.connectors.log.address import parse_log
+from penstock.connectors.log.embedded import EmbeddedLog
+from penstock.connectors.log.feed import TopicFeed, TopicShare
+from penstock.errors import BadInputError
+from penstock.flow.offsets import of_sources, taken_in
+from penstock.flow.states import FlowState
+from penstock.spark.placed.endpoints import topic_shares
+
+
+@pytest.mark.parametrize("fault", ["kill", "plan", "conductor"])
+def test_nothing_is_lost_and_nothing_doubled(tmp_path: Path, fault: str) -> None:
+    chaos, lost, doubled = rounds(tmp_path, parse_log(f"log:{tmp_path / 'log'}"), [fault] * 5, messages=1_000)
+    assert (chaos.sent, lost, doubled) == (5_000, 0, 0)
+
+
+def test_what_does_not_parse_goes_to_the_topic_of_dead_letters(tmp_path: Path) -> None:
+    chaos = TopicChaos(tmp_path, parse_log(f"log:{tmp_path / 'log'}"), seed=1)
+    try:
+        producer = chaos.log.producer()
+        producer.send("in", [b"1", b"no number", b"2"])
+        producer.close()
+        turn_until(chaos.run, lambda: chaos.run.run.state is FlowState.FLOWING)
+        turn_until(chaos.run, lambda: len(values(chaos.log, "out")) == 2 and len(values(chaos.log, "letters")) == 1)
+        (letter,) = values(chaos.log, "letters")
+        assert b"invalid literal for int()" in letter
+        assert b'"operator": "op"' in letter
+    finally:
+        chaos.close()
+
+
+def share(folder: Path, **more: object) -> TopicShare:
+    return TopicShare("src", parse_log(f"log:{folder}"), ("t",), **more)  # type: ignore[arg-type] # as the test says
+
+
+def filled(folder: Path, partitions: int, each: int) -> EmbeddedLog:
+    log = EmbeddedLog(folder)
+    log.create("t", partitions)
+    producer = log.producer()
+    for partition in range(partitions):
+        producer.send("t", [f"{partition}-{number}".encode() for number in range(each)], partition=partition)
+    producer.close()
+    return log
+
+
+def read_all(feed: TopicFeed, most: int = 7) -> list[bytes]:
+    found: list[bytes] = []
+    while (messages := feed.next(most)) is not None:
+        found += messages.rows["value"].to_pylist()
+        feed.took(messages)
+    return found
+
+
+def test_partitions_are_dealt_and_taken_over_with_their_offsets(tmp_path: Path) -> None:
+    filled(tmp_path, 5, 10)
+    feeds = [TopicFeed(share(tmp_path, sharer=number, sharers=2), {}) for number in (0, 1)]
+    first = [messages for feed in feeds if (messages := feed.next(4)) is not None]
+    for feed, messages in zip(feeds, first, strict=True):
+        feed.took(messages)
+    offsets = {key: at for feed in feeds for key, at in feed.offsets.items()}
+    assert taken_in(offsets) == 8
+    # another plan: one reads all, from where the two were
+    alone = TopicFeed(share(tmp_path), of_sources(offsets, ["src"]))
+    read = [*(v for messages in first for v in messages.rows["value"].to_pylist()), *read_all(alone)]
+    assert sorted(read) == sorted(f"{p}-{n}".encode() for p in range(5) for n in range(10))
+
+
+def test_a_partition_that_is_new_is_read_from_its_beginning(tmp_path: Path) -> None:
+    log = filled(tmp_path, 1, 3)
+    feed = TopicFeed(share(tmp_path), {})
+    assert len(read_all(feed)) == 3
+    log.create("t", 2)
+    producer = log.producer()
+    producer.send("t", [b"new"], partition=1)
+    producer.close()
+    from penstock.clock import pause
+
+    pause(0.06)
+    assert read_all(feed) == [b"new"]
+
+
+def test_a_topic_that_is_not_there_is_said_before_anything_runs(tmp_path: Path) -> None:
+    EmbeddedLog(tmp_path).create("inn", 1)
+    address = parse_log(f"log:{tmp_path}")
+    with pytest.raises(BadInputError, match="no topic 'in'; did you mean 'inn'"):
+        topic_shares(topic_pipeline(address, address))

@@ -1,0 +1,124 @@
+"""Schemas: inferred, and what does not fit them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadInputError
+from penstock.runtime.schemas import (
+    MissingColumnError,
+    columns_to_schema,
+    frame_to_schema,
+    infer_schema,
+    rows_to_columns,
+)
+
+SCHEMA = pa.schema([pa.field("a", pa.int64()), pa.field("s", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("samples", "kinds"),
+    [
+        ([{"x": 1}, {"x": 2}], {"x": pa.int64()}),
+        ([{"x": 1}, {"x": 2.5}], {"x": pa.float64()}),
+        ([{"x": None}, {"x": True}], {"x": pa.bool_()}),
+        ([{"x": 1}, {"y": "t"}], {"x": pa.int64(), "y": pa.string()}),
+        ([{"x": {"y": [1, 2]}}], {"x": pa.struct([("y", pa.list_(pa.int64()))])}),
+        ([{"x": b"1", "d": dt.date(2020, 1, 1)}], {"x": pa.binary(), "d": pa.date32()}),
+    ],
+)
+def test_inferred(samples: list[dict[str, Any]], kinds: dict[str, pa.DataType]) -> None:
+    assert infer_schema(samples, "op") == pa.schema(list(kinds.items()))
+
+
+@pytest.mark.parametrize(
+    ("samples", "error"),
+    [
+        ([], "operator 'op': no sample"),
+        ([{"x": None}], "operator 'op', field 'x': every sample holds None"),
+        ([{"x": 1}, {"x": "one"}], "operator 'op', field 'x': its type cannot be inferred"),
+        ([{"x": object()}], "operator 'op', field 'x': its type cannot be inferred"),
+    ],
+)
+def test_what_cannot_be_inferred_names_its_field(samples: list[dict[str, Any]], error: str) -> None:
+    with pytest.raises(BadInputError, match=error):
+        infer_schema(samples, "op")
+
+
+def test_rows_that_fit_and_rows_that_do_not() -> None:
+    rows: list[dict[str, Any]] = [
+        {"a": 1, "s": "x"},
+        {"a": 2.5, "s": "x"},  # would lose half a unit
+        {"a": 2.0, "s": None, "more": 1},
+        {"s": 7},
+        {"b": 1},
+        {"a": 2**70, "s": "x"},
+        {"a": 5},
+    ]
+    made, misfits = rows_to_columns(rows, SCHEMA)
+    assert made.to_pylist() == [{"a": 1, "s": "x"}, {"a": 2, "s": None}, {"a": 5, "s": None}]
+    assert [(misfit.row, misfit.field) for misfit in sorted(misfits, key=lambda m: m.row)] == [
+        (1, "a"),
+        (3, "s"),
+        (4, "a"),
+        (5, "a"),
+    ]
+    assert next(m.error for m in misfits if m.row == 4) == "the row has none of the fields a, s"
+
+
+def test_null_where_the_schema_forbids_it() -> None:
+    strict = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    for made, misfits in (
+        rows_to_columns([{"a": 1}, {"a": None}], strict),
+        frame_to_schema(pd.DataFrame({"a": [1, None]}), strict),
+        columns_to_schema(pa.table({"a": [1, None]}), strict),
+    ):
+        assert made.to_pylist() == [{"a": 1}]
+        assert [(misfit.row, misfit.field) for misfit in misfits] == [(1, "a")]
+
+
+def test_columns_that_fit_are_not_touched_and_others_are_cast() -> None:
+    fitting = pa.RecordBatch.from_pydict({"a": [1, 2], "s": ["x", "y"]}, schema=SCHEMA)
+    assert columns_to_schema(fitting, SCHEMA)[0] is fitting
+    narrow = pa.table({"s": ["x", "y"], "a": pa.array([1, 2], pa.int8()), "more": [0, 0]})
+    assert columns_to_schema(narrow, SCHEMA)[0].equals(fitting)
+    text = pa.table({"a": ["1", "two"], "s": ["x", "y"]})
+    made, misfits = columns_to_schema(text, SCHEMA)
+    assert made.to_pylist() == [{"a": 1, "s": "x"}]
+    assert [(misfit.row, misfit.field) for misfit in misfits] == [(1, "a")]
+
+
+def test_frames_become_columns_as_spark_has_it() -> None:
+    frame = pd.DataFrame({"s": ["x", None], "a": [1.0, np.nan]}, index=[7, 7])
+    assert frame_to_schema(frame, SCHEMA)[0].to_pylist() == [{"a": 1, "s": "x"}, {"a": None, "s": None}]
+    with pytest.raises(MissingColumnError, match="no column 's', only a"):
+        frame_to_schema(frame[["a"]], SCHEMA)
+
+
+def test_an_empty_result_has_its_schema() -> None:
+    for made in (
+        columns_to_schema(pa.schema(SCHEMA).empty_table(), SCHEMA)[0],
+        frame_to_schema(pd.DataFrame({"a": [], "s": []}), SCHEMA)[0],
+        rows_to_columns([], SCHEMA)[0],
+    ):
+        assert made.num_rows == 0
+        assert made.schema == SCHEMA
+
+
+@given(st.lists(st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=3), st.none()), max_size=30))
+def test_every_row_either_fits_or_is_named(values: list[Any]) -> None:
+    rows = [{"a": value, "s": str(position)} for position, value in enumerate(values)]
+    made, misfits = rows_to_columns(rows, SCHEMA)
+    kept = {int(position) for position in made.column("s").to_pylist()}
+    unfit = {misfit.row for misfit in misfits}
+    assert kept.isdisjoint(unfit)
+    assert kept | unfit == set(range(len(values)))
+    assert len(misfits) == len(unfit), "one letter a row"

@@ -1,0 +1,94 @@
+"""Who shares threads, how large pieces are, and how weighted streams divide."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.dataflow.logic import Logic
+from penstock.runtime.batch import Marks
+from penstock.runtime.crew import MOST_ROWS, next_piece_rows, rows_to_take
+from penstock.runtime.steps import Read, Step, on_share, places_on_circle, plan_crews, shares
+
+
+def same(row: object) -> object:
+    return row
+
+
+def code(threads: int, *reads: int) -> Step:
+    return Step("op", Logic(same), threads, tuple(map(Read, reads)))
+
+
+def bare(*reads: int) -> Step:
+    return Step("end", reads=tuple(map(Read, reads)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "crews"),
+    [
+        # a chain of ones is one crew; source and sink need none
+        ([bare(-1), code(1, 0), code(1, 1), bare(2)], [((1, 2), 1)]),
+        # several threads are a crew of their own, and so is what follows them
+        ([code(1, -1), code(4, 0), code(1, 1), code(1, 2)], [((0,), 1), ((1,), 4), ((2, 3), 1)]),
+        # siblings with one thread, and where they meet
+        ([code(1, -1), code(1, -1), code(1, 0, 1)], [((0, 1, 2), 1)]),
+        # through a step without code
+        ([code(1, -1), bare(0), code(1, 1)], [((0, 2), 1)]),
+        # a step that reads from two crews has its own
+        ([code(2, -1), code(1, -1), code(1, 0, 1)], [((0,), 2), ((1,), 1), ((2,), 1)]),
+        # what enters and what the head made meet in the head
+        ([code(1, -1), code(1, -1, 0)], [((0, 1), 1)]),
+        # what enters and what others made do not
+        ([code(2, -1), code(1, 0), code(1, -1, 1)], [((0,), 2), ((1,), 1), ((2,), 1)]),
+        # a second entrance
+        ([code(1, -1), code(1, -2)], [((0, 1), 1)]),
+    ],
+)
+def test_crews(steps: list[Step], crews: list[tuple[tuple[int, ...], int]]) -> None:
+    assert [(plan.positions, plan.threads) for plan in plan_crews(steps)] == crews
+    assert [plan.threads for plan in plan_crews(steps, alone=True)] == [1]
+
+
+def test_pieces_follow_what_a_row_takes() -> None:
+    assert next_piece_rows(1, 1, 0.1) == 1
+    assert next_piece_rows(20, 20, 0.4, 0.1) == 5, "20 rows in 400 ms: five take 100 ms"
+    assert next_piece_rows(20, 20, 0.1) == 5, "20 rows in 100 ms: five take 25 ms"
+    assert next_piece_rows(1, 1, 30.0) == 1
+    assert next_piece_rows(1, 1, 0.0001) == 2
+    assert next_piece_rows(1000, 10, 0.0001) == 1000, "a small piece says nothing about large ones"
+    assert next_piece_rows(MOST_ROWS, MOST_ROWS, 0.001) == MOST_ROWS
+
+
+def test_all_threads_get_some() -> None:
+    assert rows_to_take(1000, 4, 10_000) == 2500, "125 each, but a quarter of what takes long enough is 2500"
+    assert rows_to_take(1000, 4, 400) == 125
+    assert rows_to_take(1000, 4, 10) == 10
+    assert rows_to_take(1000, 1, 1000) == 1000, "nobody to share with"
+    assert rows_to_take(3, 4, 5) == 1
+
+
+def test_weights_below_one_lie_end_to_end() -> None:
+    assert shares([0.25, 1.0, 0.75]) == [(0.0, 0.25), (0.0, 1.0), (0.25, 1.0)]
+    assert shares([0.5, 0.75]) == [(0.0, 0.5), (0.5, 1.25)]
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6), st.integers(0, 2**32))
+def test_parts_of_a_whole_divide_it(weights: list[float], salt: int) -> None:
+    whole = sum(weights)
+    places = places_on_circle(Marks(np.arange(200)), 200, 0, salt)
+    assert ((places >= 0) & (places < 1)).all()
+    edges = [*np.cumsum([0.0, *(weight / whole for weight in weights[:-1])]).tolist(), 1.0]
+    taken = sum(on_share(places, (low, high)).astype(int) for low, high in pairwise(edges))
+    assert (np.asarray(taken) == 1).all()
+
+
+def test_what_one_divided_the_next_divides_evenly() -> None:
+    """10,000 rows, halves of halves: 2,500 with a standard deviation of sqrt(10000 * 3/16) = 43."""
+    marks = Marks(np.arange(10_000))
+    first = on_share(places_on_circle(marks, 10_000, 0, 1), (0.0, 0.5))
+    second = on_share(places_on_circle(marks, 10_000, 0, 2), (0.0, 0.5))
+    assert abs(int((first & second).sum()) - 2500) < 200

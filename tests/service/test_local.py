@@ -1,0 +1,101 @@
+"""A controller in a process of its own: used from Python and the command line, killed, started again, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock
+from penstock.cli.main import run
+from penstock.clock import Stopwatch, pause
+from penstock.service.settings import read_running
+from penstock.spark.standalone.processes import Daemon, find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
+    yield tmp_path
+    penstock.down()
+
+
+def until(true: Callable[[], object], seconds: float = 20.0) -> None:
+    watch = Stopwatch()
+    while not true():
+        assert watch.seconds() < seconds, "it did not come true"
+        pause(0.1)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert run([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "up", "--simulated", "--nodes", "4", "--speed", "20")
+    assert set(found) == {"url", "token_file", "read_token_file", "master", "nodes"}
+    assert Path(found["token_file"]).stat().st_mode & 0o777 == 0o600
+    assert run(["up", "--simulated"]) == 1
+    assert "a controller runs already at http" in capsys.readouterr().err
+
+    answer(capsys, "submit", "orders", "linear", "--desired", "3", "--load", "10")
+    with penstock.connect() as client:
+        steps = client.watch()
+        assert [one["name"] for one in next(steps)["pipelines"]] == ["orders"]
+        until(lambda: client.show("orders")["held"] == 3)
+        client.submit("late", "linear", desired=2, load=5)
+        heard = (event for step in steps for event in step["events"])
+        assert next(event for event in heard if event["subject"] == "late")["to"] == "submitted"
+        # 4 nodes in proportion to 3 and 2: 2.4 and 1.6
+        until(lambda: client.show("late")["held"] == 2)
+        with pytest.raises(penstock.RequestRefusedError, match="no pipeline 'x'"):
+            client.kill("x")
+        with pytest.raises(penstock.BadInputError, match="sharing: unknown sharing policy 'odd'"):
+            client.policy("odd")
+
+    running = read_running(folder / "controller")
+    assert running is not None
+    os.kill(running.pid, signal.SIGKILL)
+    until(lambda: find(Daemon(running.pid, running.started)) is None)
+    answer(capsys, "up", "--simulated", "--nodes", "4", "--speed", "20")
+    with penstock.connect() as client:
+        until(lambda: {one["name"]: one["held"] for one in client.list()} == {"orders": 2, "late": 2})
+        assert [one["kind"] for one in client.decisions("orders")] == ["start", "shrink"]
+    assert answer(capsys, "pause", "orders")["paused"]
+    assert answer(capsys, "trigger", "add", "late", "arrival-rate", "--above", "5")[0]["id"] == 1
+    assert len(answer(capsys, "nodes", "--add", "1")) == 5
+    assert answer(capsys, "policy")["sharing"] == "fair-priority"
+    for verb in (["list"], ["show", "late"], ["decisions"], ["events"], ["nodes"]):
+        assert run(verb) == 0
+    assert "late" in capsys.readouterr().out
+
+    assert answer(capsys, "down")["ended"].startswith("http://127.0.0.1:")
+    assert answer(capsys, "down") == {"ended": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["up", "--simulated", "--policy", "odd"], "unknown sharing policy 'odd'"),
+        (["up", "--simulated", "--slots", "3", "--unit-slots", "2"], "2 does not divide the 3 slots"),
+        (["up", "--simulated", "--nodes", "0"], "expected a whole number"),
+        (["up", "--simulated", "--store", "odd://x"], "odd"),
+        (["list"], "no controller runs here"),
+        (["list", "--url", "http://127.0.0.1:9"], "--token-file"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert run(words) in {1, 2}
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1

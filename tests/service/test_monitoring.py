@@ -1,0 +1,78 @@
+"""What is given to Prometheus and Grafana speaks of metrics there are, and the read token is enough to scrape."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from service_builders import READER, serve
+
+from penstock.control.metrics import MEANINGS
+
+MONITORING = Path(__file__).parents[2] / "examples" / "monitoring"
+METRIC = re.compile(r"\bpenstock_\w+")
+
+
+def exposed(folder: Path) -> set[str]:
+    served = serve(folder, nodes=4)
+    served.call("POST", "/v1/pipelines", {"name": 'odd"\\name', "pipeline": "linear", "target": {"rate": 20}}, 201)
+    served.run(30)
+    assert served.http.get("/metrics", headers={"Authorization": ""}).status_code == 401
+    answer = served.http.get("/metrics", headers=READER)
+    assert answer.status_code == 200
+    families = list(text_string_to_metric_families(answer.text))
+    served.close()
+    samples = [sample for family in families for sample in family.samples if "pipeline" in sample.labels]
+    assert {sample.labels["pipeline"] for sample in samples} == {'odd"\\name'}
+    return {family.name for family in families}
+
+
+def test_every_metric_is_exposed_once(tmp_path: Path) -> None:
+    names = exposed(tmp_path)
+    of_scopes = {f"penstock_{scope}_{metric}" for metric, meaning in MEANINGS.items() for scope in meaning.scopes}
+    assert of_scopes | {"penstock_units", "penstock_nodes"} <= names
+    # the process's own metrics belong to somebody else's registry
+    assert all(name.startswith("penstock_") for name in names)
+
+
+@pytest.mark.parametrize("file", ["grafana-dashboard.json", "alerts.yaml"])
+def test_examples_name_metrics_there_are(tmp_path: Path, file: str) -> None:
+    text = (MONITORING / file).read_text("utf-8")
+    named = set(METRIC.findall(text))
+    assert named
+    assert named <= exposed(tmp_path)
+
+
+def test_the_dashboard_has_panels_that_do_not_overlap() -> None:
+    dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text("utf-8"))
+    cells: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        assert panel["targets"]
+        assert place["x"] + place["w"] <= 24
+        mine = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & mine
+        cells |= mine
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_alerts_say_what_and_what_to_do() -> None:
+    rules = [
+        rule
+        for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text("utf-8"))["groups"]
+        for rule in group["rules"]
+    ]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+        assert {"summary", "description"} == set(rule["annotations"])
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert "for" not in rule or re.fullmatch(r"\d+[smh]", rule["for"])

@@ -1,0 +1,108 @@
+"""What is told of a run: the audit over many batches and processes, and where tasks ran. No Spark is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.cluster.topology import Slot
+from penstock.runtime.account import Account
+from penstock.runtime.batch import Marks
+from penstock.runtime.id_bitmaps import IdBitmaps
+from penstock.spark.fused import audits
+from penstock.spark.fused.accounts import TaskRecord
+from penstock.spark.fused.audits import AuditFolder
+from penstock.spark.fused.observing import BatchObserver
+from penstock.spark.fused.region_steps import share_of
+
+
+class DiedError(Exception):
+    """As if the process had been killed here."""
+
+
+def delivered(first: int, last: int) -> Account:
+    ids = IdBitmaps()
+    ids.delivered_at("out", Marks(np.arange(first, last, dtype=np.int64)))
+    return Account(ids=ids)
+
+
+def test_the_audit_sees_what_is_missing_and_what_came_twice(tmp_path: Path) -> None:
+    audit = AuditFolder(tmp_path)
+    audit.write(0, delivered(0, 10))
+    audit.write(1, delivered(12, 20))  # 10 and 11 are missing
+    audit.write(2, delivered(15, 25))  # 15 to 19 come again
+    audit.write(3, delivered(25, 99))  # never committed
+    found = audit.audit(last_committed=2, reached=30)  # the source says 30: 25 to 29 are missing too
+    assert (found.emitted, found.lost, found.duplicated) == (30, 7, 5)
+
+
+def test_a_batch_that_is_run_again_replaces_its_first_attempt(tmp_path: Path) -> None:
+    audit = AuditFolder(tmp_path)
+    audit.write(0, delivered(0, 5))
+    AuditFolder(tmp_path).write(0, delivered(0, 10))  # by another process
+    found = audit.audit(0, 10)
+    assert (found.emitted, found.lost, found.duplicated) == (10, 0, 0)
+
+
+@pytest.mark.parametrize("removed", range(5))
+def test_folding_that_is_broken_off_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    """Batches 0 to 3 are folded when batch 4 is written; the process dies when so many of their files are removed."""
+    monkeypatch.setattr(audits, "FOLDED_EVERY", 4)
+    unlink, left = Path.unlink, iter(range(removed))
+
+    def dying(path: Path, missing_ok: bool = False) -> None:
+        if path.name.isdigit() and next(left, None) is None:
+            raise DiedError
+        unlink(path, missing_ok)
+
+    audit = AuditFolder(tmp_path)
+    for batch in range(4):
+        audit.write(batch, delivered(10 * batch, 10 * batch + 10))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", dying)
+        if removed < 4:
+            with pytest.raises(DiedError):
+                audit.write(4, delivered(40, 50))
+        else:
+            audit.write(4, delivered(40, 50))
+    for batch in range(5, 10):
+        AuditFolder(tmp_path).write(batch, delivered(10 * batch, 10 * batch + 10))
+    found = AuditFolder(tmp_path).audit(9, 100)
+    assert (found.emitted, found.lost, found.duplicated) == (100, 0, 0)
+
+
+def task(partition: int, host: str, executor: str, slot: str = "") -> TaskRecord:
+    return TaskRecord(0, 0, partition, 0.0, 1.0, 0.5, host, executor, slot, Account().to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("is_local", "tasks", "expected"),
+    [
+        (True, [task(0, "h", "7"), task(1, "h", "7")], [Slot("local", 0), Slot("local", 1)]),
+        # a cluster that counts slots says which one an executor holds
+        (False, [task(0, "h", "7", "n2/1"), task(1, "h", "8", "rack/a/0")], [Slot("n2", 1), Slot("rack/a", 0)]),
+        # another one does not: executors are numbered on their host as they are heard of
+        (
+            False,
+            [task(0, "h1", "7"), task(1, "h2", "9"), task(2, "h1", "8"), task(3, "h1", "7")],
+            [Slot("h1", 0), Slot("h2", 0), Slot("h1", 1), Slot("h1", 0)],
+        ),
+    ],
+)
+def test_slots_are_named_by_where_tasks_ran(is_local: bool, tasks: list[TaskRecord], expected: list[Slot]) -> None:
+    pipeline = penstock.pipeline("p").source("s").sink("out").build()
+    observer = BatchObserver(pipeline, {}, None, is_local=is_local)
+    assert [seen.where for seen in observer._slot_observations(tuple(tasks))] == expected
+
+
+def test_weights_of_one_sender_lie_end_to_end() -> None:
+    p = penstock.pipeline("p").source("s")
+    p.sink("a", reads="s", weight=0.25).sink("b", reads="s", weight=0.75).sink("all", reads="s")
+    pipeline = p.build()
+    found = {stream.receiver: share_of(pipeline, stream) for stream in pipeline.streams}
+    assert found == {"a": (0.0, 0.25), "b": (0.25, 1.0), "all": (0.0, 1.0)}

@@ -1,0 +1,49 @@
+"""What Spark complains of, in one line. No Spark is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.spark.fused.complaints import first_line, raised_by_code
+
+IN_WORKER = """
+  An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+  File "segment.py", line 2, in process
+    raise failure
+{error}
+
+\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:581)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            IN_WORKER.format(error="penstock.runtime.dead_letters.StoppedError: operator 'a': ValueError: no"),
+            "operator 'a': ValueError: no",
+        ),
+        (IN_WORKER.format(error="ValueError: no"), "ValueError: no"),
+        (IN_WORKER.format(error="json.decoder.JSONDecodeError: no"), "JSONDecodeError: no"),
+        ("Job aborted due to stage failure: Task 0 failed 8 times", None),
+    ],
+)
+def test_what_code_raised_is_found_behind_its_traceback(text: str, expected: str | None) -> None:
+    assert raised_by_code(text) == expected
+
+
+class JavaException:
+    """As py4j shows one: it has a member of every name."""
+
+    def __getattr__(self, name: str) -> object:
+        return object()
+
+    def __str__(self) -> str:
+        return "org.apache.spark.SparkClassNotFoundException: [NOT_FOUND] No source: odd. SQLSTATE: 42K02\n\tat"
+
+
+def test_an_exception_of_javas_says_what_it_says() -> None:
+    assert first_line(JavaException()) == "No source: odd."

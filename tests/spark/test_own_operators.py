@@ -1,0 +1,57 @@
+"""What Spark's own operators take."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.fused.region_function import DUE_COLUMN
+from penstock.spark.trials.own_operators import BatchCost, TimedReplay, cost_of, measure_sparks_own
+from penstock.spark.trials.samples import OperatorSample
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
+
+
+def test_the_line_through_two_sizes() -> None:
+    # medians 0.21 s for 10 rows and 1.2 s for 1,000: 1 ms a row, and 0.2 s for any batch
+    cost = cost_of((10, [0.2, 0.21, 0.5]), (1000, [1.2, 1.1, 1.3]))
+    assert (cost.batch_seconds, cost.row_seconds) == pytest.approx((0.2, 0.001))
+    # larger batches that were faster say nothing of rows
+    assert cost_of((10, [0.2]), (1000, [0.1])) == BatchCost(0.2, 0.0)
+    assert cost.beyond(BatchCost(0.15, 0.0004)).row_seconds == pytest.approx(0.0006)
+    assert cost.beyond(BatchCost(1.0, 1.0)).batch_seconds == 0
+
+
+def test_time_goes_on_from_one_repetition_to_the_next() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    times = [start + timedelta(seconds=2 * n) for n in range(3)]
+    rows = pa.table(
+        {
+            "at": pa.array(times, pa.timestamp("us", "UTC")),
+            DUE_COLUMN: [10.0, 11.0, 12.0],
+            "word": ["a", "b", "c"],
+        }
+    )
+    # three times two seconds apart: the next repetition begins six seconds later
+    table = TimedReplay(OperatorSample(rows)).table(2, 5)
+    assert [(at - start).total_seconds() for at in table["at"].to_pylist()] == [4, 6, 8, 10, 12]
+    assert table[DUE_COLUMN].to_pylist() == [12, 13, 14, 15, 16]
+    assert table["word"].to_pylist() == ["c", "a", "b", "c", "a"]
+    assert table.schema.equals(rows.schema)
+
+
+def counted(frame: Any) -> Any:
+    return frame.groupBy("word").count()
+
+
+def test_a_grouping_costs_every_batch_more_than_nothing_does(session: Any) -> None:
+    sample = OperatorSample(pa.table({"word": ["a", "b", "c"] * 10}))
+    nothing = measure_sparks_own(session, "nothing", lambda frame: frame, [sample], "append")
+    grouping = measure_sparks_own(session, "words", counted, [sample], "update")
+    # a shuffle and state for every batch
+    assert grouping.batch_seconds > nothing.batch_seconds > 0
+    assert grouping.row_seconds >= 0
+    assert not session.streams.active

@@ -1,0 +1,45 @@
+"""What Python users meet: the verbs of the shell with the same defaults, results of one kind."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+
+import pytest
+
+import penstock
+
+SAME = {
+    "batch_interval": "batch_interval_ms",
+    "batch_overhead": "batch_overhead_ms",
+    "budget": "budget_seconds",
+    "pause": "pause_seconds",
+    "queue": "queue_limit",
+    "replay": "replay_seconds",
+    "trial": "trial_seconds",
+}
+"""Options whose argument says its unit."""
+
+
+def defaults(function: object) -> dict[str, object]:
+    found = inspect.signature(function).parameters  # type: ignore[arg-type] # every one of them is a function
+    return {name: one.default for name, one in found.items() if one.default is not inspect.Parameter.empty}
+
+
+@pytest.mark.parametrize(
+    ("command", "verb"),
+    [
+        *((name, name) for name in ("capacity", "drain", "place", "plan", "profile", "resume", "rewrite", "run")),
+        *((name, name) for name in ("segments", "share", "simulate")),
+        ("run", "run_placed"),
+    ],
+)
+def test_defaults_of_the_shell_are_those_of_python(command: str, verb: str) -> None:
+    shell = defaults(getattr(import_module(f"penstock.cli.commands.{command}"), command))
+    python = defaults(getattr(penstock, verb))
+    shared = {name: SAME.get(name, name) for name in shell if SAME.get(name, name) in python}
+    assert shared
+    for option, argument in shared.items():
+        # an option that was not given is None; the verb has a default of its own
+        if shell[option] is not None:
+            assert shell[option] == python[argument], option

@@ -1,0 +1,67 @@
+"""Where a pipeline is cut into regions of code, with Spark's own operators between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.dataflow.code import code_of
+from penstock.dataflow.logic import Per
+from penstock.dataflow.regions import LOAD_ENTRY, Region, cut
+
+if TYPE_CHECKING:
+    from penstock.dataflow.builder import PipelineBuilder
+    from penstock.dataflow.regions import Cut
+
+
+def same(row: Any) -> Any:
+    return row
+
+
+def cut_of(builder: PipelineBuilder) -> Cut:
+    pipeline = builder.build()
+    code = {name: code_of(operator) for name, operator in pipeline.operators.items()}
+    coded = {name for name, logic in code.items() if logic is not None}
+    return cut(pipeline, coded, {n for n, logic in code.items() if logic is not None and logic.per is Per.DATAFRAME})
+
+
+def test_a_chain_of_code_is_one_region_with_its_sink() -> None:
+    found = cut_of(penstock.pipeline("p").source("s").then("a", logic=same).then("b", logic=same).sink("out"))
+    assert found.regions == (Region(("a", "b", "out"), (LOAD_ENTRY,), ("out",)),)
+
+
+def test_sparks_own_operators_cut() -> None:
+    builder = penstock.pipeline("p").source("s", format="rate").then("a", logic=same)
+    found = cut_of(builder.then("w", logic=same, per="dataframe").then("b", logic=same).sink("out"))
+    assert found.regions == (Region(("a",), ("s",), ("a",)), Region(("b", "out"), ("w",), ("out",)))
+    assert found.spark_operators == ("w",)
+
+
+def test_no_path_leaves_a_region_and_comes_back() -> None:
+    # a feeds b directly and by way of Spark's own w: b cannot be in a's region
+    builder = penstock.pipeline("p").source("s", format="rate").then("a", logic=same)
+    builder.then("w", logic=same, per="dataframe").then("b", reads=["w", "a"], logic=same).sink("out")
+    found = cut_of(builder)
+    assert found.regions == (Region(("a",), ("s",), ("a",)), Region(("b", "out"), ("w", "a"), ("out",)))
+
+
+def test_a_sink_of_two_regions_stands_outside_unless_it_has_code() -> None:
+    def make(**fields: Any) -> PipelineBuilder:
+        builder = penstock.pipeline("p").source("x", format="rate").source("y", format="rate")
+        builder.then("a", reads="x", logic=same).then("b", reads="y", logic=same)
+        return builder.sink("out", reads=["a", "b"], **fields)
+
+    assert cut_of(make()).regions == (Region(("a",), ("x",), ("a",)), Region(("b",), ("y",), ("b",)))
+    assert cut_of(make(logic=same)).regions[2] == Region(("out",), ("a", "b"), ("out",))
+
+
+def test_the_load_is_one_entry_however_many_read_it() -> None:
+    builder = penstock.pipeline("p").source("x").source("y", logic=same)
+    builder.then("a", reads="x", logic=same).then("b", reads="y", logic=same).sink("out", reads=["a", "b"])
+    assert cut_of(builder).regions == (Region(("y", "a", "b", "out"), (LOAD_ENTRY,), ("out",)),)
+
+
+def test_a_branch_to_a_sink_and_to_sparks_own_has_two_exits() -> None:
+    builder = penstock.pipeline("p").source("s").then("a", logic=same).sink("raw")
+    builder.then("w", reads="a", logic=same, per="dataframe").sink("out")
+    assert cut_of(builder).regions == (Region(("a", "raw"), (LOAD_ENTRY,), ("a", "raw")),)

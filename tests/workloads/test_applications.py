@@ -1,0 +1,199 @@
+"""The applications' code against answers worked out another way, over the same messages. Nothing here needs Spark: what
+is Spark's own is in tests/spark/test_applications.py."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.dataflow.logic import Logic, Per
+from penstock.dataflow.pipeline import Kind, Pipeline
+from penstock.dataflow.rates import topological_order
+from penstock.jobs.find import logic_of
+from penstock.workloads.applications import micro, pages
+from penstock.workloads.applications.lexicon import VALENCE
+from penstock.workloads.applications.messages import MESSAGES, message_of, page_event, tweet
+from penstock.workloads.applications.micro import micro_linear
+from penstock.workloads.builtin import builtin_pipeline, known_pipelines
+from penstock.workloads.operators.words import line
+
+COUNT = 400
+APPLICATIONS = [
+    name
+    for name in known_pipelines()
+    if any(
+        (one.run or "").startswith("penstock.workloads.applications")
+        for one in builtin_pipeline(name).operators.values()
+    )
+]
+
+
+def called(code: Logic, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Row by row, as a slot calls it."""
+    opened = [code.open()] if code.open is not None else []
+    out: list[dict[str, Any]] = []
+    for row in rows:
+        sent = code(row, *opened)
+        out += [] if sent is None else [sent] if isinstance(sent, dict) else list(sent)
+    return out
+
+
+def flowed(pipeline: Pipeline, count: int = COUNT) -> dict[str, list[dict[str, Any]]]:
+    """What every operator with code per row sends, from numbers on."""
+    logic = logic_of(pipeline)
+    sent: dict[str, list[dict[str, Any]]] = {}
+    for name in topological_order(pipeline):
+        operator = pipeline.operators[name]
+        senders = [stream.sender for stream in pipeline.inputs(name)]
+        if operator.kind is Kind.SOURCE:
+            sent[name] = [{"value": number} for number in range(count)]
+        elif all(sender in sent for sender in senders) and operator.model is None:
+            rows = [row for sender in senders for row in sent[sender]]
+            if operator.kind is Kind.SINK:
+                sent[name] = rows
+            elif name in logic and logic[name].per is Per.ROW:
+                sent[name] = called(logic[name], rows)
+    return sent
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_each_is_planned_and_simulated_from_its_models(name: str) -> None:
+    # enough for a query that lets one tuple of a thousand through
+    plan = penstock.plan(name, rate=100 if name.startswith("nexmark") else 5)
+    assert plan.document()["slots"]["placed"] >= 1
+    assert penstock.simulate(plan, seconds=30).document()["stable"]
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_what_code_sends_is_what_its_schema_says(name: str) -> None:
+    pipeline = builtin_pipeline(name)
+    logic = logic_of(pipeline)
+    for operator, rows in flowed(pipeline, 60).items():
+        if operator in logic:
+            columns = [column.split()[0] for column in (logic[operator].schema or "").split(", ")]
+            assert all(list(row) == columns for row in rows)
+
+
+@pytest.mark.parametrize("name", ["word-count-json", "top-n"])
+def test_words(name: str) -> None:
+    words = Counter(row["word"] for row in flowed(builtin_pipeline(name))["split"])
+    assert words == Counter(word for number in range(COUNT) for word in line(number).split(" "))
+
+
+def test_sentiment() -> None:
+    """By regular expressions instead of lists of words, and by the generator's own choice of a language."""
+    sent = flowed(builtin_pipeline("twitter-sentiment"))
+    english = [
+        n for n in range(COUNT) if re.search(r"\b(the|and|is|was|this|that|with|you|for|have)\b", tweet(n)["text"])
+    ]
+    assert {row["ts"] for row in sent["language"]} == {tweet(n)["ts"] for n in english}
+    for row in sent["sentiment"]:
+        words = re.findall(r"(?<!\S)[a-z]+(?!\S)", row["text"])
+        assert row["score"] == sum(VALENCE[word] for word in words if word in VALENCE)
+        assert -5 * len(words) <= row["score"] <= 5 * len(words)
+    moods = Counter((row["score"] > 0) - (row["score"] < 0) for row in sent["score"])
+    assert moods == Counter({"glad": 1, "sad": -1, "neither": 0}[row["mood"]] for row in sent["score"])
+    tags = Counter(tag for n in english for tag in re.findall(r"#(\w+)", tweet(n)["text"]))
+    assert Counter(row["tag"] for row in sent["hashtags"]) == tags
+    pipeline = builtin_pipeline("twitter-sentiment")
+    assert sum(one.kind is not Kind.SINK for one in pipeline.operators.values()) == 11
+
+
+def test_the_lexicon_goes_from_minus_five_to_plus_five() -> None:
+    assert set(VALENCE.values()) == {-5, -4, -3, -2, -1, 1, 2, 3, 4, 5}
+
+
+def test_page_load_and_processing() -> None:
+    events = [page_event(n) for n in range(COUNT)]
+    people = [event for event in events if event["agent"] != "crawler"]
+    sent = flowed(builtin_pipeline("page-load"))
+    paid = [e for e in people if int(e["page"][4:]) * 7 % 20 % 2 == 0]
+    assert [row["id"] for row in sent["filter2"]] == [event["id"] for event in paid]
+    sent = flowed(builtin_pipeline("processing"))
+    assert sum(row["price"] for row in sent["sink1"]) == pytest.approx(
+        sum(e["cents"] * {"view": 0.1, "click": 1, "load": 0.05, "purchase": 5}[e["kind"]] for e in people) / 100
+    )
+    assert sum(row["slow"] for row in sent["sink2"]) == sum(event["millis"] > 1000 for event in events)
+    assert len(sent["sink2"]) == COUNT
+    assert set(pages.CAMPAIGN_OF_PAGE.values()) == {f"campaign{n}" for n in range(20)}
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    # paths from the sources to the sinks
+    [("linear-network", 1), ("diamond-cpu", 3), ("star-network", 4), ("micro-linear", 1), ("micro-star", 4)],
+)
+def test_micro_pipelines_deliver_every_tuple_once_a_path(name: str, times: int) -> None:
+    pipeline = builtin_pipeline(name)
+    sent = flowed(pipeline, 20)
+    ends = [
+        row["id"] for sink in pipeline.operators if pipeline.operators[sink].kind is Kind.SINK for row in sent[sink]
+    ]
+    assert Counter(ends) == Counter(dict.fromkeys(range(20), times))
+
+
+def test_selectivity_is_an_option() -> None:
+    # three operators of 1.5: 40 tuples become about 40 * 1.5^3 = 135, by floor((n + 1) s) - floor(n s) exactly
+    sent = flowed(micro_linear("io", 1.5), 40)
+    copies = [int((n + 1) * 1.5) - int(n * 1.5) for n in range(40)]
+    assert len(sent["op1"]) == sum(copies) == 60
+    assert len(sent["op3"]) == sum(count**3 for count in copies)
+    with pytest.raises(penstock.BadInputError, match="expected one of cpu, io, sojourn, memory"):
+        micro_linear("disk")
+
+
+def test_what_memory_bound_operators_keep() -> None:
+    kept = micro.Kept()
+    for number in range(5):
+        kept.take({"id": number})
+    assert [message["id"] for _, message in kept.messages] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("q0", lambda events: [json.dumps(e) for e in events]),
+        ("q1", lambda events: [round(e["price"] * 0.908, 3) for e in events if e["kind"] == "bid"]),
+        ("q2", lambda events: [e["price"] for e in events if e["kind"] == "bid" and e["auction"] % 123 == 0]),
+    ],
+)
+def test_nexmark_queries_of_rows(query: str, expected: Any) -> None:
+    events = [MESSAGES["auctions"](n) for n in range(2_000)]
+    column = {"q0": "event", "q1": "euros", "q2": "price"}[query]
+    rows = flowed(builtin_pipeline(f"nexmark-{query}"), 2_000)["sink"]
+    if query == "q0":
+        assert [json.loads(row["event"]) for row in rows] == events
+    else:
+        assert [row[column] for row in rows] == expected(events)
+    assert rows
+
+
+def test_an_auction_has_people_auctions_and_bids_for_open_ones() -> None:
+    events = [MESSAGES["auctions"](n) for n in range(5_000)]
+    kinds = Counter(event["kind"] for event in events)
+    assert kinds == {"person": 100, "auction": 300, "bid": 4_600}
+    opened = people = 0
+    for event in events:
+        if event["kind"] == "person":
+            assert event["person"] == people
+            people += 1
+        elif event["kind"] == "auction":
+            assert (event["auction"], event["seller"] < people) == (opened, True)
+            opened += 1
+        else:
+            # three auctions of its round may not have opened yet when it is made: none of them is bid for
+            assert event["auction"] < opened
+            assert event["bidder"] < people
+
+
+def test_messages_are_numbers_or_json() -> None:
+    assert message_of({"value": 3}, tweet) == tweet(3)
+    assert message_of({"value": json.dumps(tweet(3)).encode()}, tweet) == tweet(3)
+    for wrong in (b"{", b"[1]", b"\xff"):
+        with pytest.raises(ValueError, match=r".+"):
+            message_of({"value": wrong}, tweet)

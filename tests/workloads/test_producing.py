@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.clock import now
+from penstock.connectors.log.embedded import EmbeddedLog
+from penstock.errors import BadInputError
+from penstock.workloads.applications.messages import MESSAGES
+from penstock.workloads.producing.data import THRESHOLD, batch_reading, is_event_batch
+from penstock.workloads.producing.rates import producer_load
+
+
+def read(log: EmbeddedLog, topic: str) -> list[tuple[int, dict[str, object], int]]:
+    rows = []
+    for partition, span in log.spans(topic).items():
+        for batch in log.read(topic, partition, span.first, span.end):
+            for value, time_ms in zip(batch["value"].to_pylist(), batch["time_ms"].to_pylist(), strict=True):
+                rows.append((partition, json.loads(value), time_ms))
+    return rows
+
+
+def test_messages_reach_the_topic_once_stamped_with_when_they_were_sent(tmp_path: Path) -> None:
+    began = now()
+    made = penstock.produce(
+        {"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 2000, "seconds": 0.5, "partitions": 2}
+    )
+    assert made.messages == made.due == 1000
+    assert made.kept
+    rows = read(EmbeddedLog(tmp_path), "t")
+    assert sorted(int(str(row["id"])) for _, row, _ in rows) == list(range(1000))
+    for _, row, time_ms in rows:
+        sent = float(str(row.pop("sent")))
+        assert began <= sent <= now()
+        assert time_ms == int(sent * 1000)
+        assert row == MESSAGES["tweets"](int(str(row["id"])))
+
+
+def test_every_partition_has_its_own_producer(tmp_path: Path) -> None:
+    given = {"to": f"log:{tmp_path}/t", "data": "batches", "rate": "batches:10,0.2,1000", "messages": 30}
+    made = penstock.produce({**given, "partitions": 3, "each_partition": True, "batch_length": 10, "event_share": 1})
+    assert made.messages == 90
+    rows = read(EmbeddedLog(tmp_path), "t")
+    for partition in range(3):
+        mine = [row for where, row, _ in rows if where == partition]
+        assert [row["id"] for row in mine] == list(range(30))
+        assert {row["source"] for row in mine} == {f"s{partition}"}
+        assert [row["last"] for row in mine] == [n % 10 == 9 for n in range(30)]
+
+
+def test_files_appear_whole_and_rows_of_files_go_round(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n\n{"a": 2}\n')
+    out = tmp_path / "out"
+    made = penstock.produce({"to": f"files:{out}", "rows": str(tmp_path / "*.jsonl"), "rate": 500, "messages": 5})
+    assert made.messages == 5
+    lines = [json.loads(line) for file in sorted(out.iterdir()) for line in file.read_text().splitlines()]
+    assert [row["a"] for row in lines] == [1, 2, 1, 2, 1]
+
+
+def test_a_rate_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
+    made = penstock.produce({"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 5e6, "seconds": 0.3, "partitions": 1})
+    assert not made.kept
+    assert made.document()["kept"] is False
+    assert made.due == 1_500_000 > made.messages
+
+
+def test_rates_over_time() -> None:
+    low = producer_load("on-off:100,2,3,10")
+    assert [low.due(2), low.due(5), low.due(7)] == [200, 230, 430]
+    batches = producer_load("batches:80,60,1000")
+    assert [batches.due(0.08), batches.due(60), batches.due(60.2)] == [80, 80, 160]
+    sine = producer_load("sine:100,50,60")
+    # over a whole period the mean; over the first half 100 * 30 + 50 * 60 / pi = 3955
+    assert sine.due(60) == 6000
+    assert sine.due(30) == pytest.approx(3955, abs=3)
+    assert producer_load("steps:10x5,10x20").due(20) == 250
+    for wrong in ("sine:10,20,60", "batches:0,1", "on-off:1,2,3,4,5", "often"):
+        with pytest.raises(BadInputError):
+            producer_load(wrong)
+
+
+def test_event_batches_are_events_by_their_own_number() -> None:
+    events = [batch for batch in range(1000) if is_event_batch(batch, 0.5)]
+    assert 400 < len(events) < 600
+    for batch in range(20):
+        rows = [batch_reading(batch * 80 + place, 3, 80, 0.5) for place in range(80)]
+        above = sum(row["reading"] > THRESHOLD for row in rows)
+        assert (above >= 0.8 * 80) == (batch in events)
+        assert [row["last"] for row in rows].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"to": "log:x/t", "rate": 1}, "expected one of data"),
+        ({"to": "log:x/t", "rate": 1, "data": "tweet"}, "did you mean 'tweets'"),
+        ({"to": "nowhere", "rate": 1, "data": "tweets"}, "expected kafka:HOST:PORT/TOPIC"),
+        ({"to": "log:x/t", "rate": 1, "data": "tweets", "sped": 3}, "unknown key 'sped'"),
+        ({"to": "log:x/t", "rate": "steps:5x10,5x0", "data": "tweets"}, "give seconds or messages"),
+        ({"to": "log:x/t", "rate": 1, "rows": "none/*.x"}, "no line in any file"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_sent(
+    given: dict[str, object], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match=complaint):
+        penstock.produce(given)
+
+
+def test_a_topic_must_be_there(tmp_path: Path) -> None:
+    EmbeddedLog(tmp_path).create("orders", 1)
+    with pytest.raises(BadInputError, match="no topic 'order'; did you mean 'orders'"):
+        penstock.produce({"to": f"log:{tmp_path}/order", "data": "tweets", "rate": 1})
