@@ -38,7 +38,13 @@ _YARN_SETTINGS = {
 }
 
 EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+_LOST_SOON = {
+    # Of an executor that was let go the Master says nothing more, and the driver lists it for 5 s after its end in case
+    # somebody says why.
+    "spark.standalone.executorRemoveDelayOnDisconnection": "200ms",
+}
 _SETTINGS = {
+    **_LOST_SOON,
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     # These hold for every profile by itself: one executor per slot, when it is first needed, and kept.
@@ -61,6 +67,7 @@ _SETTINGS = {
 
 
 _FUSED_SETTINGS = {
+    **_LOST_SOON,
     "spark.locality.wait": "0",
     "spark.task.maxFailures": str(ATTEMPTS),
     "spark.excludeOnFailure.enabled": "false",
