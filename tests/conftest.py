@@ -1,6 +1,6 @@
 """What all tests share: how hard properties are tried. Where many people wait for the same run, it is the same one.
 
-`./run test --hypothesis-profile thorough` tries every property on ten times as many examples, `./run test tests/fuzz
+`./run test --hypothesis-profile thorough` tries every property on twenty times as many examples, `./run test tests/fuzz
 --fuzz 10000` makes so many calls with files made wrong, `--long` runs tests that take minutes by themselves,
 `--unproven` those that were not yet seen to pass.
 """
@@ -19,7 +19,7 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would the processes of tests that send one.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("brief", PATIENT, max_examples=25)
+settings.register_profile("brief", PATIENT, max_examples=12)
 settings.register_profile("thorough", PATIENT, max_examples=250)
 settings.load_profile("brief")
 
