@@ -1,8 +1,9 @@
 """Attach on real Spark: what it costs, and whether executors follow a step of load without a restart.
 
 attach_overhead_percent: rows/s of the same query in one local session, with and without, in turns.
-attach_follow_seconds: from the step until more executors are there, on a cluster of three slots.
-attach_lost, attach_doubled: rows of the input that are not in the output, or twice.
+attach_follow_seconds: from the step until more executors are there, on a cluster of two nodes with two slots each.
+attach_counts_missing, attach_counts_more: counts an unattended run over the same files has and this one has not, or
+the other way round.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import penstock
 from penstock.spark.session.cluster import start_fused_session
 from penstock.spark.session.embedded import end_session, start_session
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pandas as pd
-
 ROUNDS, WARM_BATCHES, BATCHES, BATCH_ROWS = 3, 3, 12, 400_000
-ROWS, ROW_SECONDS = 25, 0.02
-"""Of a file, and what a row takes: half a second of one slot for a file."""
+ROWS = 25
+"""Of a file: half a second of one slot."""
+EXAMPLES = Path(__file__).parents[1] / "examples" / "attached"
+sys.path.insert(0, str(EXAMPLES))
+import window_count  # noqa: E402 - an example, not a module of ours
 
 
 def rate_of(session: Any, folder: Path, *, attached: bool) -> float:
@@ -77,25 +78,25 @@ def overhead(folder: Path) -> dict[str, float]:
     }
 
 
-def slow(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    for batch in batches:
-        time.sleep(ROW_SECONDS * len(batch))
-        yield batch
-
-
-def feed(folder: Path, files_per_second: float, stop: threading.Event, first: list[int]) -> None:
+def feed(folder: Path, files_per_second: float, stop: threading.Event, made: list[int]) -> None:
+    """Orders of ten customers, their times a second apart from file to file."""
     while not stop.wait(1 / files_per_second):
-        number = first[0]
-        rows = "".join(json.dumps({"id": number * ROWS + row}) + "\n" for row in range(ROWS))
-        (folder / f".{number}").write_text(rows)
-        (folder / f".{number}").rename(folder / f"{number}.json")
-        first[0] += 1
+        number = made[0]
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
+        rows = [{"at": at.isoformat(), "customer": row % 10} for row in range(ROWS)]
+        put(folder, f"{number}.json", rows)
+        made[0] += 1
+
+
+def put(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    (folder / f".{name}").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / f".{name}").rename(folder / name)
 
 
 def follow(folder: Path) -> dict[str, float]:
     """Half a file/s, then four: 0.25 and 2 slot-seconds of work a second."""
     (folder / "in").mkdir()
-    cluster = penstock.cluster_up(3, 1, folder=folder / "cluster")
+    cluster = penstock.cluster_up(2, 2, folder=folder / "cluster")
     settings = {**penstock.attachable_settings(1), "spark.sql.shuffle.partitions": "2"}
     try:
         session = start_fused_session(
@@ -107,6 +108,7 @@ def follow(folder: Path) -> dict[str, float]:
             scratch=folder / "scratch",
         )
         try:
+            session.sparkContext.addPyFile(str(EXAMPLES / "window_count.py"))
             return _follow(session, folder)
         finally:
             end_session(session)
@@ -117,18 +119,13 @@ def follow(folder: Path) -> dict[str, float]:
 def _follow(session: Any, folder: Path) -> dict[str, float]:
     attachment = penstock.attach(session, name="plain", target={"latency_ms": 4000}, maximum=3)
     assert attachment.acts, attachment.why_not
-    frame = session.readStream.schema("id bigint").json(str(folder / "in")).mapInPandas(slow, "id bigint")
-    query = (
-        frame.writeStream.format("parquet")
-        .option("path", str(folder / "out"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .start()
-    )
+    query = window_count.start(session, str(folder / "in"), str(folder / "out"), str(folder / "checkpoint"))
     made = [0]
-    stop = threading.Event()
+    began, stop = time.monotonic(), threading.Event()
     feeder = threading.Thread(target=feed, args=(folder / "in", 0.5, stop, made))
     feeder.start()
-    time.sleep(25)
+    while len(attachment.batches) < WARM_BATCHES + 2 and time.monotonic() - began < 120:
+        time.sleep(0.2)
     stop.set()
     feeder.join()
     executors = session.sparkContext._jsc.sc().getExecutorIds
@@ -139,10 +136,12 @@ def _follow(session: Any, folder: Path) -> dict[str, float]:
     while executors().size() <= before and time.monotonic() - stepped < 60:
         time.sleep(0.2)
     followed = time.monotonic() - stepped
-    time.sleep(20)
+    time.sleep(10)
     stop.set()
     feeder.join()
     after, run_id = executors().size(), query.runId
+    # one order of much later lets the watermark pass all windows
+    put(folder / "in", "last.json", [{"at": "2027-01-01T00:00:00+00:00", "customer": 0}])
     query.processAllAvailable()
     assert query.isActive
     assert query.runId == run_id
@@ -150,15 +149,19 @@ def _follow(session: Any, folder: Path) -> dict[str, float]:
     for sized in attachment.decisions:
         print(f"{sized.before} -> {sized.to}: {sized.why}", file=sys.stderr)
     attachment.detach()
-    ids = [row["id"] for row in session.read.parquet(str(folder / "out")).collect()]
-    wanted = made[0] * ROWS
+    again = window_count.start(
+        session, str(folder / "in"), str(folder / "alone"), str(folder / "again"), availableNow=True
+    )
+    again.awaitTermination()
+    counts, alone = (Counter(session.read.parquet(str(folder / name)).collect()) for name in ("out", "alone"))
     return {
         "attach_executors_before": before,
         "attach_executors_after": after,
         "attach_follow_seconds": round(followed, 1),
-        "attach_rows": wanted,
-        "attach_lost": wanted - len(set(ids)),
-        "attach_doubled": len(ids) - len(set(ids)),
+        "attach_rows": made[0] * ROWS,
+        "attach_rows_counted": sum(row["count"] for row in counts.elements()),
+        "attach_counts_missing": (alone - counts).total(),
+        "attach_counts_more": (counts - alone).total(),
     }
 
 
@@ -167,11 +170,11 @@ PARTS = (follow, overhead)
 
 def main() -> int:
     logging.basicConfig(level="WARNING")
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for part in (overhead,) if "--cost-only" in sys.argv else (follow,) if "--follow-only" in sys.argv else PARTS:
         with tempfile.TemporaryDirectory() as folder:
-            found |= part(Path(folder))
-    print(json.dumps(found, indent=None if "--json" in sys.argv else 1))
+            figures |= part(Path(folder))
+    print(json.dumps(figures, indent=None if "--json" in sys.argv else 1))
     return 0
 
 

@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock.cluster.topology import Node, Slot
 from penstock.control.executors.driver_files import DriverOrder
-from penstock.control.executors.processes import _held
+from penstock.control.executors.processes import held_of
 from penstock.control.executors.share_plan import plan_on_share
 from penstock.errors import BadInputError
 from penstock.jobs.placed_file import is_placed_file, one_placed_plan, placed_plans
@@ -63,10 +63,10 @@ class TestOnAShare:
 
 def test_holdings_are_what_spark_says() -> None:
     ordered = slots("n1/0", "n1/1", "n2/0")
-    assert _held(ordered, {"n1": 2, "n2": 1}) == ordered
-    assert _held(ordered, {"n1": 1}) == slots("n1/0")
+    assert held_of(ordered, {"n1": 2, "n2": 1}) == ordered
+    assert held_of(ordered, {"n1": 1}) == slots("n1/0")
     # an executor elsewhere has still to go: nothing is said yet
-    assert _held(ordered, {"n1": 2, "n2": 1, "n3": 1}) is None
+    assert held_of(ordered, {"n1": 2, "n2": 1, "n3": 1}) is None
     order = DriverOrder(kind="run", serial=1, incarnation=1, fence=1, slots=(("n1", 0),))
     assert order.places == slots("n1/0")
 

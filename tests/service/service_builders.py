@@ -14,6 +14,7 @@ from penstock.control.code_signals import with_signals
 from penstock.control.controller import Controller
 from penstock.control.core.records import ControllerState, Policy
 from penstock.control.described import described
+from penstock.control.executors.attached import WithAttached
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
@@ -92,6 +93,8 @@ class Served:
     nodes: SimulatedNodes
     http: Http
     app: Any
+    wall: ToldClock
+    """The time leases and attached applications live in."""
 
     def run(self, seconds: float, every: float = 0.5) -> None:
         end = self.clock.time + seconds
@@ -116,16 +119,19 @@ class Served:
 def serve(folder: Path, nodes: int = 16, slots: int = 1, sharing: str = "fair-priority") -> Served:
     sizing = ModelSizing(reference_library(), slots)
     executors, made, clock = SimulatedExecutors(sizing, slots), SimulatedNodes(nodes, slots), ToldClock(1000.0)
+    time = ToldClock(50.0)
+    attached = WithAttached(executors, slots, time.now)
     controller = Controller(
         Store(f"sqlite:///{folder / 'store.db'}"),
-        executors,
+        attached,
         made,
         sizing,
         clock,
-        ToldClock(50.0),
+        time,
         ControllerState(policy=Policy(sharing), unit_slots=slots),
         with_signals,
     )
     controller.look()
-    app = make_app(controller, Doors(TOKEN, READ_TOKEN, frozenset({"127.0.0.1"})), described, lambda name: f"of {name}")
-    return Served(controller, clock, executors, made, Http(app), app)
+    doors = Doors(TOKEN, READ_TOKEN, frozenset({"127.0.0.1"}))
+    app = make_app(controller, doors, described, lambda name: f"of {name}", attached=attached)
+    return Served(controller, clock, executors, made, Http(app), app, time)

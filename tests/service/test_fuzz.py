@@ -23,7 +23,7 @@ WORDS = [
 KEYS = [
     "name", "pipeline", "plan", "target", "rate", "latency_ms", "desired", "minimum", "maximum", "priority", "engine",
     "load", "paused", "kind", "above", "below", "share", "field", "for_seconds", "enabled", "sharing", "rescheduling",
-    "count", "size", "token", "code", "who", "odd",
+    "count", "size", "token", "code", "who", "odd", "held", "wanted", "why", "serial", "nodes", "values", "advice",
 ]
 PATHS = [
     "/v1/pipelines", "/v1/pipelines/{}", "/v1/pipelines/{}/triggers", "/v1/pipelines/{}/triggers/{}",
@@ -32,11 +32,13 @@ PATHS = [
     "/v1/views/pipeline?name={}", "/v1/views/series?name={}", "/v1/views/cluster", "/v1/views/decisions",
     "/v1/views/what-if?pipeline={}&rate={}&nodes={}&seconds=20", "/v1/decisions", "/v1/events",
     "/v1/statistics/{}", "/metrics", "/health", "/openapi.json", "/{}", "/v1/{}",
+    "/v1/attached", "/v1/attached/{}/reports", "/v1/attached/{}/advice",
 ]
 SOUND: list[dict[str, Any]] = [
     {"name": "a", "pipeline": "linear", "desired": 3}, {"name": "b", "pipeline": "diamond", "target": {"rate": 20}},
     {"priority": 1}, {"paused": True}, {"paused": False}, {"target": {"rate": 40}}, {"load": "10"},
     {"kind": "arrival-rate", "above": 5}, {"enabled": False}, {"sharing": "dynamic-priority"}, {"count": 1},
+    {"name": "1", "minimum": 1}, {"held": 1, "wanted": 2, "why": "", "values": {"rate": 3.0}},
 ]
 # fmt: on
 QUERIES = ["since", "limit", "offset", "pipeline", "metric", "name", "rate", "nodes", "policy", "seconds", "before"]

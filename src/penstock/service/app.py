@@ -13,6 +13,7 @@ from penstock.errors import PenstockError
 from penstock.service.guard import Doors, Guard
 from penstock.service.http import not_here, refused
 from penstock.service.pages.files import login_page
+from penstock.service.routes.attached import attached_routes
 from penstock.service.routes.cluster import cluster_routes
 from penstock.service.routes.history import history_routes
 from penstock.service.routes.login import login_routes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.control.controller import Controller
+    from penstock.control.executors.attached import WithAttached
 
 
 def make_app(
@@ -33,10 +35,12 @@ def make_app(
     described: Callable[[Any], dict[str, Any]],
     log_of: Callable[[str], str] = lambda _: "",
     *,
+    attached: WithAttached,
     loads_change: bool = True,
 ) -> Guard:
     """`described` turns what names a pipeline into its document; `log_of` gives the output of a pipeline's driver;
-    `loads_change`: whether a pipeline may be given another load while it lives."""
+    `loads_change`: whether a pipeline may be given another load while it lives; `attached`: whom applications that
+    register themselves talk to."""
     app = FastAPI(title="Penstock", version=__version__, description="Many pipelines, one cluster.")
     app.add_exception_handler(PenstockError, refused)
     app.add_exception_handler(HTTPException, not_here)
@@ -44,7 +48,8 @@ def make_app(
     app.include_router(trigger_routes(controller))
     app.include_router(cluster_routes(controller))
     app.include_router(history_routes(controller))
-    app.include_router(view_routes(controller))
+    app.include_router(view_routes(controller, attached))
+    app.include_router(attached_routes(controller, attached))
     app.include_router(login_routes(doors))
     app.include_router(page_routes())
 

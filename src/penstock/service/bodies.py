@@ -161,6 +161,8 @@ def submission_of(body: SubmissionBody, described: Callable[[Any], dict[str, Any
     if (body.pipeline is None) == (body.plan is None):
         raise FieldError("pipeline", "give either a pipeline or a plan")
     engine = _named(Engine, body.engine, "engine")
+    if engine is Engine.ATTACHED:
+        raise FieldError("engine", "an attached application registers itself; see penstock.attach")
     target = body.target.target()
     plan, desired, minimum = None, body.desired, body.minimum
     if body.plan is None:

@@ -38,11 +38,13 @@ class RequestRefusedError(PenstockError):
 class Client:
     """`with penstock.connect() as controller: controller.submit("orders", "linear", rate=100)`"""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, seconds: float = SECONDS) -> None:
+        """An answer is waited for so long."""
         self.url = url.rstrip("/")
+        self.token = token
         headers = {"Authorization": f"Bearer {token}", USER_HEADER: user_name()}
         # a proxy of the environment would see the token
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=SECONDS, trust_env=False)
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=seconds, trust_env=False)
 
     def __enter__(self) -> Client:
         return self
@@ -86,6 +88,29 @@ class Client:
             "elastic": elastic,
         }
         return self._object("POST", "/v1/pipelines", _told(body))
+
+    def attach(
+        self,
+        name: str,
+        *,
+        rate: float | None = None,
+        latency_ms: float | None = None,
+        minimum: int = 1,
+        maximum: int | None = None,
+        priority: int | None = None,
+    ) -> dict[str, Any]:
+        """Register an application that runs already; `penstock.attach` does this. Sizes are of slots."""
+        target = _told({"rate": rate, "latency_ms": latency_ms})
+        body = {"name": name, "target": target, "minimum": minimum, "maximum": maximum, "priority": priority}
+        return self._object("POST", "/v1/attached", _told(body))
+
+    def report_attached(self, name: str, report: dict[str, Any]) -> dict[str, Any]:
+        """What it says of itself, for what it is admitted to."""
+        return self._object("POST", _at("attached", name, "reports"), report)
+
+    def advice(self, name: str) -> dict[str, Any]:
+        """The last an attached application said it needs, and what limits it."""
+        return self._object("GET", _at("attached", name, "advice"))
 
     def kill(self, name: str) -> dict[str, Any]:
         return self._object("DELETE", _at("pipelines", name))

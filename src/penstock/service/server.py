@@ -19,6 +19,7 @@ from penstock.control.code_signals import with_signals
 from penstock.control.controller import Controller
 from penstock.control.core.records import ControllerState, Policy
 from penstock.control.described import described
+from penstock.control.executors.attached import WithAttached
 from penstock.control.executors.processes import DriverExecutors
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.sizing import ModelSizing
@@ -47,8 +48,8 @@ LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 LONGEST_LOOK, SHORTEST_LOOK = 0.2, 0.05
 
 
-def make_controller(settings: ServiceSettings, folder: Path) -> Controller:
-    """With the state of its store, if it has one."""
+def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller, WithAttached]:
+    """With the state of its store, if it has one; and whom applications that register themselves talk to."""
     own = folder / "store.db"
     if not settings.store:
         own.touch(mode=0o600)
@@ -58,9 +59,10 @@ def make_controller(settings: ServiceSettings, folder: Path) -> Controller:
     latest = max((record.since for record in known.pipelines.values()), default=0.0) if known else 0.0
     clock = SteadyClock(settings.speed, not_before=max(latest, known.last_pass if known else 0.0))
     executors, nodes = _simulated(settings, known, sizing) if settings.simulated else _on_spark(settings, folder)
-    return Controller(
+    attached = WithAttached(executors, settings.unit_slots)
+    controller = Controller(
         store,
-        executors,
+        attached,
         nodes,
         sizing,
         clock,
@@ -69,6 +71,7 @@ def make_controller(settings: ServiceSettings, folder: Path) -> Controller:
         signals=with_signals,
         look_seconds=max(SHORTEST_LOOK, LONGEST_LOOK / settings.speed),
     )
+    return controller, attached
 
 
 def _simulated(
@@ -92,7 +95,7 @@ def _on_spark(settings: ServiceSettings, folder: Path) -> tuple[Executors, Nodes
 
 def serve(folder: Path) -> None:
     settings = read_value(ServiceSettings, folder / SETTINGS)
-    controller = make_controller(settings, folder)
+    controller, attached = make_controller(settings, folder)
     controller.look()
     try:
         listener = socket.create_server((settings.host, settings.port))
@@ -105,13 +108,13 @@ def serve(folder: Path) -> None:
         read_text(folder / READ_TOKEN).strip(),
         LOOPBACK_NAMES | {settings.host.lower(), *map(str.lower, settings.answer_to)},
     )
-    drivers = controller.executors
     app = make_app(
         controller,
         doors,
         partial(described, folder=Path.cwd(), to_run=not settings.simulated),
-        drivers.log_of if isinstance(drivers, DriverExecutors) else lambda _: "",
+        attached.log_of,
         loads_change=settings.simulated,
+        attached=attached,
     )
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False)

@@ -11,6 +11,12 @@ from penstock.errors import BadInputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.service.attached_link import ControllerLink
+
+LOCAL = "local"
+ANSWER_SECONDS = 5.0
+"""A controller that does not answer in so long is taken to be away."""
+
 
 def attach(
     spark: Any,
@@ -21,6 +27,9 @@ def attach(
     maximum: int | None = None,
     act: bool = True,
     calm_seconds: float = CALM_SECONDS,
+    controller: str | None = None,
+    token: str | None = None,
+    priority: int | None = None,
 ) -> Attachment:
     """From now on the queries of the session are watched, their model is learned, and executors follow what arrives.
 
@@ -28,22 +37,45 @@ def attach(
     go when fewer were enough for `calm_seconds`, from `minimum` to `maximum`; queries are never restarted. With `act`
     False, or where Spark's settings do not let executors come and go (`Attachment.why_not`), there is advice only:
     `Attachment.advice`. The session must have been made with `penstock.attachable_settings(n)` to follow.
+
+    `controller` is the address of a controller, with its `token`, or `"local"`: the one `penstock up` started here. It
+    lists the application among its pipelines, with `priority`, and admits executors: the application has what it needs
+    or what is admitted, whichever is less. One that is away changes nothing.
     """
     if not name:
         raise BadInputError("name: expected a name for the application")
-    from penstock.spark.attached.application import SparkApplication  # noqa: PLC0415 - needs the extra `spark`
+    from penstock.spark.attached.application import SparkApplication, has_named_slots  # noqa: PLC0415 - needs Spark
 
     wanted = _wanted(target, minimum, maximum, calm_seconds)
-    return Attachment(name, SparkApplication(spark), wanted, act=act).start()
+    application = SparkApplication(spark, pinned=controller is not None and has_named_slots(spark))
+    link = None if controller is None else _link(controller, token, name, wanted, application.cores, priority)
+    return Attachment(name, application, wanted, act=act, link=link).start()
 
 
-def attachable_settings(executors: int = 1) -> dict[str, str]:
-    """Spark settings for a session whose executors are to follow: it starts with so many, of one core each."""
+def attachable_settings(executors: int = 1, *, by_controller: bool = False) -> dict[str, str]:
+    """Spark settings for a session whose executors are to follow: it starts with so many, of one core each.
+
+    `by_controller`: on the cluster of `penstock up`, where the controller says on which slots: it starts with none, and
+    those come once it is attached."""
     if executors < 1:
         raise BadInputError(f"executors: expected at least 1, found {executors}")
     from penstock.spark.attached.application import attachable_settings as settings  # noqa: PLC0415 - needs Spark
 
-    return settings(executors)
+    return settings(0, by_slot=True) if by_controller else settings(executors)
+
+
+def _link(
+    controller: str, token: str | None, name: str, wanted: SizingGoal, cores: int, priority: int | None
+) -> ControllerLink:
+    from penstock.service.attached_link import ControllerLink  # noqa: PLC0415 - needs the extra `control`
+    from penstock.service.client import Client, connect  # noqa: PLC0415
+
+    if controller == LOCAL:
+        with connect() as local:
+            controller, token = local.url, local.token
+    if token is None:
+        raise BadInputError("token: a controller answers only to its token; `penstock up` says in which file it is")
+    return ControllerLink(Client(controller, token, ANSWER_SECONDS), name, wanted, cores, priority)
 
 
 def _wanted(

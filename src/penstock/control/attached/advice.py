@@ -133,6 +133,13 @@ def _needed(model: LearnedModel, rate: float, batch: float, load: float) -> int 
     return slots if model.partitions is None or slots <= model.partitions else None
 
 
+def slots_to_keep_up(model: LearnedModel, rate: float, latency_ms: float | None, load: float) -> int | None:
+    """For the rate, in batches of at least twice their fixed cost: where those are longer than the latency allows no
+    number of slots makes them shorter, and rows must be done all the same."""
+    batch = max(_batch_seconds(model, latency_ms), model.fixed_seconds / MUCH)
+    return _needed(model, rate, batch, load)
+
+
 def _rows_per_batch(model: LearnedModel, needed: int | None, batch: float) -> int:
     """rows = (batch - fixed) * parallel / row: what is done in a batch of that length."""
     slots = needed or (model.partitions or model.slots)

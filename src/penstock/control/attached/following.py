@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.control.attached.advice import DEFAULT_LOAD, advise
+from penstock.control.attached.advice import DEFAULT_LOAD, advise, slots_to_keep_up
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ def follow(
     rate = max(arriving(batches), wanted.rate or 0.0) or model.done_rate
     to_do = rate + (model.backlog or 0.0) / CATCH_UP_SECONDS
     advice = advise(model, rate=to_do, latency_ms=wanted.latency_ms, load=wanted.load)
-    slots = advice.needed_slots if advice.needed_slots is not None else (model.partitions or executors * cores)
-    needed = wanted.within(math.ceil(slots / cores))
+    slots = slots_to_keep_up(model, to_do, wanted.latency_ms, wanted.load)
+    # more slots than partitions do nothing
+    needed = wanted.within(math.ceil((slots or model.partitions or executors * cores) / cores))
     seen = f"{rate:,.0f} rows/s arrive" + (f" and {model.backlog:,.0f} wait" if model.backlog else "")
     if needed > executors:
         return Sized(now, executors, needed, f"{seen}: {needed} executors are needed", advice), Calm()

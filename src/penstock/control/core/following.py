@@ -9,6 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.core.outcome import DecisionKind, Rejected
+from penstock.control.core.records import Engine
 from penstock.control.core.states import PipelineState
 from penstock.control.elasticity.follow import decide
 from penstock.control.elasticity.forecasts.registry import FORECASTS
@@ -64,7 +65,9 @@ def _number(value: Any) -> bool:
 
 def follow_loads(turn: Turn) -> None:
     for record in list(turn.pipelines.values()):
-        if record.state is PipelineState.ACTIVE and record.submission.desired is None and record.assigned:
+        # an attached application follows by itself, and asks
+        alone = record.submission.desired is not None or record.submission.engine is Engine.ATTACHED
+        if record.state is PipelineState.ACTIVE and not alone and record.assigned:
             _follow(turn, record)
 
 

@@ -146,6 +146,24 @@ class DriverEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Asks:
+    """An attached application would have so many units, and why; `expected` is what it knows about them."""
+
+    pipeline: str
+    units: int
+    why: str
+    expected: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """An attached application is no longer heard of."""
+
+    pipeline: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartReading:
     """Of an operator, of its threads on one slot, or of a slot."""
 
@@ -181,6 +199,17 @@ class TimePassed:
 
 
 Observation = (
-    Started | Holds | FirstTuple | Drained | Died | DriverEnded | Readings | NodeJoined | NodeLost | TimePassed
+    Started
+    | Holds
+    | FirstTuple
+    | Drained
+    | Died
+    | DriverEnded
+    | Asks
+    | Gone
+    | Readings
+    | NodeJoined
+    | NodeLost
+    | TimePassed
 )
 Incoming = Request | Observation

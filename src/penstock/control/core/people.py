@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.control.core.priorities import follow_priority
-from penstock.control.core.records import PipelineRecord, Trigger
+from penstock.control.core.records import Engine, PipelineRecord, Trigger
 from penstock.control.core.states import DEADLINES, Happening, NodeHappening, NodeState, PipelineState
 from penstock.control.core.triggers import described, switched
 from penstock.control.elasticity.memory import Following
@@ -90,11 +90,14 @@ def living(turn: Turn, name: str) -> PipelineRecord:
 
 
 def kill(turn: Turn, request: Kill) -> None:
-    record = turn.pipeline(request.pipeline)
+    let_end(turn, turn.pipeline(request.pipeline), "by request")
+
+
+def let_end(turn: Turn, record: PipelineRecord, why: str) -> None:
     if record.state in {PipelineState.ENDING, PipelineState.KILLED}:
         return
-    turn.move(record.name, Happening.KILLED, "by request", assigned=(), change=None, waiting=None, waiting_since=None)
-    turn.want_pass(f"'{record.name}' was killed")
+    turn.move(record.name, Happening.KILLED, why, assigned=(), change=None, waiting=None, waiting_since=None)
+    turn.want_pass(f"'{record.name}' was killed" if why == "by request" else f"'{record.name}' is gone: {why}")
 
 
 def amend(turn: Turn, request: Amend) -> None:
@@ -144,6 +147,8 @@ def _pause_or_activate(turn: Turn, name: str, *, paused: bool) -> None:
         return
     if paused and record.state is PipelineState.FAILED:
         raise ConflictError(f"pipeline '{name}' is failed: there is nothing to pause")
+    if paused and record.submission.engine is Engine.ATTACHED:
+        raise ConflictError(f"pipeline '{name}' is attached: its queries are its own, and nobody else pauses them")
     if paused == record.paused:
         return
     if paused:

@@ -33,6 +33,8 @@ class Engine(StrEnum):
     AUTO = "auto"
     FUSED = "fused"
     PLACED = "placed"
+    ATTACHED = "attached"
+    """An application that was not written for us and registered itself: its driver is its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.control.core import incoming, people, reports
+from penstock.control.core import applications, incoming, people, reports
 from penstock.control.core.passes import make_pass
 from penstock.control.core.settle import settle
 from penstock.control.core.turn import Turn
@@ -39,6 +39,8 @@ HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = MappingProxyType(
         incoming.Drained: reports.drained,
         incoming.Died: reports.died,
         incoming.DriverEnded: reports.ended,
+        incoming.Asks: applications.asks,
+        incoming.Gone: applications.gone,
         incoming.Readings: reports.readings,
         incoming.NodeJoined: reports.node_joined,
         incoming.NodeLost: reports.node_lost,

@@ -179,7 +179,7 @@ class DriverExecutors:
         order, name = known.order, known.order.pipeline
         if report.state is DriverState.RUNNING:
             yield from _once(known, Started(name, order.incarnation))
-            held = _held(order.slots, report.nodes) if report.serial == order.serial else None
+            held = held_of(order.slots, report.nodes) if report.serial == order.serial else None
             if held is not None:
                 yield from self._holding(known, Holds(name, order.serial, held))
                 if report.first_tuple == order.serial and len(held) == len(order.slots):
@@ -221,7 +221,7 @@ class DriverExecutors:
         """Drivers flow on without us."""
 
 
-def _held(ordered: Sequence[Slot], nodes: Mapping[str, int]) -> tuple[Slot, ...] | None:
+def held_of(ordered: Sequence[Slot], nodes: Mapping[str, int]) -> tuple[Slot, ...] | None:
     """The ordered slots executors are on; None while there are executors elsewhere, which still have to go."""
     left = dict(nodes)
     held = []

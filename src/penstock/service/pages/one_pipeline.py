@@ -8,7 +8,6 @@ from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.control.core.records import Engine
 from penstock.control.metrics import Metric
 from penstock.control.sizing import ModelSizing, pipeline_of
-from penstock.errors import BadInputError
 from penstock.jobs.fused import demands_to_run
 from penstock.modelling.model import Model
 from penstock.prediction.rate import peak
@@ -39,11 +38,10 @@ def one_pipeline(controller: Controller, record: PipelineRecord) -> dict[str, An
         },
         "capacity": controller.sizing.rate_on(record.submission, state.units(record.held)) if record.held else None,
     }
-    try:
-        pipeline = pipeline_of(record.submission)
-    except BadInputError:
-        # an attached application: nobody but Spark knows its graph
+    if record.submission.engine is Engine.ATTACHED:
+        # nobody but Spark knows its graph
         return {**page, "graph": None, "operators": {}}
+    pipeline = pipeline_of(record.submission)
     return {**page, "graph": graph.drawn(pipeline), "operators": operators(controller, record)}
 
 

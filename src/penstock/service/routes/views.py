@@ -24,11 +24,12 @@ from penstock.sharing.registry import SHARERS
 
 if TYPE_CHECKING:
     from penstock.control.controller import Controller
+    from penstock.control.executors.attached import WithAttached
 
 MOST_DECISIONS = 200
 
 
-def view_routes(controller: Controller) -> APIRouter:
+def view_routes(controller: Controller, attached: WithAttached) -> APIRouter:
     router = APIRouter(prefix="/v1/views", include_in_schema=False)
     trails = Trails(controller)
 
@@ -54,7 +55,8 @@ def view_routes(controller: Controller) -> APIRouter:
 
         def look() -> dict[str, Any]:
             view = one_pipeline(controller, record)
-            return {**view, "seats": seats(controller, record) if view["graph"] else None}
+            advice = attached.advice_of(record.name)
+            return {**view, "advice": advice, "seats": seats(controller, record) if view["graph"] else None}
 
         return await run_in_threadpool(look)
 

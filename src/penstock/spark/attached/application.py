@@ -9,21 +9,24 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock.errors import ClusterError
 from penstock.spark.fused.executors import FusedExecutors, executor_settings
+from penstock.spark.fused.pinned_executors import PinnedExecutors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
+
+    from penstock.cluster.topology import Slot
 
 SILENT = ("schedulerBacklogTimeout", "sustainedSchedulerBacklogTimeout", "executorIdleTimeout")
 LONG_SECONDS = 86_400
 """Dynamic allocation that waits a day before it does anything leaves executors to us."""
 
 
-def attachable_settings(executors: int) -> dict[str, str]:
+def attachable_settings(executors: int, *, by_slot: bool = False) -> dict[str, str]:
     """For the session of an application whose executors are to come and go: it starts with so many, of one core each,
-    and Spark itself never adds or ends one."""
-    return executor_settings(executors, by_slot=False)
+    and Spark itself never adds or ends one. `by_slot`: on Workers that offer slots by name."""
+    return executor_settings(executors, by_slot=by_slot)
 
 
 class _Progress(StreamingQueryListener):
@@ -45,10 +48,17 @@ class _Progress(StreamingQueryListener):
         """What it did was heard already."""
 
 
+def has_named_slots(session: SparkSession) -> bool:
+    """Whether its executors ask for a slot each, as the Workers of our clusters offer them."""
+    return session.sparkContext.getConf().get("spark.executor.resource.slot.amount", "0") == "1"
+
+
 class SparkApplication:
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, *, pinned: bool = False) -> None:
+        """`pinned`: somebody says on which slots its executors are."""
         self._session = session
-        self._executors = FusedExecutors(session)
+        self._pinned = pinned
+        self._executors = PinnedExecutors(session, _memory_mb(session)) if pinned else FusedExecutors(session)
         self._listener: _Progress | None = None
         settings = session.sparkContext.getConf()
         self._local = str(session.sparkContext.master).startswith("local")
@@ -88,11 +98,21 @@ class SparkApplication:
     def slots(self) -> int:
         return int(self._session.sparkContext.defaultParallelism) if self._local else self.executors * self.cores
 
-    def change_to(self, executors: int, seconds: float) -> int:
+    @property
+    def nodes(self) -> Mapping[str, int] | None:
+        return self._executors.nodes()
+
+    def change_to(self, executors: int, seconds: float, places: Sequence[Slot] = ()) -> int:
         """Asks for so many, and says how many there are after so long at the most."""
         try:
-            self._executors.change_to(executors, seconds)
+            self._executors.change_to(executors, seconds, places if self._pinned else None)
         except ClusterError:
             # the cluster has no more: what came is what there is
             return self.executors
         return self.executors
+
+
+def _memory_mb(session: SparkSession) -> int:
+    java: Any = session.sparkContext._jvm
+    given = session.sparkContext.getConf().get("spark.executor.memory", "1g")
+    return int(java.org.apache.spark.network.util.JavaUtils.byteStringAsMb(given))

@@ -37,7 +37,7 @@ export function pipelineView(start, frame) {
     for (const one of spans) one.setAttribute("aria-pressed", String(one === event.target));
     look();
   } }, label));
-  const seats = h("div"), triggers = h("div"), changes = h("ol", { class: "changes" }), decisions = h("div");
+  const advice = h("section", { class: "card", hidden: true }), seats = h("div"), triggers = h("div"), changes = h("ol", { class: "changes" }), decisions = h("div");
   const noSeries = empty("Nothing has been measured yet.", h("p", {}, "The first window of 10 s is on its way."));
   const chartGrid = h("div", { class: "charts" }, Object.values(charts).map((chart) => chart.root));
   const root = h("div", {},
@@ -45,6 +45,7 @@ export function pipelineView(start, frame) {
     h("div", { class: "head" }, title, state, h("div", { class: "head-buttons" }, acts, h("a", { class: "button", href: `/what-if?pipeline=${encodeURIComponent(name)}` }, "What if…"))),
     why,
     h("div", { class: "tiles" }, Object.values(tiles).map((one) => one.root)),
+    advice,
     h("section", { class: "card" }, h("h2", {}, "Graph"), graph, legend),
     h("div", { class: "section-head" }, h("h2", {}, "Predicted beside measured"), h("div", { class: "spans", role: "group", "aria-label": "Time shown" }, spans)),
     noSeries, chartGrid,
@@ -85,6 +86,24 @@ export function pipelineView(start, frame) {
     setText(tiles.fairness.more, "held of desired");
     setText(acts[3], p.paused ? "Activate" : "Pause");
     for (const act of acts) act.disabled = !start.may_act;
+    if (p.engine === "attached") {
+      acts[3].disabled = true;
+      acts[3].title = "Its queries are its own: nobody else pauses them";
+    }
+  }
+
+  // of an attached application: what it needs by the model it learned of itself, and what limits it
+  function drawAdvice() {
+    const said = found.advice;
+    advice.hidden = !said || said.limit === undefined;
+    const now = JSON.stringify(said);
+    if (advice.hidden || advice.dataset.shown === now) return;
+    advice.dataset.shown = now;
+    advice.replaceChildren(
+      h("h2", {}, "Advice"),
+      h("p", { class: "why" }, `Limited by ${said.limit}: `, said.what_to_do, said.acts ? "" : ` (advice only: ${said.why_not})`),
+      h("ul", { class: "evidence" }, said.evidence.map((line) => h("li", {}, line))),
+      h("p", { class: "note" }, `${said.needed === null ? "No number of slots is enough" : `${said.needed} slots needed`}, headroom ${percent(said.headroom)}, maxOffsetsPerTrigger ${figure(said.max_offsets_per_trigger)} in batches of ${duration(said.batch_seconds)}`));
   }
 
   function drawGraphBox() {
@@ -140,6 +159,7 @@ export function pipelineView(start, frame) {
   async function look() {
     found = await get("/v1/views/pipeline", { name });
     drawTop();
+    drawAdvice();
     drawGraphBox();
     drawSeats();
     drawTriggers();
