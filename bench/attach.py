@@ -132,7 +132,7 @@ def _follow(session: Any, folder: Path) -> dict[str, float]:
     before, stop = executors().size(), threading.Event()
     feeder = threading.Thread(target=feed, args=(folder / "in", 4, stop, made))
     feeder.start()
-    stepped = time.monotonic()
+    stepped, step_at = time.monotonic(), time.time()
     while executors().size() <= before and time.monotonic() - stepped < 60:
         time.sleep(0.2)
     followed = time.monotonic() - stepped
@@ -146,6 +146,7 @@ def _follow(session: Any, folder: Path) -> dict[str, float]:
     assert query.isActive
     assert query.runId == run_id
     query.stop()
+    grown = next((sized for sized in attachment.decisions if sized.at > step_at and sized.to > sized.before), None)
     for sized in attachment.decisions:
         print(f"{sized.before} -> {sized.to}: {sized.why}", file=sys.stderr)
     attachment.detach()
@@ -157,6 +158,7 @@ def _follow(session: Any, folder: Path) -> dict[str, float]:
     return {
         "attach_executors_before": before,
         "attach_executors_after": after,
+        "attach_decided_seconds": round(grown.at - step_at, 1) if grown else float("inf"),
         "attach_follow_seconds": round(followed, 1),
         "attach_rows": made[0] * ROWS,
         "attach_rows_counted": sum(row["count"] for row in counts.elements()),

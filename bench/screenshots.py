@@ -40,11 +40,12 @@ def submit_fleet(controller: penstock.Client, count: int) -> None:
         )
 
 
-def logged_in(browser: Browser, link: str, size: ViewportSize, theme: str) -> Page:
+def logged_in(browser: Browser, link: str, size: ViewportSize, theme: str, *, empty: bool = False) -> Page:
+    """With the fleet before it, which may be empty yet."""
     context = browser.new_context(viewport=size, color_scheme=theme)  # type: ignore[arg-type] # light or dark
     page = context.new_page()
     page.goto(link)
-    page.wait_for_selector("table.fleet tbody tr")
+    page.wait_for_selector("main h1" if empty else "table.fleet tbody tr")
     return page
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.control.attached.learning import LearnedModel
 
 RECENT_BATCHES = 3
-"""What arrives is the mean over so many."""
+"""What arrives is at least the mean over so many."""
 CATCH_UP_SECONDS = 60.0
 """What waits is to be worked off in so long."""
 CALM_SECONDS = 900.0
@@ -66,9 +66,10 @@ class Calm:
 
 
 def arriving(batches: Sequence[BatchSeen]) -> float:
-    """Rows/s at the sources, over the newest batches."""
-    rates = [batch.arrived_rate for batch in batches[-RECENT_BATCHES:] if batch.arrived_rate]
-    return sum(rates) / len(rates) if rates else 0.0
+    """Rows/s at the sources: the mean over the newest batches, or what the last one says where that is more, or a step
+    would be followed three batches late. The first batch of all has what waited before there was a query."""
+    rates = [batch.arrived_rate for batch in batches[1:][-RECENT_BATCHES:] if batch.arrived_rate]
+    return max(sum(rates) / len(rates), rates[-1]) if rates else 0.0
 
 
 def follow(

@@ -72,7 +72,8 @@ def controller_manifests(name: str, namespace: str, image: str, nodes: int, slot
 def _pod(name: str, namespace: str, image: str, nodes: int, slots: int) -> dict[str, Any]:
     hosts = (name, f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local")
     arguments = ["serve", "--simulated", "--host", "0.0.0.0", "--port", str(PORT), "--token-folder", TOKENS]  # noqa: S104
-    arguments += ["--nodes", str(nodes), "--slots", str(slots)]
+    # attached applications are admitted executor by executor
+    arguments += ["--nodes", str(nodes), "--slots", str(slots), "--unit-slots", "1"]
     for host in hosts:
         arguments += ["--answer-to", host]
     health = {"httpGet": {"path": "/health", "port": "http", "httpHeaders": [{"name": "Host", "value": name}]}}
