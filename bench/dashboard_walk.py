@@ -21,7 +21,7 @@ import penstock
 from penstock.spark.standalone.cluster import kill_worker
 
 sys.path.insert(0, str(Path(__file__).parent))
-from attach import EXAMPLES, ROWS, feed
+from attach import EXAMPLES, ROWS, feed, window_count
 from screenshots import WIDE, browser_path, logged_in, take
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Walk:
             page.wait_for_selector(".slot")
             take(page, self.pictures, "spark-cluster", whole=False)
             kill_worker("n2", self.state)
-            self.await_text(page, "the node is lost", "main", "lost")
+            self.await_text(page, "the node is lost", ".node", "lost")
             take(page, self.pictures, "spark-node-killed", whole=False)
         page.goto(f"{url}/")
         began = time.monotonic()
@@ -121,9 +121,6 @@ def application(state: Path) -> None:
     from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
     from penstock.spark.session.embedded import end_session  # noqa: PLC0415
     from penstock.spark.standalone.cluster import find_cluster  # noqa: PLC0415
-
-    sys.path.insert(0, str(EXAMPLES))
-    import window_count  # noqa: PLC0415 - an example, not a module of ours
 
     folder, cluster = state / "shop", find_cluster(state)
     settings = {**penstock.attachable_settings(by_controller=True), "spark.sql.shuffle.partitions": "2"}

@@ -45,7 +45,7 @@ class Application:
 class Case:
     limit: Limit
     application: Application
-    wanted: dict[str, float]
+    wanted: dict[str, Any]
     helps: Application
     helps_slots: int
     other: Application

@@ -45,7 +45,7 @@ def logged_in(browser: Browser, link: str, size: ViewportSize, theme: str, *, em
     context = browser.new_context(viewport=size, color_scheme=theme)  # type: ignore[arg-type] # light or dark
     page = context.new_page()
     page.goto(link)
-    page.wait_for_selector("main h1" if empty else "table.fleet tbody tr")
+    page.wait_for_selector("#who:not(:empty)" if empty else "table.fleet tbody tr")
     return page
 
 

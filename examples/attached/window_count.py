@@ -40,10 +40,11 @@ def start(session: Any, source: str, output: str, checkpoint: str, **trigger: An
 
 
 def main() -> None:
+    from pyspark import SparkConf  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    builder = SparkSession.builder.appName("orders").config(map=penstock.attachable_settings(1))
-    session = builder.getOrCreate()
+    settings = SparkConf().setAll(list(penstock.attachable_settings(1).items()))
+    session = SparkSession.builder.appName("orders").config(conf=settings).getOrCreate()
     attachment = penstock.attach(session, name="orders", target={"latency_ms": 10_000}, minimum=1, maximum=3)
     try:
         start(session, *sys.argv[1:4]).awaitTermination()

@@ -21,6 +21,8 @@ def asks(turn: Turn, report: Asks) -> None:
         return
     before = record.desired
     after = turn.change(record.name, elastic_units=report.units, needed=report.units).desired
+    if after == before:
+        return
     rejected: tuple[Rejected, ...] = ()
     if after != report.units:
         bound = f"its minimum is {record.minimum}" if after > report.units else f"its maximum is {record.maximum}"

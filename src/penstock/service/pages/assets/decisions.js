@@ -8,7 +8,7 @@ function expectedAndDid(decision, made) {
   const expected = decision.expected || {}, did = decision.did;
   if (expected.units === undefined) return null;
   const capable = expected.rate === null || expected.rate === undefined ? "" : `, able to do ${figure(expected.rate)}/s`;
-  const told = `${expected.units} unit${expected.units === 1 ? "" : "s"}${capable}${expected.meets_target === null || expected.meets_target === undefined ? "" : expected.meets_target ? ", meets the target" : ", misses the target"}`;
+  const told = `${expected.units} unit${expected.units === 1 ? "" : "s"}${capable}${expected.meets_target === null || expected.meets_target === undefined ? "" : expected.meets_target ? ", meets the target" : ", misses the target"}${expected.limit ? `; limited by ${expected.limit}` : ""}`;
   const came = did ? [did.held === undefined ? null : `${figure(did.held)} held`, did.rate === undefined ? null : `${figure(did.rate)}/s of ${figure(did.offered_rate)}/s`, did.latency_ms === undefined ? null : milliseconds(did.latency_ms), did.backlog ? `${figure(did.backlog)} wait` : null].filter(Boolean).join(", ") + ", in the minute after" : "not measured yet";
   return h("dl", { class: "outcome" }, h("dt", {}, "expected"), h("dd", {}, told), made && decision.kind !== "scale" ? [h("dt", {}, "did"), h("dd", {}, decision.to ? came : "–")] : null);
 }
