@@ -68,7 +68,7 @@ class Admitted:
     slots: tuple[Slot, ...] = ()
 
 
-class Link(Protocol):
+class AttachedLink(Protocol):
     """To a controller."""
 
     def report(self, report: dict[str, Any]) -> Admitted | None: ...
@@ -87,7 +87,7 @@ class Attachment:
         wanted: SizingGoal,
         *,
         act: bool = True,
-        link: Link | None = None,
+        link: AttachedLink | None = None,
     ) -> None:
         """`link` tells a controller, and comes back with what it admits."""
         self.name = name

@@ -21,7 +21,7 @@ def asks(turn: Turn, report: Asks) -> None:
         return
     before = record.desired
     after = turn.change(record.name, elastic_units=report.units, needed=report.units).desired
-    if after == before:
+    if after == before == report.units:
         return
     rejected: tuple[Rejected, ...] = ()
     if after != report.units:

@@ -46,7 +46,7 @@ class AttachedReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AdmittedSlots:
     """min(wanted, admitted) is what an application may have; `serial` comes back once it has acted on it."""
 
     serial: int
@@ -107,7 +107,7 @@ class WithAttached:
                 del self._attached[name]
         self._others.want(rest, fence)
 
-    def report(self, name: str, report: AttachedReport) -> Admission:
+    def report(self, name: str, report: AttachedReport) -> AdmittedSlots:
         """Takes down what it says, and answers with what it is admitted to."""
         with self._lock:
             known = self._attached.get(name)
@@ -117,7 +117,7 @@ class WithAttached:
                 raise ConflictError(f"application '{name}' was let go by the controller")
             known.report, known.heard_at, known.fresh = report, self._now(), True
             order = known.order
-            return Admission(order.serial, order.slots if order.kind is OrderKind.RUN else ())
+            return AdmittedSlots(order.serial, order.slots if order.kind is OrderKind.RUN else ())
 
     def advice_of(self, name: str) -> Mapping[str, Any] | None:
         with self._lock:
