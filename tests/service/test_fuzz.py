@@ -38,7 +38,7 @@ SOUND: list[dict[str, Any]] = [
     {"name": "a", "pipeline": "linear", "desired": 3}, {"name": "b", "pipeline": "diamond", "target": {"rate": 20}},
     {"priority": 1}, {"paused": True}, {"paused": False}, {"target": {"rate": 40}}, {"load": "10"},
     {"kind": "arrival-rate", "above": 5}, {"enabled": False}, {"sharing": "dynamic-priority"}, {"count": 1},
-    {"name": "1", "minimum": 1}, {"held": 1, "wanted": 2, "why": "", "values": {"rate": 3.0}},
+    {"name": "a", "minimum": 1}, {"name": "1"}, {"held": 1, "wanted": 2, "why": "", "values": {"rate": 3.0}},
 ]
 # fmt: on
 QUERIES = ["since", "limit", "offset", "pipeline", "metric", "name", "rate", "nodes", "policy", "seconds", "before"]
