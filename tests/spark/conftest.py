@@ -27,7 +27,7 @@ PROCESSES = frozenset(
         "test_standalone",
     }
 )
-MEASURED = frozenset({"test_on_cluster", "test_simulation", "test_trials"})
+MEASURED = frozenset({"test_on_cluster", "test_simulation"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
