@@ -1,13 +1,15 @@
 """Controllers judged: what each costs over an oracle that knows the future, how long it misses the target, how often it
 changes; simulated, over seven loads and ten seeds.
 
-    ./run bench elasticity [--json] [--seeds 10] [--days 2] [--trace FILE.csv ...]
+    ./run bench elasticity [--json] [--seeds 10] [--days 2] [--trace FILE.csv ...] [--few]
 
 `ours_slot_hours_over_oracle` (and `slot_hours_over_oracle`) is the mean over all cases of slot-hours / the oracle's -
 1, `ours_outside_target_s` the mean seconds outside the latency target, `ours_changes` the mean number of changes; the
 same for `band` (the Flink autoscaler's defaults), `lag` (KEDA's), `published` (003's loop) and `peak` (a plan fixed
 for the peak). `constant_changes_after_first` counts what ours changes under constant load after its first change, and
-`day_20_pipelines_100_nodes_s` is how long a simulated day of 20 pipelines on 100 nodes takes.
+`day_20_pipelines_100_nodes_s` is how long a simulated day of 20 pipelines on 100 nodes takes. `--few` adds what one
+who knows the future pays for few changes: `few_N_slot_hours_over_oracle` and `few_N_changes`, a change being worth the
+whole pipeline for N seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from penstock.dataflow.load import read_trace
 from penstock.experiments.control.compare import compare, means
 from penstock.experiments.control.loads import SHAPES, traffic, traffic_of
 from penstock.experiments.control.many import run_day
+from penstock.experiments.control.oracle import with_few_changes
 from penstock.experiments.control.plant import site
+
+FEW_CHANGES_WORTH = (900, 3600, 7200)
 
 
 def main() -> int:
@@ -32,21 +37,26 @@ def main() -> int:
     parser.add_argument("--days", type=float, default=2.0)
     parser.add_argument("--loads", default=",".join(SHAPES))
     parser.add_argument("--trace", type=Path, action="append", default=[], help="CSV of time and rate")
+    parser.add_argument("--few", action="store_true", help="add what few changes cost one who knows the future")
     given = parser.parse_args()
     traffics = [
         traffic(name, seed, given.days) for name in given.loads.split(",") if name for seed in range(given.seeds)
     ]
     traffics += [traffic_of(read_trace(path), path.stem, given.days * 86_400) for path in given.trace]
-    sites = [site(found.seed) for found in traffics]
+    sites = [site(case.seed) for case in traffics]
     judged = compare(sites, traffics)
     figures: dict[str, float] = {}
     for name, of_all in means(judged).items():
         figures.update({f"{name}_{measure}": value for measure, value in of_all.items()})
     for measure in ("slot_hours_over_oracle", "outside_target_s", "changes"):
         figures[measure] = figures[f"ours_{measure}"]
-    constant = [max(0, found.changes - 1) for found in judged["ours"] if found.load == "constant"]
+    constant = [max(0, case.changes - 1) for case in judged["ours"] if case.load == "constant"]
     if constant:
         figures["constant_changes_after_first"] = sum(constant) / len(constant)
+    if given.few:
+        for worth in FEW_CHANGES_WORTH:
+            over, changes = with_few_changes(sites, traffics, worth)
+            figures[f"few_{worth}_slot_hours_over_oracle"], figures[f"few_{worth}_changes"] = over, changes
     watch = Stopwatch()
     run_day("fair-max-min", pipelines=20, nodes=100)
     figures["day_20_pipelines_100_nodes_s"] = watch.seconds()

@@ -125,7 +125,7 @@ class TestParts:
         assert doublings_after(shrunk, options, 600.0, grows=True) == 1
         assert doublings_after(shrunk, options, 86_400.0, grows=True) == 0
         assert doublings_after(shrunk, options, 600.0, grows=False) == 0
-        assert cost_of_change(replace(shrunk, doublings=1), options, 10) == 10 * (10 + 2 * 900)
+        assert cost_of_change(shrunk._replace(doublings=1), options, 10) == 10 * (10 + 2 * 900)
 
 
 class TestLearning:
@@ -168,6 +168,18 @@ class TestFollowing:
         world.run(900, 3600)
         assert 10 <= world.units <= 12
         assert world.changes() == 2
+
+    def test_a_first_size_from_wrong_models_is_put_right_once_and_kept(self) -> None:
+        world = World(units=11)
+        world.run(900, 86_400)
+        assert world.units == 10
+        assert world.changes() == 1
+
+    def test_nothing_is_given_back_while_the_load_rises(self) -> None:
+        world = World(units=30)
+        for step in range(170):
+            world.run(1000 + 10 * step, 10)
+        assert world.changes() == 0
 
     def test_an_unknown_size_is_reached_by_at_most_two_fifths_a_step(self) -> None:
         world = World(units=30)

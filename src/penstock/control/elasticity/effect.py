@@ -29,10 +29,10 @@ def judged(memory: Memory, observed: Observed, expected_gain: float, options: El
         return memory
     done = observed.processed_rate or 0.0
     gain = done - last.rate_before
-    memory = replace(memory, last=replace(last, judged=True))
+    memory = memory._replace(last=replace(last, judged=True))
     waits = observed.backlog > done
     if waits and gain < options.no_effect * expected_gain:
-        return replace(memory, ineffective_until=now + GIVEN_UP_SECONDS, ineffective_at=last.after)
+        return memory._replace(ineffective_until=now + GIVEN_UP_SECONDS, ineffective_at=last.after)
     return memory
 
 

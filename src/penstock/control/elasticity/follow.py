@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -128,8 +129,7 @@ def _take_in(
         bucket = Bucket(now - now % BUCKET_SECONDS)
     level = smoothed.level
     bucket = Bucket(bucket.start, bucket.total + level, bucket.readings + 1, max(bucket.highest, level))
-    memory = replace(
-        memory,
+    memory = memory._replace(
         smoothed=smoothed,
         measured_at=now,
         speed=speed,
@@ -227,7 +227,7 @@ def _patience(memory: Memory) -> float:
 def _soon(memory: Memory, smoothed: Smoothed, options: ElasticOptions, now: float, rate: float) -> float:
     """What to prepare for: the forecast, where it is heading, and a peak of the last day that is not far above."""
     forecast = memory.forecast.highest(now, options.ahead_seconds, rate) or 0.0
-    heading = rate + smoothing.slope(smoothed, options.look_back_seconds) * options.ahead_seconds
+    heading = smoothing.heading(smoothed, rate, options.look_back_seconds, options.ahead_seconds)
     peak = max((highest for _, highest in memory.peaks), default=0.0)
     most = RECALL * rate
     return max(
@@ -243,20 +243,24 @@ def _shrink(memory: Memory, case: _Case) -> tuple[Memory, SizeVerdict]:
     asked = observed.asked
     load = target_load(smoothed, options, known=memory.speed.counts)
     forecast = memory.forecast.highest(now, options.ahead_seconds, smoothed.level) or 0.0
-    needed = _units_for(sizes, max(smoothed.level / load, forecast / options.most_load), memory, bounds)
+    # what is given back while the load rises is asked for again
+    soon = max(forecast, smoothing.heading(smoothed, smoothed.level, options.look_back_seconds, options.ahead_seconds))
+    needed = _units_for(sizes, max(smoothed.level / load, soon / options.most_load), memory, bounds)
     waits = observed.backlog > capacity * WAIT_SHARE * (observed.latency_target_s or options.decide_seconds)
     if needed >= asked or waits:
         if memory.low_since is not None:
-            memory = replace(memory, low_since=None, waste=0.0)
+            memory = memory._replace(low_since=None, waste=0.0)
         return _prove(memory, asked, smoothed.level), _hold(asked)
     since = now if memory.low_since is None else memory.low_since
     most_needed = _most_needed(memory, needed, options, now)
     most = max(most_needed[1:])
     waste = memory.waste + (asked - needed) * options.decide_seconds
-    memory = replace(memory, low_since=since, most_needed=most_needed, waste=waste)
+    memory = memory._replace(low_since=since, most_needed=most_needed, waste=waste)
     cost = waiting.cost_of_change(memory, options, asked)
-    enough = asked - most >= options.shrink_least * asked
-    if not enough or now - since < options.shrink_after_seconds or waste < cost:
+    # the first size came from models nobody had tried yet: putting it right is no change of mind
+    first = memory.last is None and memory.speed.counts
+    enough = first or (asked - most >= options.shrink_least * asked and waste >= cost)
+    if not enough or now - since < options.shrink_after_seconds:
         return memory, _hold(asked)
     units = max(most, _least_after_step(memory, asked, most, smoothed.level, options))
     units = bounds.clamp(even(units, bounds))
@@ -300,13 +304,12 @@ def _prove(memory: Memory, units: int, level: float) -> Memory:
         return memory
     known.pop(units, None)
     known[units] = level
-    return replace(memory, proven=tuple(known.items())[-MOST_PROVEN:])
+    return memory._replace(proven=tuple(known.items())[-MOST_PROVEN:])
 
 
 def _changed(memory: Memory, observed: Observed, verdict: SizeVerdict, options: ElasticOptions, now: float) -> Memory:
     grows = verdict.kind is VerdictKind.GROW
-    return replace(
-        memory,
+    return memory._replace(
         doublings=waiting.doublings_after(memory, options, now, grows=grows),
         last=LastChange(
             now,
@@ -329,5 +332,6 @@ def _model(memory: Memory) -> str:
     return f"learned: {speed.value:.3f} of the profiled (spread {speed.spread:.3f}, {speed.readings} readings)"
 
 
+@lru_cache(maxsize=1024)
 def _hold(units: int) -> SizeVerdict:
     return SizeVerdict(VerdictKind.HOLD, units)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.control.elasticity.forecasts.seasonal import Seasonal
 from penstock.control.learning.learned import UNKNOWN
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from penstock.control.learning.learned import Learned
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(NamedTuple):
     """The load of the present ten minutes."""
 
     start: float
@@ -40,8 +39,9 @@ class LastChange:
     """Seconds until the units were there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
+    """A named tuple, which is replaced in a microsecond: days of load are millions of decisions."""
+
     smoothed: Smoothed | None = None
     measured_at: float | None = None
     """When a load was last measured."""
@@ -49,7 +49,7 @@ class Memory:
     """True processing rate, as a factor of the model's."""
     change_seconds: Learned = UNKNOWN
     """How long changes took: a value in seconds, not a factor."""
-    forecast: Forecast = field(default_factory=Seasonal)
+    forecast: Forecast = Seasonal()
     bucket: Bucket | None = None
     peaks: tuple[tuple[float, float], ...] = ()
     """(when, highest level) by ten minutes, oldest first."""

@@ -12,19 +12,20 @@ lags behind one that rises or falls evenly by slope * SLOW_SECONDS, which gives 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import exp
+from typing import NamedTuple
 
 SPREAD_SECONDS = 1800.0
 SLOW_SECONDS = 1200.0
 FAR = 6.0
 """Mean deviations from the level at which a reading is no noise."""
+RISES = 2.0
+"""Mean deviations of a reading by which the level is above the slow one where the load rises."""
 LEAST_SPREAD = 0.005
 FIRST_SPREAD = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Smoothed:
+class Smoothed(NamedTuple):
     level: float
     spread: float
     last: float
@@ -62,3 +63,10 @@ def after(smoothed: Smoothed, reading: float, seconds: float, look_back: float) 
 def slope(smoothed: Smoothed, look_back: float) -> float:
     """Tuples/s by which the level rises in a second."""
     return (smoothed.level - smoothed.slow) / max(1.0, SLOW_SECONDS - look_back)
+
+
+def heading(smoothed: Smoothed, rate: float, look_back: float, ahead: float) -> float:
+    """Where a load that rises is after `ahead` seconds; `rate` where its rise is no more than noise."""
+    if smoothed.level - smoothed.slow <= RISES * smoothed.spread * smoothed.level:
+        return rate
+    return rate + slope(smoothed, look_back) * ahead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class VerdictKind(StrEnum):
@@ -17,8 +17,7 @@ class VerdictKind(StrEnum):
     """A change is due and something forbids it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(NamedTuple):
     """What is measured of a pipeline: None is what was not."""
 
     rate: float | None

@@ -8,16 +8,15 @@ The first readings are a plain mean, later ones forget in ten minutes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import exp, isfinite
+from typing import NamedTuple
 
 MEMORY_SECONDS = 600.0
 FEWEST = 6
 """Readings before what is learned counts for more than what was profiled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(NamedTuple):
     value: float = 1.0
     spread: float = 0.0
     readings: int = 0

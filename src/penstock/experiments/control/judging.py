@@ -62,12 +62,12 @@ def judge(
     controllers = [make(site, traffic) for site, traffic in zip(sites, traffics, strict=True)]
     plant = Plant(sites, traffics, starts or [first_size(*case) for case in zip(sites, traffics, strict=True)])
     rates = np.stack([traffic.rates for traffic in traffics], axis=1)
-    random = np.random.default_rng(5)
+    errors = np.random.default_rng(5).normal(1, MEASURING_ERROR, rates.shape)
     trails: list[list[tuple[float, float, float, float]]] = [[] for _ in controllers]
     changed: list[list[float]] = [[] for _ in controllers]
     for tick in range(len(rates)):
         plant.tick(rates[tick])
-        busy = np.clip(plant.busy * random.normal(1, MEASURING_ERROR, len(controllers)), 0, 1).tolist()
+        busy = np.clip(plant.busy * errors[tick], 0, 1).tolist()
         done, backlog, latency = (
             (plant.processed / TICK_SECONDS).tolist(),
             plant.backlog.tolist(),

@@ -36,17 +36,16 @@ def fewest_units(site: Site, traffic: LoadTrace) -> NDArray[np.int64]:
     return units
 
 
-def cheapest(site: Site, least: NDArray[np.int64]) -> NDArray[np.int64]:
+def cheapest(site: Site, least: NDArray[np.int64], worth_s: float = 0.0) -> NDArray[np.int64]:
     """The row of sizes, none below `least`, with the fewest slot-seconds, changes included.
 
-    cost(u -> v) = start * max(0, v - u) + pause * max(u, v)   for u != v
+    cost(u -> v) = start * max(0, v - u) + pause * max(u, v) + worth * mean(least)   for u != v
     """
     low, high = int(least.min()), int(least.max())
     sizes = np.arange(low, high + 1)
     before, after = sizes[:, None], sizes[None, :]
-    moving = np.where(
-        before == after, 0.0, site.start_s * np.maximum(0, after - before) + site.pause_s * np.maximum(before, after)
-    )
+    paid = site.start_s * np.maximum(0, after - before) + site.pause_s * np.maximum(before, after)
+    moving = np.where(before == after, 0.0, paid + worth_s * least.mean())
     seconds = BLOCK_TICKS * TICK_SECONDS
     cost = np.where(sizes >= least[0], sizes * seconds, np.inf)
     came_from = np.zeros((len(least), len(sizes)), dtype=np.int32)
@@ -87,6 +86,18 @@ def plan(sites: Sequence[Site], traffics: Sequence[LoadTrace]) -> list[NDArray[n
         if not open_cases:
             break
     return rows
+
+
+def with_few_changes(sites: Sequence[Site], traffics: Sequence[LoadTrace], worth_s: float) -> tuple[float, float]:
+    """Slot-hours over those of one to whom changes are worth nothing, and changes, in the mean: what can be had at all
+    by one who knows the future and to whom a change is worth the whole pipeline for `worth_s` seconds."""
+    over, changes = [], []
+    for site, traffic in zip(sites, traffics, strict=True):
+        least = fewest_units(site, traffic)
+        row = cheapest(site, least, worth_s)
+        over.append(row.sum() / cheapest(site, least).sum() - 1)
+        changes.append(np.count_nonzero(np.diff(row)))
+    return float(np.mean(over)), float(np.mean(changes))
 
 
 class Played:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 STEP_SECONDS = 2.0
 BASE_SECONDS = 0.05
 NEVER = np.inf
+STEP_ENDS = np.arange(STEP_SECONDS, TICK_SECONDS + TOLERANCE, STEP_SECONDS)[:, None]
+"""Seconds from a tick's start to the end of each of its steps."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,27 @@ class Plant:
     def tick(self, rates: NDArray[np.float64]) -> None:
         self._lose()
         end = self.now + TICK_SECONDS
+        if ((self._ready_at < end) | (self._paused_until > self.now) | (self._healed_at < end)).any():
+            self._step_by_step(rates, end)
+        else:
+            self._evenly(rates)
+
+    def _evenly(self, rates: NDArray[np.float64]) -> None:
+        """A tick in which no size changes, all steps at once: queues grow or shrink evenly, and not below nothing."""
+        capacity = self._unit_rate * np.maximum(self.held, 0.0)
+        backlog = np.maximum(0.0, self.backlog + STEP_ENDS * (rates - capacity))
+        done = self.backlog + rates * TICK_SECONDS - backlog[-1]
+        able = capacity > 0
+        wait = np.divide(backlog, capacity, out=np.full_like(backlog, NEVER), where=able)
+        latency = BASE_SECONDS + self._interval + wait
+        self.outside_s += STEP_SECONDS * (latency > self._target).sum(axis=0)
+        self.slot_seconds += TICK_SECONDS * np.maximum(self.asked, self.working)
+        self.backlog, self.latency, self.processed = backlog[-1], latency[-1], done
+        worked = np.divide(done, capacity, out=np.zeros_like(done), where=able)
+        self.busy = np.minimum(1.0, worked / TICK_SECONDS)
+        self.now += TICK_SECONDS
+
+    def _step_by_step(self, rates: NDArray[np.float64], end: float) -> None:
         processed = np.zeros(len(self.sites))
         worked = np.zeros(len(self.sites))
         while self.now < end - TOLERANCE:

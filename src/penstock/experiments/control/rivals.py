@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.dataflow.tolerance import TOLERANCE, whole_up
 from penstock.experiments.control.loads import TICK_SECONDS
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from penstock.experiments.control.plant import Site
 
 
-@dataclass(frozen=True, slots=True)
-class TickReading:
+class TickReading(NamedTuple):
     """What is known of a pipeline after a tick."""
 
     now: float
