@@ -109,7 +109,7 @@ class Liar:
 class TestObserved:
     def test_lies_and_silence_change_nothing(self) -> None:
         liar = Liar()
-        nodes = ObservedProvider(liar, watch=False)  # type: ignore[arg-type]
+        nodes = ObservedProvider(liar)  # type: ignore[arg-type]
         assert [type(found) for found in nodes.observe(0.0)] == [NodeJoined, NodeJoined]
         liar.names.append("stranger")
         liar.fails = True
@@ -158,7 +158,7 @@ class TestProvisioning:
         assert not first.acquire
         _, later = provision(memory, state, options, 1031.0)
         assert later.acquire == 3
-        assert "5 would be needed and the budget allows 3" in later.why
+        assert later.refused == "9 units are wanted and 4 are there: 5 more nodes are needed and the budget allows 3"
 
     def test_while_some_are_coming_no_more_are_asked_for(self) -> None:
         state = self.wanting(9)

@@ -14,15 +14,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.control.asking import asked_by, request_event
-from penstock.control.core.incoming import ExpectNode, Readings, ReleaseNode, Request, TimePassed
+from penstock.control.core.incoming import ExpectNode, NodesRefused, Readings, ReleaseNode, Request, TimePassed
 from penstock.control.core.records import ControllerState
 from penstock.control.core.settle import orders
 from penstock.control.core.states import NodeState
 from penstock.control.core.step import step
+from penstock.control.errors import ConflictError
+from penstock.control.providers.provisioning import ProvisioningMemory, allowed_more, provision
 from penstock.control.statistics import Statistics
 from penstock.control.store.history import History
 from penstock.control.store.lease import LEASE_SECONDS, LostLeaseError
 from penstock.control.store.store import StoreError
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.control.core.outcome import StepOutcome
     from penstock.control.core.sizing import Sizing
     from penstock.control.executors.contract import Executors, Nodes
+    from penstock.control.providers.provisioning import ProvisioningOptions
     from penstock.control.store.lease import ControllerLease
     from penstock.control.store.store import Store
 
@@ -56,6 +60,8 @@ class Controller:
     signals: Callable[[ControllerState, Sequence[Observation]], Sequence[Incoming]] | None = None
     """Adds what the code of triggers says to the readings."""
     look_seconds: float = LOOK_SECONDS
+    provisioning: ProvisioningOptions | None = None
+    """Nodes come and go by themselves within these bounds; None: only by request."""
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
@@ -68,6 +74,10 @@ class Controller:
         self._watchers: list[Callable[[StepOutcome], None]] = []
         self.statistics = Statistics(History(self.store))
         self._thread: threading.Thread | None = None
+        self._provisioning = ProvisioningMemory()
+        self._acquiring: threading.Thread | None = None
+        self._asking_for_nodes = threading.Lock()
+        self._refused = ""
         self.trouble: str | None = None
         """Why the last step could not be written."""
         if known is not None:
@@ -92,11 +102,21 @@ class Controller:
             self._step([request], asked_by.get())
             return self._state
 
-    def add_nodes(self, count: int, size: str | None = None) -> list[str]:
-        with self._lock:
+    def add_nodes(self, count: int, size: str | None = None, why: str = "") -> list[str]:
+        with self._asking_for_nodes:
+            self._check_budget(count)
+            # outside the lock of the state: whoever gives nodes may take a minute, or hang
             made = self.nodes.acquire(count, size)
-            self._step([ExpectNode(node) for node in made], asked_by.get())
-            return [node.name for node in made]
+            with self._lock:
+                self._step([ExpectNode(node, why) for node in made], asked_by.get())
+        return [node.name for node in made]
+
+    def _check_budget(self, count: int) -> None:
+        if self.provisioning is None:
+            return
+        allowed = allowed_more(self._state, self.provisioning, count, self.nodes.lingering())
+        if allowed < count:
+            raise ConflictError(f"{count} more nodes: the budget allows {allowed}")
 
     def release_node(self, name: str) -> None:
         self.ask(ReleaseNode(name))
@@ -111,10 +131,41 @@ class Controller:
             happened = observations if self.signals is None else self.signals(self._state, observations)
             self._step([*happened, TimePassed()])
             self._unheard = []
+            self._provision(now)
             state = self._state
         # outside the lock: nobody who asks waits for metrics to be written
         reports = [observation for observation in observations if isinstance(observation, Readings)]
         self.statistics.take(reports, state, now)
+
+    def _provision(self, now: float) -> None:
+        """Nodes for what is wanted; what is idle goes. One question at a time, in a thread of its own."""
+        if self.provisioning is None or (self._acquiring is not None and self._acquiring.is_alive()):
+            return
+        self._provisioning, todo = provision(
+            self._provisioning, self._state, self.provisioning, now, self.nodes.lingering()
+        )
+        if todo.refused != self._refused:
+            self._refused = todo.refused
+            if todo.refused:
+                self._step([NodesRefused(todo.refused)])
+        if todo.release:
+            self._step([ReleaseNode(name, todo.why) for name in todo.release])
+        if todo.acquire:
+            self._acquiring = threading.Thread(
+                target=self._acquire, args=(todo.acquire, todo.why), name="acquire", daemon=True
+            )
+            self._acquiring.start()
+
+    def _acquire(self, count: int, why: str) -> None:
+        try:
+            made = self.add_nodes(count, why=why)
+            refused = "" if len(made) == count else f"{count} nodes were asked for and {len(made)} are to come"
+        except PenstockError as error:
+            refused = f"{count} nodes were asked for ({why}) and none is to come: {error}"
+        if refused:
+            with self._lock:
+                self._provisioning = replace(self._provisioning, given_up_at=self.clock.now())
+                self._step([NodesRefused(refused)])
 
     def _keep_lease(self) -> None:
         now = self.wall.now()

@@ -18,10 +18,15 @@ from penstock.control.clocks import SteadyClock, WallClock
 from penstock.control.code_signals import with_signals
 from penstock.control.controller import Controller
 from penstock.control.core.records import ControllerState, Policy
+from penstock.control.core.states import NodeState
 from penstock.control.described import described
 from penstock.control.executors.attached import WithAttached
 from penstock.control.executors.processes import DriverExecutors
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
+from penstock.control.providers.budget import Budget
+from penstock.control.providers.command import CommandProvider, ProviderCommands
+from penstock.control.providers.observed import ObservedProvider
+from penstock.control.providers.provisioning import ProvisioningOptions
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
 from penstock.errors import BadInputError, PenstockError
@@ -46,6 +51,8 @@ if TYPE_CHECKING:
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 LONGEST_LOOK, SHORTEST_LOOK = 0.2, 0.05
+ASK_MASTER_SECONDS, ASK_COMMANDS_SECONDS = 1.0, 5.0
+"""How often it is asked which nodes there are."""
 
 
 def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller, WithAttached]:
@@ -58,8 +65,10 @@ def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller
     sizing = ModelSizing(reference_library(), settings.unit_slots)
     latest = max((record.since for record in known.pipelines.values()), default=0.0) if known else 0.0
     clock = SteadyClock(settings.speed, not_before=max(latest, known.last_pass if known else 0.0))
-    executors, nodes = _simulated(settings, known, sizing) if settings.simulated else _on_spark(settings, folder)
+    executors = _executors(settings, folder, sizing)
     attached = WithAttached(executors, settings.unit_slots)
+    nodes, node_slots, price = _nodes(settings, known)
+    budget = Budget(settings.budget, settings.hourly_budget)
     controller = Controller(
         store,
         attached,
@@ -70,33 +79,49 @@ def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller
         first=ControllerState(policy=Policy(settings.policy), unit_slots=settings.unit_slots),
         signals=with_signals,
         look_seconds=max(SHORTEST_LOOK, LONGEST_LOOK / settings.speed),
+        provisioning=None
+        if budget == Budget()
+        else ProvisioningOptions(budget, settings.nodes, node_slots, price, settings.idle_seconds),
     )
     return controller, attached
 
 
-def _simulated(
-    settings: ServiceSettings, known: ControllerState | None, sizing: ModelSizing
-) -> tuple[Executors, Nodes]:
+def _nodes(settings: ServiceSettings, known: ControllerState | None) -> tuple[Nodes, int, float | None]:
+    """Where nodes come from; slots and price of one more."""
+    if settings.provider:
+        commands = read_value(ProviderCommands, Path(settings.provider))
+        there = [node.name for node in known.nodes.values() if node.state is not NodeState.GONE] if known else []
+        nodes = ObservedProvider(CommandProvider(commands, settings.master), there, every=ASK_COMMANDS_SECONDS)
+        return nodes, commands.slots, commands.price
+    if settings.simulated:
+        return _simulated_nodes(settings, known), settings.slots, settings.price
+    from penstock.control.providers.local import LocalProvider  # noqa: PLC0415 - only where there is a cluster
+
+    local = LocalProvider(Path(settings.cluster_folder), settings.price)
+    return ObservedProvider(local, every=ASK_MASTER_SECONDS), settings.slots, settings.price
+
+
+def _simulated_nodes(settings: ServiceSettings, known: ControllerState | None) -> SimulatedNodes:
     cluster = read_cluster(Path(settings.cluster_file)) if settings.cluster_file and not known else None
     nodes = SimulatedNodes(0 if known else settings.nodes, settings.slots, price=settings.price, cluster=cluster)
     if known:
         nodes.know(known.nodes)
-    return SimulatedExecutors(sizing, settings.unit_slots), nodes
+    return nodes
 
 
-def _on_spark(settings: ServiceSettings, folder: Path) -> tuple[Executors, Nodes]:
+def _executors(settings: ServiceSettings, folder: Path, sizing: ModelSizing) -> Executors:
     """Drivers find the cluster as everybody does: by the folder it keeps its state in."""
-    from penstock.control.executors.spark_nodes import SparkNodes  # noqa: PLC0415 - only where there is a cluster
-
-    base = Path(settings.cluster_folder)
-    environment = {**os.environ, "PENSTOCK_STATE": str(base)}
-    return DriverExecutors(folder / DRIVERS, environment), SparkNodes(base)
+    if settings.simulated:
+        return SimulatedExecutors(sizing, settings.unit_slots)
+    return DriverExecutors(folder / DRIVERS, {**os.environ, "PENSTOCK_STATE": settings.cluster_folder})
 
 
 def serve(folder: Path) -> None:
     settings = read_value(ServiceSettings, folder / SETTINGS)
     controller, attached = make_controller(settings, folder)
     controller.look()
+    if settings.provider and not controller.state.nodes:
+        controller.add_nodes(settings.nodes, why="to begin with")
     try:
         listener = socket.create_server((settings.host, settings.port))
     except OSError as error:

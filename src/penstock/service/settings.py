@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from penstock.control.providers.provisioning import IDLE_SECONDS
 from penstock.files import Amount, Count, Name, Positive, Spec, private_folder, read_value, write_text
 from penstock.sharing.registry import DEFAULT_SHARER
 
@@ -33,7 +34,14 @@ class ServiceSettings(Spec):
     answer_to: tuple[Name, ...] = ()
     """Names others reach it by, beside the host and this machine's own."""
     price: Amount | None = None
-    """Of a simulated node for an hour."""
+    """Of a node for an hour."""
+    provider: str = ""
+    """Where nodes come from: nothing (this machine, or simulated ones) or a file of commands."""
+    budget: Count | None = None
+    """Nodes there are at most; with it they come and go by themselves."""
+    hourly_budget: Amount | None = None
+    """What all nodes may cost in an hour."""
+    idle_seconds: Positive = IDLE_SECONDS
     cluster_file: str = ""
     """Simulated: the nodes are those of this file."""
     cluster_folder: str = ""

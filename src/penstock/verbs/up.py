@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.file import read_cluster
+from penstock.control.providers.command import ProviderCommands
+from penstock.control.providers.provisioning import IDLE_SECONDS
 from penstock.errors import BadInputError
+from penstock.files import read_value
 from penstock.sharing.registry import DEFAULT_SHARER, SHARERS
 
 if TYPE_CHECKING:
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.spark.standalone.state import RunningCluster
 
 DEFAULT_NODES = 2
+LOCAL, COMMAND = "local", "command:"
 
 
 def up(
@@ -29,23 +33,41 @@ def up(
     simulated: bool = False,
     speed: float = 1.0,
     price: float | None = None,
+    provider: str = LOCAL,
+    budget: int | None = None,
+    hourly_budget: float | None = None,
+    idle_seconds: float = IDLE_SECONDS,
     folder: str | Path | None = None,
 ) -> UpController:
     """Comes back when the controller answers. The cluster has `nodes` with `slots` each (2 and 1), or is that of a
     file. `unit_slots` is what shares count: a node, unless it is divided further or nodes differ.
 
-    With `simulated` pipelines run in simulated time, `speed` times as fast as the clock, without Spark; `price` is that
-    of one of its nodes for an hour. The state of an earlier controller of the same folder (or `store`) is taken up
-    where it was.
+    With `simulated` pipelines run in simulated time, `speed` times as fast as the clock, without Spark. The state of an
+    earlier controller of the same folder (or `store`) is taken up where it was.
+
+    With a `budget` (nodes) or `hourly_budget` (what all may cost in an hour, a node costing `price`) nodes come when
+    units are short and go when they were idle for `idle_seconds`, never below `nodes`. They come from the `provider`:
+    `local` (this machine, or simulated ones) or `command:FILE`.
     """
     SHARERS.create(policy)
     if cluster is not None and (nodes, slots) != (None, None):
         raise BadInputError("a cluster file says nodes and slots itself; give either")
+    commands = _commands(provider)
+    if commands is not None and (cluster is not None or slots is not None or price is not None):
+        raise BadInputError("provider=: its file says slots and price of a node; give neither them nor a cluster file")
     nodes, slots = DEFAULT_NODES if nodes is None else nodes, 1 if slots is None else slots
+    slots = slots if commands is None else commands.slots
     counts = [slots] if cluster is None else [node.slots for node in read_cluster(Path(cluster)).nodes]
     unit = unit_slots if unit_slots is not None else counts[0] if len(set(counts)) == 1 else 1
     for count in sorted(set(counts)):
         check_sizes(nodes, count, unit, speed, port, simulated=simulated)
+    if commands is not None and not simulated:
+        raise BadInputError(
+            "provider=: nodes by commands are for simulated pipelines so far: the Spark cluster of `up` listens "
+            "on this machine only"
+        )
+    node_price = price if commands is None else commands.price
+    check_budget(nodes, budget, hourly_budget, node_price, idle_seconds)
     from penstock.service.local import start_controller  # noqa: PLC0415 - needs the extra `control`
     from penstock.service.settings import ServiceSettings  # noqa: PLC0415
 
@@ -61,6 +83,10 @@ def up(
         unit_slots=unit,
         speed=float(speed),
         price=None if price is None else float(price),
+        provider="" if commands is None else str(Path(provider.removeprefix(COMMAND)).absolute()),
+        budget=budget,
+        hourly_budget=None if hourly_budget is None else float(hourly_budget),
+        idle_seconds=float(idle_seconds),
         cluster_file="" if cluster is None else str(Path(cluster).absolute()),
         cluster_folder="" if running is None else str(running.folder),
         master="" if running is None else running.master_url,
@@ -77,6 +103,31 @@ def _cluster(nodes: int, slots: int, file: str | Path | None, folder: str | Path
     if known is not None and known.master_url:
         return known
     return cluster_up(nodes, slots, folder=folder) if file is None else cluster_up(cluster=file, folder=folder)
+
+
+def _commands(provider: str) -> ProviderCommands | None:
+    """What the file of a provider by commands says; None where nodes come from this machine."""
+    if provider == LOCAL:
+        return None
+    if not provider.startswith(COMMAND) or provider == COMMAND:
+        raise BadInputError(f"provider=: expected '{LOCAL}' or '{COMMAND}FILE', found '{provider}'")
+    return read_value(ProviderCommands, Path(provider.removeprefix(COMMAND)))
+
+
+def check_budget(
+    nodes: int, budget: int | None, hourly_budget: float | None, price: float | None, idle_seconds: float
+) -> None:
+    """A budget below what is to be there from the start is no budget."""
+    if budget is not None and not nodes <= budget <= 100_000:
+        raise BadInputError(f"budget=: expected {nodes} (the nodes to begin with) to 100000, found {budget}")
+    if not 0 < idle_seconds < float("inf"):
+        raise BadInputError(f"idle_seconds=: expected a number above 0, found {idle_seconds:g}")
+    if hourly_budget is None:
+        return
+    if not price:
+        raise BadInputError("hourly_budget=: nodes have no price; say price= (or in the provider's file)")
+    if not price * nodes <= hourly_budget < float("inf"):
+        raise BadInputError(f"hourly_budget=: {nodes} nodes cost {price * nodes:g} an hour already")
 
 
 def check_sizes(nodes: int, slots: int, unit: int, speed: float, port: int, *, simulated: bool) -> None:

@@ -77,11 +77,20 @@ class ExpectNode:
     """A node was asked for and is to come."""
 
     node: NodeRecord
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNode:
     name: str
+    why: str = "by request"
+
+
+@dataclass(frozen=True, slots=True)
+class NodesRefused:
+    """Nodes were asked for and whoever gives them did not."""
+
+    why: str
 
 
 Request = (
@@ -95,6 +104,7 @@ Request = (
     | SetPolicy
     | ExpectNode
     | ReleaseNode
+    | NodesRefused
 )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         EditTrigger,
         ExpectNode,
         Kill,
+        NodesRefused,
         ReleaseNode,
         RemoveTrigger,
         SetPolicy,
@@ -234,20 +235,27 @@ def set_policy(turn: Turn, request: SetPolicy) -> None:
 def expect_node(turn: Turn, request: ExpectNode) -> None:
     node = request.node
     known = turn.nodes.get(node.name)
+    if known is not None and known.state is NodeState.ALIVE:
+        # it was quicker than the word that it would come
+        return
     if known is not None and known.state is not NodeState.GONE:
         raise ConflictError(f"node '{node.name}' exists already and is {known.state}")
     if node.slots % turn.state.unit_slots:
         raise FieldError("slots", f"{node.slots} is no whole number of units of {turn.state.unit_slots} slots")
     turn.nodes[node.name] = replace(node, state=NodeState.JOINING, since=turn.now)
-    turn.say(node.name, "node", None, NodeState.JOINING)
+    turn.say(node.name, "node", None, NodeState.JOINING, request.why)
 
 
 def release_node(turn: Turn, request: ReleaseNode) -> None:
     node = turn.node(request.name)
     if node.state in {NodeState.LEAVING, NodeState.GONE}:
         return
-    turn.move_node(node.name, NodeHappening.RELEASED, "by request")
+    turn.move_node(node.name, NodeHappening.RELEASED, request.why)
     turn.want_pass(f"node '{node.name}' is released")
+
+
+def nodes_refused(turn: Turn, request: NodesRefused) -> None:
+    turn.say("controller", "node", None, None, request.why)
 
 
 def overdue(turn: Turn, record: PipelineRecord) -> bool:

@@ -33,6 +33,7 @@ HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = MappingProxyType(
         incoming.SetPolicy: people.set_policy,
         incoming.ExpectNode: people.expect_node,
         incoming.ReleaseNode: people.release_node,
+        incoming.NodesRefused: people.nodes_refused,
         incoming.Started: reports.started,
         incoming.Holds: reports.holds,
         incoming.FirstTuple: reports.first_tuple,

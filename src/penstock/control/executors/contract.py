@@ -39,3 +39,6 @@ class Nodes(Protocol):
 
     def observe(self, now: float) -> list[Observation]:
         """Who joined and who was lost since the last time."""
+
+    def lingering(self) -> list[float | None]:
+        """Prices of nodes that were released and are still there: they are paid for."""

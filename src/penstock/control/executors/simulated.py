@@ -148,6 +148,9 @@ class SimulatedNodes:
         self._joins.pop(name, None)
         self._lost.append(name)
 
+    def lingering(self) -> list[float | None]:
+        return []
+
     def observe(self, now: float) -> list[Observation]:
         self._now = max(self._now, now)
         lost, self._lost = self._lost, []

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 class LocalProvider:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, price: float | None = None) -> None:
         self._folder = folder
+        self._price = price
 
     def acquire(self, count: int, size: str | None) -> list[ProvidedNode]:
         if size is not None:
@@ -23,7 +24,7 @@ class LocalProvider:
             made = [add_node(self._folder) for _ in range(count)]
         except PenstockError as error:
             raise ProviderError(str(error)) from error
-        return [ProvidedNode(node.name, node.slots, node.rack, node.memory_mb) for node in made]
+        return [ProvidedNode(node.name, node.slots, node.rack, node.memory_mb, self._price) for node in made]
 
     def release(self, name: str) -> None:
         try:
@@ -32,8 +33,12 @@ class LocalProvider:
             raise ProviderError(str(error)) from error
 
     def list(self) -> list[ProvidedNode]:
-        alive = {node.name for node in cluster_status(self._folder).nodes if node.alive}
+        try:
+            alive = {node.name for node in cluster_status(self._folder).nodes if node.alive}
+            nodes = find_cluster(self._folder).nodes
+        except PenstockError as error:
+            raise ProviderError(str(error)) from error
         return [
-            ProvidedNode(node.name, node.slots, node.rack, node.memory_mb, alive=node.name in alive)
-            for node in find_cluster(self._folder).nodes
+            ProvidedNode(node.name, node.slots, node.rack, node.memory_mb, self._price, node.name in alive)
+            for node in nodes
         ]

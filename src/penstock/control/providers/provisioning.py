@@ -1,7 +1,7 @@
 """When nodes are acquired and released: pure, from what the controller knows.
 
-Acquired: as many as the units that are wanted and not there need, as far as the budget allows, unless some are on their
-way. Released: what was idle for a while, but never below what is to be kept.
+Acquired: as many as the units that are wanted and not there need, at least what is to be kept, as far as the budget
+allows, unless some are on their way. Released: what was idle for a while, but never below what is to be kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.control.core.states import WANTING, NodeState
 from penstock.control.providers.budget import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.control.core.records import ControllerState
 
@@ -29,7 +29,7 @@ AGAIN_SECONDS = 300.0
 class ProvisioningOptions:
     budget: Budget = field(default_factory=Budget)
     keep: int = 1
-    """Nodes that are never released."""
+    """Nodes there are at least."""
     node_slots: int = 1
     node_price: float | None = None
     idle_seconds: float = IDLE_SECONDS
@@ -49,11 +49,18 @@ class Provision:
     acquire: int = 0
     release: tuple[str, ...] = ()
     why: str = ""
+    refused: str = ""
+    """Why some of what is wanted may not be had."""
 
 
 def provision(
-    memory: ProvisioningMemory, state: ControllerState, options: ProvisioningOptions, now: float
+    memory: ProvisioningMemory,
+    state: ControllerState,
+    options: ProvisioningOptions,
+    now: float,
+    lingering: Sequence[float | None] = (),
 ) -> tuple[ProvisioningMemory, Provision]:
+    """`lingering` are the prices of nodes that were let go and are still there."""
     wanting = [record for record in state.pipelines.values() if record.state in WANTING and not record.paused]
     wanted = sum(record.desired for record in wanting)
     there = [node for node in state.nodes.values() if node.state in {NodeState.ALIVE, NodeState.JOINING}]
@@ -65,15 +72,16 @@ def provision(
         for node in there
         if node.state is NodeState.ALIVE and node.name not in used
     }
-    short = wanted - units
+    short = max(wanted, options.keep * (options.node_slots // state.unit_slots)) - units
     since = None if short <= 0 else memory.short_since if memory.short_since is not None else now
     lost = [node for node in state.nodes.values() if node.state is NodeState.GONE and now - node.since < AGAIN_SECONDS]
     after = ProvisioningMemory(since, MappingProxyType(idle), now if lost and short > 0 else memory.given_up_at)
     if since is not None and now - since >= PATIENCE_SECONDS and not coming and not _given_up(memory, now):
         needed = -(-short * state.unit_slots // options.node_slots)
-        allowed = options.budget.allows([node.price for node in there], needed, options.node_price)
-        limited = "" if allowed == needed else f", {needed} would be needed and the budget allows {allowed}"
-        return after, Provision(allowed, why=f"{wanted} units are wanted and {units} are there{limited}")
+        allowed = allowed_more(state, options, needed, lingering)
+        why = f"{units + short} units are wanted and {units} are there"
+        refused = "" if allowed == needed else f"{why}: {needed} more nodes are needed and the budget allows {allowed}"
+        return after, Provision(allowed, why=why, refused=refused)
     if short <= 0:
         spare = max(0, len(there) - options.keep)
         # what is taken away must not be wanted at once again
@@ -83,6 +91,14 @@ def provision(
         if release:
             return after, Provision(release=release, why=f"idle for {options.idle_seconds:.0f} s")
     return after, Provision()
+
+
+def allowed_more(
+    state: ControllerState, options: ProvisioningOptions, needed: int, lingering: Sequence[float | None]
+) -> int:
+    """Nodes that leave, are still to come, or linger are paid for like all others."""
+    paid = [node.price for node in state.nodes.values() if node.state is not NodeState.GONE]
+    return options.budget.allows([*paid, *lingering], needed, options.node_price)
 
 
 def _given_up(memory: ProvisioningMemory, now: float) -> bool:

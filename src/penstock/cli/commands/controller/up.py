@@ -35,7 +35,19 @@ def up(
         bool, typer.Option("--simulated", help="Pipelines run in simulated time: no Spark, no Java.")
     ] = False,
     speed: Annotated[float, typer.Option("--speed", help="Simulated: so many times as fast as the clock.")] = 1.0,
-    price: Annotated[float | None, typer.Option("--price", help="Simulated: of a node for an hour.")] = None,
+    price: Annotated[float | None, typer.Option("--price", help="Of a node for an hour.")] = None,
+    provider: Annotated[
+        str, typer.Option("--provider", help="Where more nodes come from: local, or command:FILE (simulated only).")
+    ] = "local",
+    budget: Annotated[
+        int | None, typer.Option("--budget", help="Nodes at most: with it they come and go by themselves.")
+    ] = None,
+    hourly_budget: Annotated[
+        float | None, typer.Option("--hourly-budget", help="What all nodes may cost in an hour.")
+    ] = None,
+    idle_seconds: Annotated[
+        float, typer.Option("--idle-seconds", help="With a budget: so long a node is idle before it goes.")
+    ] = 600.0,
     json: JsonOption = False,
 ) -> None:
     """Start a controller; it answers when this returns."""
@@ -53,6 +65,10 @@ def up(
         simulated=simulated,
         speed=speed,
         price=price,
+        provider=provider,
+        budget=budget,
+        hourly_budget=hourly_budget,
+        idle_seconds=idle_seconds,
     )
     if json:
         output.print_json(service.document())
