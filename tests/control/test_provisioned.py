@@ -53,7 +53,8 @@ class Run:
     """A controller over simulated pipelines that is looked after every second of its own time."""
 
     def __init__(self, folder: Path, nodes: Any, budget: Budget, keep: int = 1) -> None:
-        self.clock, self.nodes, self.said, self.most = ToldClock(1000.0), nodes, [], 0
+        self.clock, self.nodes, self.most = ToldClock(1000.0), nodes, 0
+        self.reasons: list[str] = []
         self.controller = Controller(
             Store(f"sqlite:///{folder / 'store.db'}"),
             SimulatedExecutors(PerUnit(), 1),
@@ -64,7 +65,7 @@ class Run:
             ControllerState(),
             provisioning=ProvisioningOptions(budget, keep=keep, node_price=0.5, idle_seconds=60.0),
         )
-        self.controller.watch(lambda made: self.said.extend(event.why for event in made.events))
+        self.controller.watch(lambda made: self.reasons.extend(event.why for event in made.events))
 
     def go(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -89,13 +90,13 @@ class TestByThemselves:
         world.go(60)
         assert len(world.there()) == world.most == 5
         assert world.controller.state.units(world.controller.state.pipelines["a"].held) == 5
-        assert any("7 more nodes are needed and the budget allows 3" in why for why in world.said)
+        assert any("7 more nodes are needed and the budget allows 3" in why for why in world.reasons)
         with pytest.raises(ConflictError, match="2 more nodes: the budget allows 0"):
             world.controller.add_nodes(2)
         world.controller.ask(Kill("a"))
         world.go(200)
         assert len(world.there()) == 2
-        assert any(why == "idle for 60 s" for why in world.said)
+        assert any(why == "idle for 60 s" for why in world.reasons)
 
     def test_a_price_is_not_exceeded(self, tmp_path: Path) -> None:
         world = Run(tmp_path, SimulatedNodes(1, 1, price=0.5), Budget(price_per_hour=1.7))
@@ -111,7 +112,7 @@ class TestByThemselves:
         world.controller.ask(asked("a", 2, 1, load="5"))
         world.go(300)
         assert world.there() == ["n1"]
-        assert "did not come within 120 s" in world.said
+        assert "did not come within 120 s" in world.reasons
 
 
 class TestCommands:
@@ -145,7 +146,7 @@ class TestCommands:
         world.controller.ask(asked("a", 3, 1, load="5"))
         world.go(100)
         assert world.there() == ["node-1"]
-        assert sum(why in reason for reason in world.said) == 1
+        assert sum(why in reason for reason in world.reasons) == 1
 
     def test_a_node_that_was_released_and_stays_is_told_again_and_counts(self, tmp_path: Path) -> None:
         liar = self.provided(tmp_path, release=[sys.executable, "-c", "pass"])

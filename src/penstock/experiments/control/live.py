@@ -78,14 +78,14 @@ class LiveReading:
 
 def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> dict[str, float | None]:
     """One load from start to drained; on Spark every tuple is looked for in the sink's files afterwards."""
-    from penstock.verbs.connect import connect  # noqa: PLC0415 - needs the extra `control`
-    from penstock.verbs.down import down  # noqa: PLC0415
-    from penstock.verbs.up import up  # noqa: PLC0415
+    from penstock.service.client import connect  # noqa: PLC0415 - needs the extra `control`
+    from penstock.service.local import stop_controller  # noqa: PLC0415
+    from penstock.spark.standalone.cluster import cluster_down  # noqa: PLC0415
 
     rates = live_rates(load, seconds)
     os.environ[OUT] = str(folder / "out")
-    up(nodes=NODES, slots=1, simulated=simulated, folder=folder)
     try:
+        _up(folder, simulated=simulated)
         client = connect(folder=folder)
         client.submit(
             NAME,
@@ -100,11 +100,27 @@ def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> 
         client.pause(NAME)
         _until(lambda: client.show(NAME)["state"] == "paused", "it is drained")
     finally:
-        down(folder)
+        stop_controller(folder)
+        cluster_down(folder)
     figures = judged(readings, decisions)
     if not simulated:
         figures.update(_counted(folder / "out"))
     return figures
+
+
+def _up(folder: Path, *, simulated: bool) -> None:
+    from penstock.service.local import start_controller  # noqa: PLC0415 - needs the extra `control`
+    from penstock.service.settings import ServiceSettings  # noqa: PLC0415
+    from penstock.spark.standalone.cluster import cluster_up  # noqa: PLC0415
+
+    cluster = None if simulated else cluster_up(NODES, 1, folder=folder)
+    settings = ServiceSettings(
+        simulated=simulated,
+        nodes=NODES,
+        cluster_folder="" if cluster is None else str(cluster.folder),
+        master="" if cluster is None else cluster.master_url,
+    )
+    start_controller(settings, folder)
 
 
 def _until(true: Any, what: str) -> None:
