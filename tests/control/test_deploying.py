@@ -118,6 +118,20 @@ class TestInSimulatedTime:
         assert len(found.rounds) == 2
         assert "operator 'P'" in found.rounds[0].analysis.evidence
 
+    def test_what_tuples_cost_is_profiled_in_every_round(self) -> None:
+        found = penstock.deploy("linear", 100, budget=16, simulated=True, truth={"P": 1.4})
+        first, second = (done["profiles"]["P"] for done in found.document()["rounds"])
+        # by its model a thread does 105 a second, two of a slot 110; here all takes 1.4 times as long
+        assert first["sojourn_seconds"] == pytest.approx(1.4 / 105, rel=0.05)
+        assert first["processing_cpu"] == pytest.approx(140 / 105, rel=0.05)
+        assert first["memory_mb"] > 0
+        assert second["sojourn_seconds"] == pytest.approx(2 * 1.4 / 110, rel=0.05)
+
+    def test_a_target_no_number_of_nodes_meets_ends_with_what_is_short(self) -> None:
+        found = penstock.deploy("linear", 50, latency_ms=1.0, budget=64, simulated=True, most_rounds=3)
+        assert not found.met
+        assert "ms of 1" in found.why
+
     def test_a_budget_below_the_smallest_plan_is_said_before_anything_runs(self) -> None:
         found = penstock.deploy("linear", 200, budget=2, simulated=True)
         assert found.reason is StopReason.BUDGET

@@ -10,6 +10,7 @@ from penstock.allocation.pipeline import demands_of
 from penstock.allocation.registry import DEFAULT_ALLOCATOR
 from penstock.control.deploying.costs import costlier
 from penstock.control.deploying.planners.registry import DEFAULT_ROUND_PLANNER, ROUND_PLANNERS
+from penstock.control.deploying.profiles import task_profiles
 from penstock.control.deploying.rounds import MOST_ROUNDS, deploy_in_rounds
 from penstock.control.deploying.values import DeployPlan, DeployTarget, OperatorReading, RoundReading
 from penstock.dataflow.pipeline import Kind
@@ -218,6 +219,7 @@ class _RoundRunner:
                 report.stable,
                 _operators(report, plan.threads, stabilise + read),
                 {name: cpu / capacity[name] for name, (cpu, _) in result.nodes.items() if name in capacity},
+                task_profiles(report, stabilise + read),
             )
 
         return execute
@@ -241,6 +243,7 @@ class _RoundRunner:
             report.latency_ms.get("p95"),
             report.stable,
             _operators(report, dict.fromkeys(self.pipeline.operators, plan.nodes * self.node_slots), report.seconds),
+            profiles=task_profiles(report, report.seconds),
         )
 
     def _say(self) -> None:

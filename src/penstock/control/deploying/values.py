@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.modelling.task_profile import TaskProfile
+
 
 @dataclass(frozen=True, slots=True)
 class DeployTarget:
@@ -44,6 +46,8 @@ class RoundReading:
     operators: Mapping[str, OperatorReading]
     node_cpu: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Part of each node's CPU that was used."""
+    profiles: Mapping[str, TaskProfile] = field(default_factory=lambda: MappingProxyType({}))
+    """What a tuple cost, operator by operator."""
 
 
 class ShortOf(StrEnum):
@@ -137,6 +141,15 @@ class Deployment:
                     "shortage": str(done.analysis.shortage),
                     "short": list(done.analysis.short),
                     "evidence": done.analysis.evidence,
+                    "profiles": {
+                        name: {
+                            "sojourn_seconds": profile.sojourn_seconds,
+                            "processing_cpu": profile.processing_cpu,
+                            "moving_cpu": profile.moving_cpu,
+                            "memory_mb": profile.memory_mb,
+                        }
+                        for name, profile in done.reading.profiles.items()
+                    },
                 }
                 for done in self.rounds
             ],
