@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.control.core.states import NodeState, PipelineState
-from penstock.control.metrics import Metric, Scope, Subject
+from penstock.control.metrics import WINDOW_SECONDS, Metric, Scope, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,22 +23,26 @@ class Statistics:
         self._history = history
         self._parts: dict[str, tuple[PartReading, ...]] = {}
         """The last of each pipeline."""
+        self._nodes_at = -WINDOW_SECONDS
 
     def take(self, reports: Iterable[Readings], state: ControllerState, now: float) -> None:
-        """All that was reported in one look: what nodes do together is added up once."""
-        in_parts = False
+        """All that was reported in one look. What nodes do together is added up once a window."""
         for report in reports:
             record = state.pipelines.get(report.pipeline)
             if record is None:
                 continue
-            self._parts[record.name] = report.parts
             self._history.add(record.name, {**report.values, **pipeline_values(state, record)}, now)
-            for subject, values in _of_parts(record.name, report.parts):
-                self._history.add(subject.key, values, now)
-            in_parts = in_parts or bool(report.parts)
-        if in_parts:
+            if report.parts:
+                self._parts[record.name] = report.parts
+                self._history.add_threads(record.name, report.parts, now)
+                for part in report.parts:
+                    if part.operator is not None and part.slot is None:
+                        self._history.add(f"{record.name}/{part.operator}", part.values, now)
+        if self._parts and not 0 <= now - self._nodes_at < WINDOW_SECONDS:
+            self._nodes_at = now
             for subject, values in self._nodes(state):
                 self._history.add(subject.key, values, now)
+            self._parts = {name: parts for name, parts in self._parts.items() if name in state.pipelines}
 
     def latest(self, state: ControllerState) -> Iterator[tuple[Subject, Values]]:
         """Of everything that lives: pipelines, operators, threads, nodes."""

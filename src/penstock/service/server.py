@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -53,6 +54,10 @@ LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 LONGEST_LOOK, SHORTEST_LOOK = 0.2, 0.05
 ASK_MASTER_SECONDS, ASK_COMMANDS_SECONDS = 1.0, 5.0
 """How often it is asked which nodes there are."""
+
+SWITCH_SECONDS = 0.0005
+"""A thread that computes gives way to one that has something to answer after so long; Python's own 5 ms are paid at
+every reading and writing of a request while a pass is made."""
 
 
 def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller, WithAttached]:
@@ -144,6 +149,10 @@ def serve(folder: Path) -> None:
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False)
     )
+    sys.setswitchinterval(SWITCH_SECONDS)
+    # what was loaded stays: to look through all of it for garbage would hold up every answer
+    gc.collect()
+    gc.freeze()
     controller.start()
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     write_spec(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.control.core.incoming import Died, Drained, DriverEnded, FirstTuple, Holds, PartReading, Readings, Started
 from penstock.control.core.outcome import OrderKind
 from penstock.control.executors.flow import Flow, after, busy, latency_ms
-from penstock.control.metrics import Metric
+from penstock.control.metrics import WINDOW_SECONDS, Metric
 from penstock.dataflow.load import Load, parse_load
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class SimulatedDriver:
         self._load = load_of(order)
         self._load_began = now
         self._flow = Flow(backlog)
-        self._looked = self._read_at = now
-        self._read_flow = self._flow
+        self._looked = self._read_at = self._parts_at = now
+        self._read_flow = self._parts_flow = self._flow
         self._up_at: float | None = None
         """When the driver is up; None: there is none."""
         self._drained_at: float | None = None
@@ -184,11 +184,19 @@ class SimulatedDriver:
         return Readings(
             self.order.pipeline,
             {str(metric): value for metric, value in values.items()},
-            parts=tuple(self._parts(processed / seconds, values[Metric.BUSY])),
+            parts=tuple(self._parts(now, capacity)),
         )
 
-    def _parts(self, rate: float, in_use: float) -> Iterator[PartReading]:
-        """Every slot does its part of every operator's work."""
+    def _parts(self, now: float, capacity: float) -> Iterator[PartReading]:
+        """Every slot does its part of every operator's work. They are many, and kept in windows: so said once for
+        each."""
+        seconds, before, flow = now - self._parts_at, self._parts_flow, self._flow
+        if seconds < WINDOW_SECONDS:
+            return
+        self._parts_at, self._parts_flow = now, flow
+        rate = (flow.processed - before.processed) / seconds
+        # its capacity may have changed within the window
+        in_use = min(1.0, busy(flow.processed - before.processed, seconds, capacity))
         joined = [slot for slot, ready in self._ready_at.items() if ready <= self._looked]
         for name, gain in self._sizing.gains_of(self.order.submission).items():
             yield PartReading(name, None, _flow(rate * gain, in_use))

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Boolean, Column, Float, Index, Integer, MetaData, PrimaryKeyConstraint, String, Table, Text
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised with every change of a table; a store of another version is refused."""
 
 metadata = MetaData()
@@ -138,3 +151,13 @@ metrics = Table(
     Index("metrics_by_age", "seconds", "at"),
 )
 """`value` is the mean over `seconds` from `at` on."""
+
+thread_windows = Table(
+    "thread_windows",
+    metadata,
+    Column("pipeline", String(200), nullable=False),
+    Column("at", Float, nullable=False, index=True),
+    Column("readings", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("pipeline", "at"),
+)
+"""All threads of a pipeline in the window from `at` on."""

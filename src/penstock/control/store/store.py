@@ -33,6 +33,8 @@ BUSY_SECONDS = 10.0
 KEPT = MappingProxyType({"events": 20_000, "decisions": 20_000, "passes": 500})
 """The newest so many rows are kept."""
 
+METRICS_AT_ONCE = 2000
+
 
 class StoreError(PenstockError):
     """The store is full, locked or gone. Nothing was written."""
@@ -137,17 +139,29 @@ class Store:
         """(subject, metric, seconds, at, value); what is there already stays."""
         columns = ("subject", "metric", "seconds", "at", "value")
         values = [dict(zip(columns, reading, strict=True)) for reading in readings]
+        # in pieces: whoever has to write a step meanwhile waits for one of them at most
+        for start in range(0, len(values), METRICS_AT_ONCE):
+            self._add_new(schema.metrics, values[start : start + METRICS_AT_ONCE])
+
+    def add_threads(self, at: float, windows: Mapping[str, bytes]) -> None:
+        """What the threads of each pipeline did in the window from `at` on."""
+        values = [{"pipeline": name, "at": at, "readings": readings} for name, readings in windows.items()]
+        self._add_new(schema.thread_windows, values)
+
+    def _add_new(self, table: Table, values: list[dict[str, Any]]) -> None:
         if not values:
             return
         with self._transaction(self._metrics) as connection:
-            statement = insert(schema.metrics)
-            dialect = connection.dialect.name
-            if dialect == "sqlite":
-                connection.execute(statement.prefix_with("OR IGNORE"), values)
+            if connection.dialect.name == "sqlite":
+                connection.execute(insert(table).prefix_with("OR IGNORE"), values)
             else:
                 from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # noqa: PLC0415 - rarely needed
 
-                connection.execute(postgresql_insert(schema.metrics).on_conflict_do_nothing(), values)
+                connection.execute(postgresql_insert(table).on_conflict_do_nothing(), values)
+
+    def forget_threads(self, before: float) -> None:
+        with self._transaction(self._metrics) as connection:
+            connection.execute(delete(schema.thread_windows).where(schema.thread_windows.c.at < before))
 
     def trim(self) -> None:
         """The newest rows of every log stay."""

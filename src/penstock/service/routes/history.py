@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from penstock.control.errors import ConflictError, FieldError, NotFoundError
-from penstock.control.metrics import MEANINGS, Scope
+from penstock.control.metrics import MEANINGS, WINDOW_SECONDS, Scope
 from penstock.control.store import schema
+from penstock.control.store.thread_windows import unpacked
 from penstock.errors import nearest
 from penstock.service import documents
-from penstock.service.http import found_pipeline, rows_of, since_of
+from penstock.service.http import found_pipeline, page_of, paged, rows_of, since_of
 from penstock.service.prometheus import exposition
 from penstock.service.watching import Watching
 
@@ -44,11 +46,17 @@ def history_routes(controller: Controller) -> APIRouter:
     @router.get("/v1/statistics/{name}")
     async def statistics(name: str, request: Request) -> JSONResponse:
         """Of a pipeline or a node; `?scope=` operator or thread: of the parts of the pipeline."""
+        wanted = request.query_params.get("metric")
+        if wanted and wanted not in list(MEANINGS):
+            raise FieldError("metric", f"unknown metric '{wanted}'; {nearest(wanted, map(str, MEANINGS))}")
+        if request.query_params.get("scope") == Scope.THREAD:
+            found_pipeline(controller, name)
+            first, last = page_of(request)
+            rows = await run_in_threadpool(_of_threads, controller, name, since_of(request), wanted, last + 1)
+            return paged(request, rows[first:last], more=len(rows) > last)
         table = schema.metrics
         question = select(table).where(_subjects(controller, name, request), table.c.at >= since_of(request))
-        if wanted := request.query_params.get("metric"):
-            if wanted not in list(MEANINGS):
-                raise FieldError("metric", f"unknown metric '{wanted}'; {nearest(wanted, map(str, MEANINGS))}")
+        if wanted:
             question = question.where(table.c.metric == wanted)
         question = question.order_by(table.c.at, table.c.subject, table.c.metric)
         return await rows_of(controller, request, question, documents.statistics_row)
@@ -77,10 +85,27 @@ def _subjects(controller: Controller, name: str, request: Request) -> Any:
             raise NotFoundError(f"no node '{name}'; {nearest(name, controller.state.nodes)}")
         return subject == f"/{name}"
     found_pipeline(controller, name)
-    if wanted in {Scope.OPERATOR, Scope.THREAD}:
-        slashes = func.length(subject) - func.length(func.replace(subject, "/", ""))
-        return subject.startswith(f"{name}/", autoescape=True) & (slashes == (1 if wanted == Scope.OPERATOR else 3))
-    return subject == name
+    return subject.startswith(f"{name}/", autoescape=True) if wanted == Scope.OPERATOR else subject == name
+
+
+def _of_threads(controller: Controller, name: str, since: float, wanted: str | None, most: int) -> list[dict[str, Any]]:
+    """The first `most` rows: they are kept together, window by window."""
+    table = schema.thread_windows
+    question = select(table).where(table.c.pipeline == name, table.c.at >= since).order_by(table.c.at)
+    rows: list[dict[str, Any]] = []
+    for window in controller.store.read(question):
+        for where, values in sorted(unpacked(window["readings"])):
+            subject, at = f"{name}/{where}", window["at"]
+            rows += [
+                documents.statistics_row(
+                    {"subject": subject, "metric": metric, "at": at, "seconds": int(WINDOW_SECONDS), "value": value}
+                )
+                for metric, value in sorted(values.items())
+                if wanted in {None, "", metric}
+            ]
+        if len(rows) >= most:
+            break
+    return rows
 
 
 def _unknown(controller: Controller, name: str) -> bool:

@@ -55,8 +55,8 @@ def pipeline_routes(
         return paged(request, rows, more=len(records) > last)
 
     @router.get("/{name}")
-    async def pipeline(name: str) -> dict[str, Any]:
-        return documents.pipeline(controller.state, found_pipeline(controller, name))
+    async def pipeline(name: str) -> JSONResponse:
+        return JSONResponse(documents.pipeline(controller.state, found_pipeline(controller, name)))
 
     @router.patch("/{name}", openapi_extra=body_schema(bodies.AmendBody))
     async def amend(name: str, request: Request) -> dict[str, Any]:
