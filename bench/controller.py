@@ -6,7 +6,7 @@
 the pipeline goes on with executors it has, and where one is started for it. `pass_s_200x2000` is the median of ten
 changes of a priority, each decided, written to the store and told to the (simulated) executors, `pass_cpu_s` its CPU
 alone; `rest_ms_p99` is of reading single pipelines over HTTP while such changes go on, `list_ms_p50` of reading all of
-them. Memory and rows of the store are those after a simulated month with a change every hour.
+them. `month_*` are memory, bytes and rows of the store over a simulated month.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import penstock
 from penstock.clock import Stopwatch, cpu_seconds, pause
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
-from penstock.control.core.incoming import Amend, Submit
+from penstock.control.core.incoming import Amend, Kill, Submit
 from penstock.control.core.records import ControllerState, Policy, ServiceTarget, Submission
 from penstock.control.described import described
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
@@ -131,30 +131,47 @@ def answers(pipelines: int, nodes: int) -> tuple[list[float], list[float], int]:
     return one, everything, changes
 
 
-def month() -> dict[str, float]:
-    """Thirty days of ten pipelines in looks ten minutes apart, one change an hour: what memory and store come to."""
+def month(days: int) -> dict[str, float]:
+    """Days of ten pipelines on 40 nodes in looks five minutes apart: every hour one changes its priority, one is killed
+    and another comes, every six hours a node comes and one goes; then two hours in looks ten seconds apart, which is
+    how often readings are kept. What memory and store come to is printed every five days."""
     with tempfile.TemporaryDirectory() as folder:
-        clock = ToldClock(1000.0)
+        clock, watch = ToldClock(1000.0), Stopwatch()
         controller = made(Path(folder), 40, clock)
         controller.look()
         for number in range(10):
             controller.ask(Submit(submission(number, desired=6)))
-        sizes, watch = [], Stopwatch()
-        for hour in range(30 * 24):
-            controller.ask(Amend(f"p{hour % 10}", priority=1 + hour % 4))
-            run_for(controller, clock, 3600, 600)
-            if hour % 240 == 239:
-                sizes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-        rows = {name: controller.store.count(name) for name in ("events", "decisions", "passes", "metrics")}
+        figures: dict[str, float] = {}
+        for hour in range(24 * days):
+            controller.ask(Amend(f"p{hour + 5}", priority=1 + hour % 4))
+            controller.ask(Kill(f"p{hour}"))
+            controller.ask(Submit(submission(hour + 10, desired=6)))
+            if hour % 6 == 0:
+                controller.add_nodes(1)
+                controller.release_node(f"n{1 + hour // 6}")
+            run_for(controller, clock, 3600, 300)
+            if hour % 120 == 119:
+                figures |= _sizes(controller, Path(folder), f"month_day_{(hour + 1) // 24}", watch)
+        run_for(controller, clock, 7200, 10)
+        figures |= _sizes(controller, Path(folder), "month_end", watch)
         controller.close()
-        stored = (Path(folder) / "store.db").stat().st_size / 2**20
-        return {
-            "month_seconds": watch.seconds(),
-            "month_rss_mb_day_10": sizes[0],
-            "month_rss_mb_day_30": sizes[-1],
-            "month_store_mb": stored,
-            **{f"month_{name}": float(count) for name, count in rows.items()},
-        }
+    return figures
+
+
+TABLES = ("pipelines", "submissions", "nodes", "holdings", "events", "decisions", "passes", "metrics", "thread_windows")
+
+
+def _sizes(controller: Controller, folder: Path, when: str, watch: Stopwatch) -> dict[str, float]:
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+    rows = {name: controller.store.count(name) for name in TABLES}
+    figures = {
+        f"{when}_rss_mb": resident,
+        f"{when}_store_mb": sum(path.stat().st_size for path in folder.glob("store.db*")) / 2**20,
+        f"{when}_rows": float(sum(rows.values())),
+    }
+    counts = ", ".join(f"{name} {count:,}" for name, count in rows.items())
+    print(f"{when} after {watch.seconds():.0f} s: {figures}; {counts}", file=sys.stderr, flush=True)
+    return figures
 
 
 def overheads(changes: int) -> dict[str, float]:
@@ -216,27 +233,34 @@ def _overhead(client: Client) -> dict[str, float]:
         pause(0.1)
 
 
+def under_load(pipelines: int, nodes: int) -> dict[str, float]:
+    seconds, used = passes(pipelines, nodes)
+    one, everything, changes = answers(pipelines, nodes)
+    return {
+        f"pass_s_{pipelines}x{nodes}": statistics.median(seconds),
+        "pass_s_longest": max(seconds),
+        "pass_cpu_s": statistics.median(used),
+        "rest_ms_p50": statistics.median(one),
+        "rest_ms_p99": statistics.quantiles(one, n=100)[98],
+        "list_ms_p50": statistics.median(everything),
+        "changes_meanwhile": changes,
+    }
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--json", action="store_true")
     arguments.add_argument("--pipelines", type=int, default=200)
     arguments.add_argument("--nodes", type=int, default=2000)
     arguments.add_argument("--changes", type=int, default=10, help="of a priority on Spark, each way; 0: no Spark")
-    arguments.add_argument("--no-month", action="store_true", help="leave the simulated month out")
+    arguments.add_argument("--days", type=int, default=30, help="of the simulated month; 0: leave it out")
+    arguments.add_argument("--no-load", action="store_true", help="leave passes and answers under load out")
     asked = arguments.parse_args()
     found: dict[str, float] = {}
-    seconds, used = passes(asked.pipelines, asked.nodes)
-    size = f"{asked.pipelines}x{asked.nodes}"
-    found[f"pass_s_{size}"] = statistics.median(seconds)
-    found["pass_s_longest"] = max(seconds)
-    found["pass_cpu_s"] = statistics.median(used)
-    one, everything, changes = answers(asked.pipelines, asked.nodes)
-    found["rest_ms_p50"] = statistics.median(one)
-    found["rest_ms_p99"] = statistics.quantiles(one, n=100)[98]
-    found["list_ms_p50"] = statistics.median(everything)
-    found["changes_meanwhile"] = changes
-    if not asked.no_month:
-        found |= month()
+    if not asked.no_load:
+        found |= under_load(asked.pipelines, asked.nodes)
+    if asked.days:
+        found |= month(asked.days)
     if asked.changes:
         found |= overheads(asked.changes)
     if asked.json:

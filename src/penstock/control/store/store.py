@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, delete, event, func, insert, select, text, update
+from sqlalchemy import create_engine, delete, event, func, insert, literal, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.cluster.topology import Slot
@@ -34,6 +34,7 @@ KEPT = MappingProxyType({"events": 20_000, "decisions": 20_000, "passes": 500})
 """The newest so many rows are kept."""
 
 METRICS_AT_ONCE = 2000
+METRIC_COLUMNS = ("subject", "metric", "seconds", "at", "value")
 
 
 class StoreError(PenstockError):
@@ -137,8 +138,7 @@ class Store:
 
     def add_metrics(self, readings: Iterable[tuple[str, str, int, float, float]]) -> None:
         """(subject, metric, seconds, at, value); what is there already stays."""
-        columns = ("subject", "metric", "seconds", "at", "value")
-        values = [dict(zip(columns, reading, strict=True)) for reading in readings]
+        values = [dict(zip(METRIC_COLUMNS, reading, strict=True)) for reading in readings]
         # in pieces: whoever has to write a step meanwhile waits for one of them at most
         for start in range(0, len(values), METRICS_AT_ONCE):
             self._add_new(schema.metrics, values[start : start + METRICS_AT_ONCE])
@@ -181,12 +181,11 @@ class Store:
             if into:
                 start = func.floor(table.c.at / into) * into
                 means = (
-                    select(table.c.subject, table.c.metric, start.label("at"), func.avg(table.c.value).label("value"))
+                    select(table.c.subject, table.c.metric, literal(into), start, func.avg(table.c.value))
                     .where(old)
                     .group_by(table.c.subject, table.c.metric, start)
                 )
-                means_of = [{**row, "seconds": into} for row in connection.execute(means).mappings()]
-                _add(connection, table, means_of)
+                connection.execute(insert(table).from_select(METRIC_COLUMNS, means))
             connection.execute(delete(table).where(old))
 
     def count(self, table: str) -> int:
