@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pytest
 import penstock
 from penstock.cli.main import run
 from penstock.clock import Stopwatch, pause
+from penstock.service.server import listening
 from penstock.service.settings import read_running
 from penstock.spark.standalone.processes import Daemon, find
 
@@ -99,3 +101,10 @@ def test_what_is_wrong_is_one_line(
     said = capsys.readouterr().err
     assert message in said
     assert len(said.splitlines()) == 1
+
+
+def test_an_answer_is_sent_at_once() -> None:
+    with listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -361,6 +361,18 @@ class TestWhatIsSeen:
         assert 'penstock_thread_rate_in{node="n1",operator="X",pipeline="a",slot="0"} 12.5' in text
         assert 'penstock_node_slots_used{node="n1"} 1.0' in text
 
+    def test_who_was_killed_is_no_longer_measured(self, served: Served) -> None:
+        """The newest ten seconds that are kept are those in which it ended."""
+        served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "linear", "target": {"rate": 50}}, 201)
+        served.run(40)
+        served.call("DELETE", "/v1/pipelines/a", None, 200)
+        killed = served.clock.time
+        served.run(60)
+        for scope in ("pipeline", "operator", "thread"):
+            rows = served.call("GET", f"/v1/statistics/a?scope={scope}")
+            assert rows
+            assert max(row["at"] for row in rows) <= killed + 2
+
     def test_logs_and_the_page_for_programs(self, served: Served) -> None:
         served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "linear"}, 201)
         assert served.http.get("/v1/pipelines/a/log").text == "of a"

@@ -29,7 +29,7 @@ class Statistics:
         """All that was reported in one look. What nodes do together is added up once a window."""
         for report in reports:
             record = state.pipelines.get(report.pipeline)
-            if record is None:
+            if record is None or not _lives(record):
                 continue
             self._history.add(record.name, {**report.values, **pipeline_values(state, record)}, now)
             if report.parts:
@@ -42,12 +42,12 @@ class Statistics:
             self._nodes_at = now
             for subject, values in self._nodes(state):
                 self._history.add(subject.key, values, now)
-            self._parts = {name: parts for name, parts in self._parts.items() if name in state.pipelines}
+            self._parts = {name: parts for name, parts in self._parts.items() if _lives(state.pipelines.get(name))}
 
     def latest(self, state: ControllerState) -> Iterator[tuple[Subject, Values]]:
         """Of everything that lives: pipelines, operators, threads, nodes."""
         for record in state.pipelines.values():
-            if record.state is not PipelineState.KILLED:
+            if _lives(record):
                 yield Subject(Scope.PIPELINE, record.name), {**record.readings, **pipeline_values(state, record)}
                 if record.held:
                     yield from _of_parts(record.name, self._parts.get(record.name, ()))
@@ -70,6 +70,10 @@ class Statistics:
                         used[part.slot.node][metric] = used[part.slot.node].get(metric, 0.0) + value
         for name, values in used.items():
             yield Subject(Scope.NODE, node=name), values
+
+
+def _lives(record: PipelineRecord | None) -> bool:
+    return record is not None and record.state is not PipelineState.KILLED
 
 
 def pipeline_values(state: ControllerState, record: PipelineRecord) -> Mapping[str, float]:

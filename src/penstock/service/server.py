@@ -121,6 +121,14 @@ def _executors(settings: ServiceSettings, folder: Path, sizing: ModelSizing) -> 
     return DriverExecutors(folder / DRIVERS, {**os.environ, "PENSTOCK_STATE": settings.cluster_folder})
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """Connections it accepts send at once: else the body of an answer waits 40 ms for its headers' acknowledgement, and
+    asyncio sees to that only on sockets it has made itself."""
+    listener = socket.create_server((host, port))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
 def serve(folder: Path) -> None:
     settings = read_value(ServiceSettings, folder / SETTINGS)
     controller, attached = make_controller(settings, folder)
@@ -128,7 +136,7 @@ def serve(folder: Path) -> None:
     if settings.provider and not controller.state.nodes:
         controller.add_nodes(settings.nodes, why="to begin with")
     try:
-        listener = socket.create_server((settings.host, settings.port))
+        listener = listening(settings.host, settings.port)
     except OSError as error:
         controller.close()
         raise BadInputError(f"port {settings.port} of {settings.host}: {error.strerror or error}") from error

@@ -135,7 +135,7 @@ class SimulatedDriver:
             yield from self._once(Drained(name, order.incarnation))
         if order.kind is OrderKind.END and not self._gone_at:
             yield from self._once(DriverEnded(name))
-        if now - self._read_at >= READING_SECONDS:
+        if order.kind is not OrderKind.END and now - self._read_at >= READING_SECONDS:
             yield self._reading(now, len(joined) if flowing else 0)
 
     def _once(self, observation: Observation) -> Iterator[Observation]:
