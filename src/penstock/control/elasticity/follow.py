@@ -120,12 +120,13 @@ def _take_in(
     if last is not None and last.took is None and observed.held == last.after:
         change_seconds = learned.after(change_seconds, now - last.at, seconds, now)
         last = replace(last, took=now - last.at)
-    bucket, forecast, peaks = memory.bucket, memory.forecast, memory.peaks
+    bucket, forecast, peaks, peak = memory.bucket, memory.forecast, memory.peaks, memory.peak
     if bucket is None or now - bucket.start >= BUCKET_SECONDS:
         if bucket is not None and bucket.readings:
             forecast = forecast.after(bucket.start, bucket.total / bucket.readings)
             oldest = now - options.memory_seconds
-            peaks = (*(peak for peak in peaks if peak[0] >= oldest), (bucket.start, bucket.highest))
+            peaks = (*(row for row in peaks if row[0] >= oldest), (bucket.start, bucket.highest))
+            peak = max(highest for _, highest in peaks)
         bucket = Bucket(now - now % BUCKET_SECONDS)
     level = smoothed.level
     bucket = Bucket(bucket.start, bucket.total + level, bucket.readings + 1, max(bucket.highest, level))
@@ -138,6 +139,7 @@ def _take_in(
         bucket=bucket,
         forecast=forecast,
         peaks=peaks,
+        peak=peak,
     )
     return memory, True
 
@@ -228,7 +230,7 @@ def _soon(memory: Memory, smoothed: Smoothed, options: ElasticOptions, now: floa
     """What to prepare for: the forecast, where it is heading, and a peak of the last day that is not far above."""
     forecast = memory.forecast.highest(now, options.ahead_seconds, rate) or 0.0
     heading = smoothing.heading(smoothed, rate, options.look_back_seconds, options.ahead_seconds)
-    peak = max((highest for _, highest in memory.peaks), default=0.0)
+    peak = memory.peak
     most = RECALL * rate
     return max(
         rate,

@@ -53,6 +53,8 @@ class Memory(NamedTuple):
     bucket: Bucket | None = None
     peaks: tuple[tuple[float, float], ...] = ()
     """(when, highest level) by ten minutes, oldest first."""
+    peak: float = 0.0
+    """The highest of them."""
     proven: tuple[tuple[int, float], ...] = ()
     """(units, highest load they carried within the target), latest last."""
     low_since: float | None = None

@@ -4,12 +4,15 @@ that want more than there is. Traces of the user's own are judged by the bench."
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.experiments.contract import Agreement, Experiment, Line
 from penstock.experiments.control.compare import CONTROLLERS, compare, judged_by, means
+from penstock.experiments.control.live import LIVE_LOADS, follow_live
 from penstock.experiments.control.loads import SHAPES, traffic
-from penstock.experiments.control.many import run_day
+from penstock.experiments.control.many import POLICIES, run_day
 from penstock.experiments.control.plant import site
 from penstock.pictures.chart import Chart, Panel, Series, Style
 
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
     from penstock.experiments.published_file import Published
 
 SEEDS, DAYS = 10, 2.0
+LIVE_SECONDS = 150.0
 QUICK_SEEDS, QUICK_DAYS = 2, 1.0
-POLICIES = ("fair-max-min", "fair-priority", "dynamic-priority")
 SHOWN = ("daily", "step", "spike")
 """Loads whose course is drawn."""
 TRAIL_EVERY = 30
@@ -46,11 +49,15 @@ class Control(Experiment):
         seeds, days = (QUICK_SEEDS, QUICK_DAYS) if quick else (SEEDS, DAYS)
         judged = [{"kind": "load", "load": load, "seeds": seeds, "days": days} for load in SHAPES]
         hours = 6.0 if quick else 24.0
-        return [*judged, *({"kind": "many", "policy": policy, "hours": hours} for policy in POLICIES)]
+        many = [{"kind": "many", "policy": policy, "hours": hours} for policy in POLICIES]
+        live = [] if quick else [{"kind": "live", "seconds": LIVE_SECONDS}]
+        return [*live, *judged, *many]
 
     def run_case(self, case: Case) -> Measures:
         if case["kind"] == "many":
             return run_day(case["policy"], hours=case["hours"]).document()
+        if case["kind"] == "live":
+            return _followed(case["seconds"])
         seeds = range(case["seeds"])
         traffics, sites = [traffic(case["load"], seed, case["days"]) for seed in seeds], [site(seed) for seed in seeds]
         measures: Measures = dict(means(compare(sites, traffics)))
@@ -61,7 +68,7 @@ class Control(Experiment):
         return measures
 
     def lines(self, results: Results, published: Published) -> Sequence[Line]:
-        return [*self._judged(results), *self._many(results)]
+        return [*self._judged(results), *self._many(results), *self._live(results)]
 
     def _judged(self, results: Results) -> list[Line]:
         made = []
@@ -89,6 +96,19 @@ class Control(Experiment):
                 Agreement.NOT_COMPARABLE,
             )
             for done in results.where(kind="many")
+        ]
+
+    def _live(self, results: Results) -> list[Line]:
+        return [
+            Line(
+                f"{load} on Spark",
+                "beside the same simulated",
+                _live_shown(done.measures[load]["simulated"]),
+                _live_shown(done.measures[load]["spark"]),
+                Agreement.NOT_COMPARABLE,
+            )
+            for done in results.where(kind="live")
+            for load in LIVE_LOADS
         ]
 
     def charts(self, results: Results, published: Published) -> Sequence[Chart]:
@@ -131,6 +151,32 @@ class Control(Experiment):
             Chart("judged", "Controllers against an oracle", panels, note, columns=3),
             Chart("courses", "How sizes follow loads", courses, columns=1),
         )
+
+
+def _followed(seconds: float) -> Measures:
+    """One after the other, so that live runs do not take each other's cores."""
+    measures: Measures = {}
+    for load in LIVE_LOADS:
+        measures[load] = {}
+        for way in ("simulated", "spark"):
+            with TemporaryDirectory(prefix="penstock-following-") as folder:
+                measures[load][way] = follow_live(load, Path(folder), seconds=seconds, simulated=way == "simulated")
+    return measures
+
+
+def _live_shown(figures: Measures) -> str:
+    met, catch_up, predicted = (figures[name] for name in ("met_s", "catch_up_s", "predicted_catch_up_s"))
+    words = [
+        f"{60 * figures['slot_hours']:.1f} slot-minutes, {figures['outside_s']:.0f} s outside, "
+        f"{figures['changes']:.0f} changes"
+    ]
+    if met is not None:
+        words.append(f"met after {met:.0f} s")
+    if catch_up is not None and predicted is not None:
+        words.append(f"caught up in {catch_up:.0f} s, predicted {predicted:.0f}")
+    if "lost" in figures:
+        words.append(f"{figures['lost']:.0f} lost, {figures['doubled']:.0f} doubled")
+    return "; ".join(words)
 
 
 def _shown(figures: Measures) -> str:

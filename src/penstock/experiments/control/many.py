@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 WANTED = 1.5
 """Times the cluster that all together want at their peaks, on average over the day."""
+POLICIES = ("fair-max-min", "fair-priority", "dynamic-priority")
 HIGH_PRIORITY = 4
 MIX = ("daily", "sine", "step", "spike", "drift")
 DIVIDE_SECONDS = 60.0
