@@ -158,7 +158,7 @@ def month(days: int) -> dict[str, float]:
     return figures
 
 
-TABLES = ("pipelines", "submissions", "nodes", "holdings", "events", "decisions", "passes", "metrics", "thread_windows")
+TABLES = ("pipelines", "submissions", "nodes", "holdings", "events", "decisions", "passes", "metrics")
 
 
 def _sizes(controller: Controller, folder: Path, when: str, watch: Stopwatch) -> dict[str, float]:

@@ -298,18 +298,21 @@ class TestAgeing:
         store = Store(url)
         history = History(store)
         for second in range(0, 2 * 3600, 10):
-            history.add("a", {"rate": float(second)}, float(second))
-        rows = store.read(select(schema.metrics).order_by(schema.metrics.c.at))
-        counts = Counter(row["seconds"] for row in rows)
+            history.add("a", "", {"rate": float(second)}, float(second))
+            history.add("a/", "X/n1/0", {"rate": float(second)}, float(second))
+        rows = list(store.windows("a", 0.0))
+        counts = Counter(seconds for _, seconds, _ in rows)
         # thinning may be ten minutes behind, and goes by whole windows of the next size
         assert 60 <= counts[10] <= 60 + 66
         # (2400 - 600) / 60, and up to one window of 600 s more
         assert 30 <= counts[60] <= 30 + 10
         # what is older than 2400 s: (7200 - 2400) / 600, or one fewer
         assert 7 <= counts[600] <= 8
-        old = next(row for row in rows if row["seconds"] == 600 and row["at"] == 1200.0)
+        old = next(readings for at, seconds, readings in rows if seconds == 600 and at == 1200.0)
         # the mean of 1200, 1210, ... 1790 is 1200 + 59 * 10 / 2
-        assert old["value"] == pytest.approx(1200 + 295)
+        assert old[""]["rate"] == pytest.approx(1200 + 295)
+        # of threads nothing is older than the first age, and a window of 60 s
+        assert 60 <= len(list(store.windows("a/", 0.0))) <= 60 + 66
         history.turn(3 * 86_400.0)
         assert store.count("metrics") <= 2
         store.close()

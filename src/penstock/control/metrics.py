@@ -80,17 +80,10 @@ class Subject:
     node: str | None = None
     slot: int | None = None
 
-    @property
-    def key(self) -> str:
-        """PIPELINE, PIPELINE/OPERATOR, PIPELINE/OPERATOR/NODE/SLOT or /NODE: names hold no slash."""
-        if self.scope is Scope.NODE:
-            return f"/{self.node}"
-        parts = (self.pipeline, self.operator, self.node, self.slot)
-        return "/".join(str(part) for part in parts if part is not None)
-
     @classmethod
-    def of(cls, key: str) -> Subject:
-        first, *rest = key.split("/")
+    def of(cls, path: str) -> Subject:
+        """PIPELINE, PIPELINE/OPERATOR, PIPELINE/OPERATOR/NODE/SLOT or /NODE: names hold no slash."""
+        first, *rest = path.split("/")
         if not first:
             return cls(Scope.NODE, node=rest[0])
         if len(rest) == 3:

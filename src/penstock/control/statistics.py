@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.control.core.states import NodeState, PipelineState
 from penstock.control.metrics import WINDOW_SECONDS, Metric, Scope, Subject
+from penstock.control.store.windows import NODES, threads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,17 +32,20 @@ class Statistics:
             record = state.pipelines.get(report.pipeline)
             if record is None or not _lives(record):
                 continue
-            self._history.add(record.name, {**report.values, **pipeline_values(state, record)}, now)
+            name = record.name
+            self._history.add(name, "", {**report.values, **pipeline_values(state, record)}, now)
             if report.parts:
-                self._parts[record.name] = report.parts
-                self._history.add_threads(record.name, report.parts, now)
+                self._parts[name] = report.parts
                 for part in report.parts:
-                    if part.operator is not None and part.slot is None:
-                        self._history.add(f"{record.name}/{part.operator}", part.values, now)
+                    if part.operator is not None and part.slot is not None:
+                        thread = f"{part.operator}/{part.slot.node}/{part.slot.number}"
+                        self._history.add(threads_of(name), thread, part.values, now)
+                    elif part.operator is not None:
+                        self._history.add(name, part.operator, part.values, now)
         if self._parts and not 0 <= now - self._nodes_at < WINDOW_SECONDS:
             self._nodes_at = now
             for subject, values in self._nodes(state):
-                self._history.add(subject.key, values, now)
+                self._history.add(NODES, subject.node or "", values, now)
             self._parts = {name: parts for name, parts in self._parts.items() if _lives(state.pipelines.get(name))}
 
     def latest(self, state: ControllerState) -> Iterator[tuple[Subject, Values]]:

@@ -18,7 +18,7 @@ from penstock.control.elasticity.forecasts.registry import FORECASTS
 from penstock.control.elasticity.veto import find_veto
 from penstock.control.errors import FieldError
 from penstock.dataflow.load import parse_load
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, nearest
 from penstock.files import Name, Positive, Spec, describe, parse_json
 from penstock.lookup import one_of
 from penstock.planning.file import SavedPlan, parse_plan, read_plan
@@ -229,12 +229,16 @@ def _named(choices: type[E], given: str, field: str) -> E:
         raise FieldError(field, str(error)) from error
 
 
+PLAIN_KINDS = tuple(kind for kind in TriggerKind if kind is not TriggerKind.CODE)
+
+
 def trigger_of(body: TriggerBody) -> Trigger:
     """`kind` is arrival-rate, batch-share, or module:attribute of a function over the readings."""
     code = body.kind if CODE.fullmatch(body.kind) else ""
-    kind = TriggerKind.CODE if code else _named(TriggerKind, body.kind, "kind")
-    if kind is TriggerKind.CODE and not code:
-        raise FieldError("kind", "name the code itself: module:attribute")
+    if not code and body.kind not in PLAIN_KINDS:
+        known = nearest(body.kind, [*map(str, PLAIN_KINDS), "module:attribute"])
+        raise FieldError("kind", f"unknown kind '{body.kind[:40]}'; {known}")
+    kind = TriggerKind.CODE if code else TriggerKind(body.kind)
     if kind is not TriggerKind.CODE and body.above is None:
         raise FieldError("above", f"{kind} needs a threshold")
     if kind is TriggerKind.BATCH_SHARE and body.field is None:

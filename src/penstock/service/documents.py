@@ -182,17 +182,17 @@ def event(record: Event) -> dict[str, Any]:
     return event_row(asdict(record))
 
 
-def statistics_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def statistics_row(path: str, metric: str, at: float, seconds: int, value: float) -> dict[str, Any]:
     """The mean over `seconds` from `at` on."""
-    subject = Subject.of(row["subject"])
+    subject = Subject.of(path)
     named = {key: value for key, value in asdict(subject).items() if value is not None}
-    meaning = MEANINGS.get(row["metric"])
+    meaning = MEANINGS[Metric(metric)] if metric in list(Metric) else None
     return {
         **named,
         "scope": str(subject.scope),
-        "metric": row["metric"],
+        "metric": metric,
         "unit": None if meaning is None else meaning.unit,
-        "at": row["at"],
-        "seconds": row["seconds"],
-        "value": row["value"],
+        "at": at,
+        "seconds": seconds,
+        "value": value,
     }

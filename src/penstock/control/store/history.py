@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.control.metrics import WINDOW_SECONDS
-from penstock.control.store.thread_windows import packed
+from penstock.control.store.windows import Means, is_of_threads, merged, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from penstock.control.core.incoming import PartReading
     from penstock.control.store.store import Store
 
 HOUR, DAY, MONTH = 3600, 86_400, 30 * 86_400
 AGES = ((HOUR, int(WINDOW_SECONDS), 60), (DAY, 60, HOUR), (MONTH, HOUR, 0))
 """Older than, means over so many seconds, become means over so many."""
 
-THREADS_KEPT = HOUR
 THIN_EVERY = 60.0
-"""Often, so that little is to be done each time: whoever has to write a step waits for it."""
+"""Often, so that little is to be done each time."""
 
 
 class History:
@@ -28,38 +26,43 @@ class History:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._sums: dict[tuple[str, str], tuple[float, int]] = {}
-        self._threads: dict[str, list[tuple[PartReading, ...]]] = {}
+        self._means: dict[str, Means] = {}
+        """By owner."""
         self._window = -1.0
         self._thinned = 0.0
 
-    def add(self, subject: str, values: Mapping[str, float], now: float) -> None:
+    def add(self, owner: str, subject: str, values: Mapping[str, float], now: float) -> None:
         self.turn(now)
-        for metric, value in values.items():
-            total, count = self._sums.get((subject, metric), (0.0, 0))
-            self._sums[subject, metric] = (total + value, count + 1)
-
-    def add_threads(self, pipeline: str, parts: tuple[PartReading, ...], now: float) -> None:
-        self.turn(now)
-        self._threads.setdefault(pipeline, []).append(parts)
+        means = self._means.get(owner)
+        if means is None:
+            means = self._means[owner] = Means()
+        means.add(subject, values.items())
 
     def turn(self, now: float) -> None:
         """Writes the window that is over, and now and then thins what has aged."""
         window = now // WINDOW_SECONDS * WINDOW_SECONDS
         if window == self._window:
             return
-        means, self._sums = list(self._means()), {}
-        threads, self._threads = {name: packed(reports) for name, reports in self._threads.items()}, {}
+        over, self._means = self._means, {}
         at, self._window = self._window, window
-        self._store.add_metrics(means)
-        self._store.add_threads(at, {name: value for name, value in threads.items() if value is not None})
+        rows = [(owner, at, packed(means.readings())) for owner, means in over.items()]
+        self._store.add_windows(int(WINDOW_SECONDS), rows)
         if now - self._thinned >= THIN_EVERY or now < self._thinned:
             self._thinned = now
             for older, seconds, into in AGES:
-                self._store.thin(now, older, seconds, into)
-            self._store.forget_threads(now - THREADS_KEPT)
+                self._thin(now, older, seconds, into)
             self._store.trim()
 
-    def _means(self) -> Iterator[tuple[str, str, int, float, float]]:
-        for (subject, metric), (total, count) in self._sums.items():
-            yield subject, metric, int(WINDOW_SECONDS), self._window, total / count
+    def _thin(self, now: float, older: float, seconds: int, into: int) -> None:
+        """Means over `seconds` that are older than `older` become means over `into`; with `into` 0 they go."""
+        edge = _floor(now - older, into or seconds)
+        alike: dict[tuple[str, float], list[bytes]] = {}
+        for row in self._store.windows_before(seconds, edge) if into else ():
+            if not is_of_threads(row["owner"]):
+                alike.setdefault((row["owner"], _floor(row["at"], into)), []).append(row["readings"])
+        rows = [(owner, at, merged(values)) for (owner, at), values in alike.items()]
+        self._store.replace_windows(seconds, edge, into, rows)
+
+
+def _floor(at: float, seconds: int) -> float:
+    return at // seconds * seconds

@@ -142,22 +142,11 @@ passes = Table(
 metrics = Table(
     "metrics",
     metadata,
-    Column("subject", String(1000), nullable=False),
-    Column("metric", String(40), nullable=False),
+    Column("owner", String(201), nullable=False),
     Column("seconds", Integer, nullable=False),
     Column("at", Float, nullable=False),
-    Column("value", Float, nullable=False),
-    PrimaryKeyConstraint("subject", "metric", "seconds", "at"),
+    Column("readings", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("owner", "seconds", "at"),
     Index("metrics_by_age", "seconds", "at"),
 )
-"""`value` is the mean over `seconds` from `at` on."""
-
-thread_windows = Table(
-    "thread_windows",
-    metadata,
-    Column("pipeline", String(200), nullable=False),
-    Column("at", Float, nullable=False, index=True),
-    Column("readings", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("pipeline", "at"),
-)
-"""All threads of a pipeline in the window from `at` on."""
+"""`readings` are the means over `seconds` from `at` on; see `windows`."""

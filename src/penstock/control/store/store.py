@@ -7,11 +7,12 @@ before anybody acts on it; a crash in between leaves the state before or the sta
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, delete, event, func, insert, literal, select, text, update
+from sqlalchemy import create_engine, delete, event, func, insert, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.cluster.topology import Slot
@@ -19,6 +20,7 @@ from penstock.control.core.records import ControllerState
 from penstock.control.elasticity.memory import Following
 from penstock.control.store import lease as leasing
 from penstock.control.store import rows, schema
+from penstock.control.store.windows import unpacked
 from penstock.errors import BadInputError, PenstockError
 
 if TYPE_CHECKING:
@@ -28,13 +30,11 @@ if TYPE_CHECKING:
 
     from penstock.control.core.outcome import StepOutcome
     from penstock.control.core.records import PipelineRecord
+    from penstock.control.store.windows import Readings
 
 BUSY_SECONDS = 10.0
 KEPT = MappingProxyType({"events": 20_000, "decisions": 20_000, "passes": 500})
 """The newest so many rows are kept."""
-
-METRICS_AT_ONCE = 2000
-METRIC_COLUMNS = ("subject", "metric", "seconds", "at", "value")
 
 
 class StoreError(PenstockError):
@@ -136,32 +136,34 @@ class Store:
         with self._transaction() as connection:
             return [dict(row) for row in connection.execute(question).mappings()]
 
-    def add_metrics(self, readings: Iterable[tuple[str, str, int, float, float]]) -> None:
-        """(subject, metric, seconds, at, value); what is there already stays."""
-        values = [dict(zip(METRIC_COLUMNS, reading, strict=True)) for reading in readings]
-        # in pieces: whoever has to write a step meanwhile waits for one of them at most
-        for start in range(0, len(values), METRICS_AT_ONCE):
-            self._add_new(schema.metrics, values[start : start + METRICS_AT_ONCE])
+    def add_windows(self, seconds: int, windows: Iterable[tuple[str, float, bytes]]) -> None:
+        """(owner, at, readings), means over `seconds`; what is there already stays."""
+        if values := _window_rows(seconds, windows):
+            with self._transaction(self._metrics) as connection:
+                _add_windows(connection, values)
 
-    def add_threads(self, at: float, windows: Mapping[str, bytes]) -> None:
-        """What the threads of each pipeline did in the window from `at` on."""
-        values = [{"pipeline": name, "at": at, "readings": readings} for name, readings in windows.items()]
-        self._add_new(schema.thread_windows, values)
+    def windows(self, owner: str, since: float, until: float = math.inf) -> Iterator[tuple[float, int, Readings]]:
+        """When, over how many seconds, and what was measured, the oldest first."""
+        table = schema.metrics
+        question = select(table).where(table.c.owner == owner, table.c.at >= since).order_by(table.c.at)
+        if until < math.inf:
+            question = question.where(table.c.at < until)
+        for row in self.read(question):
+            yield row["at"], row["seconds"], unpacked(row["readings"])
 
-    def _add_new(self, table: Table, values: list[dict[str, Any]]) -> None:
-        if not values:
-            return
+    def windows_before(self, seconds: int, edge: float) -> list[dict[str, Any]]:
+        table = schema.metrics
+        return self.read(select(table).where(table.c.seconds == seconds, table.c.at < edge).order_by(table.c.at))
+
+    def replace_windows(
+        self, seconds: int, edge: float, into: int, windows: Iterable[tuple[str, float, bytes]]
+    ) -> None:
+        """Those over `seconds` before `edge` go, these over `into` come."""
+        table = schema.metrics
         with self._transaction(self._metrics) as connection:
-            if connection.dialect.name == "sqlite":
-                connection.execute(insert(table).prefix_with("OR IGNORE"), values)
-            else:
-                from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # noqa: PLC0415 - rarely needed
-
-                connection.execute(postgresql_insert(table).on_conflict_do_nothing(), values)
-
-    def forget_threads(self, before: float) -> None:
-        with self._transaction(self._metrics) as connection:
-            connection.execute(delete(schema.thread_windows).where(schema.thread_windows.c.at < before))
+            if values := _window_rows(into, windows):
+                _add_windows(connection, values)
+            connection.execute(delete(table).where(table.c.seconds == seconds, table.c.at < edge))
 
     def trim(self) -> None:
         """The newest rows of every log stay."""
@@ -173,21 +175,6 @@ class Store:
                 if edge is not None:
                     connection.execute(delete(schema.metadata.tables[name]).where(key <= edge))
 
-    def thin(self, now: float, older: float, seconds: int, into: int) -> None:
-        """Means over `seconds` that are older than `older` become means over `into`; with `into` 0 they go."""
-        table = schema.metrics
-        old = (table.c.seconds == seconds) & (table.c.at < _floor(now - older, into or seconds))
-        with self._transaction(self._metrics) as connection:
-            if into:
-                start = func.floor(table.c.at / into) * into
-                means = (
-                    select(table.c.subject, table.c.metric, literal(into), start, func.avg(table.c.value))
-                    .where(old)
-                    .group_by(table.c.subject, table.c.metric, start)
-                )
-                connection.execute(insert(table).from_select(METRIC_COLUMNS, means))
-            connection.execute(delete(table).where(old))
-
     def count(self, table: str) -> int:
         with self._transaction() as connection:
             return int(
@@ -195,8 +182,17 @@ class Store:
             )
 
 
-def _floor(at: float, seconds: int) -> float:
-    return at // seconds * seconds
+def _window_rows(seconds: int, windows: Iterable[tuple[str, float, bytes]]) -> list[dict[str, Any]]:
+    return [{"owner": owner, "seconds": seconds, "at": at, "readings": readings} for owner, at, readings in windows]
+
+
+def _add_windows(connection: Connection, values: list[dict[str, Any]]) -> None:
+    if connection.dialect.name == "sqlite":
+        connection.execute(insert(schema.metrics).prefix_with("OR IGNORE"), values)
+    else:
+        from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # noqa: PLC0415 - rarely needed
+
+        connection.execute(postgresql_insert(schema.metrics).on_conflict_do_nothing(), values)
 
 
 def _engine(url: str, synchronous: str = "FULL") -> Engine:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from penstock.control.metrics import WINDOW_SECONDS, Metric
 from penstock.control.store import schema
+from penstock.control.store.windows import Means
 from penstock.service import documents
 
 if TYPE_CHECKING:
@@ -39,15 +40,8 @@ def _did(store: Store, row: dict[str, Any]) -> dict[str, float] | None:
     if not row["pipeline"] or row["kind"] in {"priority", "scale", "nothing"}:
         return None
     start = row["at"] + sum((row["overhead"] or {}).values()) + WINDOW_SECONDS
-    table = schema.metrics
-    means = store.read(
-        select(table.c.metric, func.avg(table.c.value).label("value"))
-        .where(
-            table.c.subject == row["pipeline"],
-            table.c.metric.in_([str(metric) for metric in AFTERWARDS]),
-            table.c.at >= start,
-            table.c.at < start + OUTCOME_SECONDS,
-        )
-        .group_by(table.c.metric)
-    )
-    return {mean["metric"]: mean["value"] for mean in means} or None
+    means = Means()
+    for _, _, readings in store.windows(row["pipeline"], start, start + OUTCOME_SECONDS):
+        own = readings.get("", {})
+        means.add("", ((str(metric), own[metric]) for metric in AFTERWARDS if metric in own))
+    return means.readings().get("") or None

@@ -24,19 +24,9 @@ Column = list[float | None]
 
 def measured(store: Store, name: str, since: float) -> tuple[list[float], dict[str, Column]]:
     """Times, and one column for every metric; at most the newest `MOST_WINDOWS`."""
-    table = schema.metrics
-    rows = store.read(
-        select(table.c.at, table.c.metric, table.c.value)
-        .where(table.c.subject == name, table.c.at >= since)
-        .order_by(table.c.at.desc())
-        .limit(MOST_WINDOWS * len(MEANINGS))
-    )
-    times = sorted({row["at"] for row in rows})[-MOST_WINDOWS:]
-    index = {at: position for position, at in enumerate(times)}
-    columns: dict[str, Column] = {str(metric): [None] * len(times) for metric in MEANINGS}
-    for row in rows:
-        if row["at"] in index and row["metric"] in columns:
-            columns[row["metric"]][index[row["at"]]] = row["value"]
+    windows = [(at, readings[""]) for at, _, readings in store.windows(name, since) if "" in readings][-MOST_WINDOWS:]
+    columns = {str(metric): [values.get(metric) for _, values in windows] for metric in MEANINGS}
+    times = [at for at, _ in windows]
     return times, columns
 
 

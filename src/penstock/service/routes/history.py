@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -10,9 +11,9 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from sqlalchemy import select
 
 from penstock.control.errors import ConflictError, FieldError, NotFoundError
-from penstock.control.metrics import MEANINGS, WINDOW_SECONDS, Scope
+from penstock.control.metrics import MEANINGS, Scope
 from penstock.control.store import schema
-from penstock.control.store.thread_windows import unpacked
+from penstock.control.store.windows import NODES, threads_of
 from penstock.errors import nearest
 from penstock.service import documents
 from penstock.service.http import found_pipeline, page_of, paged, rows_of, since_of
@@ -20,7 +21,10 @@ from penstock.service.prometheus import exposition
 from penstock.service.watching import Watching
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.control.controller import Controller
+    from penstock.control.store.store import Store
 
 
 def history_routes(controller: Controller) -> APIRouter:
@@ -49,17 +53,9 @@ def history_routes(controller: Controller) -> APIRouter:
         wanted = request.query_params.get("metric")
         if wanted and wanted not in list(MEANINGS):
             raise FieldError("metric", f"unknown metric '{wanted}'; {nearest(wanted, map(str, MEANINGS))}")
-        if request.query_params.get("scope") == Scope.THREAD:
-            found_pipeline(controller, name)
-            first, last = page_of(request)
-            rows = await run_in_threadpool(_of_threads, controller, name, since_of(request), wanted, last + 1)
-            return paged(request, rows[first:last], more=len(rows) > last)
-        table = schema.metrics
-        question = select(table).where(_subjects(controller, name, request), table.c.at >= since_of(request))
-        if wanted:
-            question = question.where(table.c.metric == wanted)
-        question = question.order_by(table.c.at, table.c.subject, table.c.metric)
-        return await rows_of(controller, request, question, documents.statistics_row)
+        which, since, (first, last) = _which(controller, name, request), since_of(request), page_of(request)
+        rows = await run_in_threadpool(_measured, controller.store, which, since, wanted or "", last + 1)
+        return paged(request, rows[first:last], more=len(rows) > last)
 
     @router.get("/v1/watch")
     async def watch() -> StreamingResponse:
@@ -74,35 +70,43 @@ def history_routes(controller: Controller) -> APIRouter:
     return router
 
 
-def _subjects(controller: Controller, name: str, request: Request) -> Any:
-    """Which rows are meant: names of subjects are paths, and names hold no slash."""
-    subject = schema.metrics.c.subject
+@dataclass(frozen=True, slots=True)
+class _Which:
+    """The owner of the windows, and which of their subjects are meant; `path` stands before those in full names."""
+
+    owner: str
+    path: str
+    meant: Callable[[str], bool]
+
+
+def _which(controller: Controller, name: str, request: Request) -> _Which:
     wanted = request.query_params.get("scope")
     if wanted is not None and wanted not in list(Scope):
         raise FieldError("scope", f"unknown scope '{wanted}'; {nearest(wanted, map(str, Scope))}")
     if wanted == Scope.NODE or (wanted is None and name in controller.state.nodes and _unknown(controller, name)):
         if name not in controller.state.nodes:
             raise NotFoundError(f"no node '{name}'; {nearest(name, controller.state.nodes)}")
-        return subject == f"/{name}"
+        return _Which(NODES, NODES, lambda subject: subject == name)
     found_pipeline(controller, name)
-    return subject.startswith(f"{name}/", autoescape=True) if wanted == Scope.OPERATOR else subject == name
+    if wanted == Scope.THREAD:
+        return _Which(threads_of(name), f"{name}/", bool)
+    return (
+        _Which(name, f"{name}/", bool) if wanted == Scope.OPERATOR else _Which(name, name, lambda subject: not subject)
+    )
 
 
-def _of_threads(controller: Controller, name: str, since: float, wanted: str | None, most: int) -> list[dict[str, Any]]:
-    """The first `most` rows: they are kept together, window by window."""
-    table = schema.thread_windows
-    question = select(table).where(table.c.pipeline == name, table.c.at >= since).order_by(table.c.at)
+def _measured(store: Store, which: _Which, since: float, wanted: str, most: int) -> list[dict[str, Any]]:
+    """The first `most` rows, or a few more; `wanted` is a metric, or empty for all."""
     rows: list[dict[str, Any]] = []
-    for window in controller.store.read(question):
-        for where, values in sorted(unpacked(window["readings"])):
-            subject, at = f"{name}/{where}", window["at"]
-            rows += [
-                documents.statistics_row(
-                    {"subject": subject, "metric": metric, "at": at, "seconds": int(WINDOW_SECONDS), "value": value}
-                )
-                for metric, value in sorted(values.items())
-                if wanted in {None, "", metric}
-            ]
+    for at, seconds, readings in store.windows(which.owner, since):
+        for subject, values in sorted(readings.items()):
+            if which.meant(subject):
+                path = f"{which.path}{subject}"
+                rows += [
+                    documents.statistics_row(path, metric, at, seconds, value)
+                    for metric, value in sorted(values.items())
+                    if wanted in {"", metric}
+                ]
         if len(rows) >= most:
             break
     return rows
