@@ -1,6 +1,6 @@
 """Everything that can go wrong with a placed run, at random moments under load; the sinks' own files are counted.
 
-    ./run bench chaos --minutes 5 [--json] [--seed N] [--faults N] [--spark [--namespaces]]
+    ./run bench chaos --minutes 5 [--json] [--seed N] [--faults N] [--together FILE] [--spark [--namespaces]]
 
 A run is conducted by a process of its own; this one hurts it, and looks only at its files. Its code answers differently
 whenever it is run again, and every tuple takes two ways to the sink. Without --spark bundles are plain processes
@@ -10,7 +10,7 @@ cluster of two nodes, and with --namespaces (root) nodes and driver are hosts wi
 Faults, where the harness has them: a bundle's process, an executor or all of a node is killed (-9), or stopped and goes
 on later; the conductor is killed, or stopped until another has taken over, or a second one starts beside it; the disk
 is full for a while; files of the run are cut short; links are cut; another plan is asked for. A fault is over when two
-more epochs are committed.
+more epochs are committed. With --together every run is added to a file, and the figures are those of all in it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import numpy as np
 import psutil
 import pyarrow.dataset as ds
 
+from chaos_figures import figures_of
 from chaos_run import conduct_locally, conduct_on_spark, plan_names
 from penstock.clock import Stopwatch, pause
 from penstock.errors import PenstockError
@@ -60,7 +61,7 @@ class Chaos:
         self.run = RunFolder(folder / "run")
         self.checkpoint = FolderCheckpoint(folder / "run")
         self.faults: Counter[str] = Counter()
-        self.recoveries: list[float] = []
+        self.recoveries: list[tuple[str, float]] = []
         self.conductors: list[subprocess.Popen[bytes]] = []
         self._later: list[tuple[Stopwatch, float, Callable[[], None]]] = []
         self._disk_is_own = cluster is None and _mounted(folder)
@@ -75,12 +76,15 @@ class Chaos:
         command = [sys.executable, str(Path(__file__).absolute()), how, str(self.folder)]
         if self.cluster is not None:
             command = self.cluster.on_host(DRIVER, command)
-        log = (self.folder.parent / f"{self.folder.name}-conductor-{len(self.conductors)}.log").open("wb")
+        log = (self.folder.parent / f"{self.folder.name}-conductor-{len(self.conductors):03}.log").open("wb")
         self.conductors.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
 
     @property
     def conductor(self) -> subprocess.Popen[bytes]:
         return self.conductors[-1]
+
+    def _logs(self) -> list[Path]:
+        return sorted(self.folder.parent.glob(f"{self.folder.name}-conductor-*.log"))
 
     @property
     def epoch(self) -> int:
@@ -255,8 +259,10 @@ class Chaos:
         while self.epoch < wanted:
             self.turn()
             if watch.seconds() > LONGEST_RECOVERY:
-                raise SystemExit(f"did not recover from '{kind}': {dict(self.faults)}; see {self.folder.parent}")
-        self.recoveries.append(watch.seconds())
+                said = [log.read_text("utf-8", "replace")[-2000:] for log in self._logs()[-2:]]
+                raise SystemExit("\n".join([*said, f"did not recover from '{kind}': {dict(self.faults)}"]))
+        self.recoveries.append((kind, watch.seconds()))
+        print(f"{kind:20} {watch.seconds():6.1f} s", file=sys.stderr, flush=True)
 
     def finish(self) -> dict[str, Any]:
         while self._later:
@@ -264,6 +270,7 @@ class Chaos:
         for conductor in self.conductors[:-1]:
             _signal_group(conductor, signal.SIGKILL)
         self.recover("the end")
+        self.recoveries.pop()
         self._ask_to_stop()
         watch = Stopwatch()
         while self.conductor.poll() is None and watch.seconds() < LONGEST_RECOVERY:
@@ -274,15 +281,10 @@ class Chaos:
         # two ways lead to the sink: every tuple is there twice
         counts = np.bincount(ids.to_numpy(), minlength=offset)
         return {
-            "faults": sum(self.faults.values()),
             "lost": int(np.maximum(2 - counts[:offset], 0).sum()),
             "doubled": int(np.maximum(counts[:offset] - 2, 0).sum() + counts[offset:].sum()),
-            "recovery_s_p50": float(np.quantile(self.recoveries, 0.5)),
-            "recovery_s_p90": float(np.quantile(self.recoveries, 0.9)),
-            "recovery_s_p99": float(np.quantile(self.recoveries, 0.99)),
             "tuples": offset,
-            "kinds": dict(sorted(self.faults.items())),
-            "on_spark": int(self.cluster is not None),
+            "recoveries": self.recoveries,
             "load_average": os.getloadavg()[1],
         }
 
@@ -342,6 +344,7 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=10**6, help="at most")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--together", type=Path, help="a file of runs; this one is added, and all are counted")
     parser.add_argument("--spark", action="store_true")
     parser.add_argument("--namespaces", action="store_true")
     parser.add_argument("--conduct", type=Path, help=argparse.SUPPRESS)
@@ -363,7 +366,12 @@ def main() -> None:
             os.environ["PENSTOCK_STATE"] = str(cluster.folder)
             folder = home / "cluster" / "chaos"
         folder.mkdir()
-        found = hurt(folder, 60 * options.minutes, options.seed, options.faults, cluster)
+        runs = [hurt(folder, 60 * options.minutes, options.seed, options.faults, cluster)]
+    if options.together is not None:
+        with options.together.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(runs[0]) + "\n")
+        runs = [json.loads(line) for line in options.together.read_text(encoding="utf-8").splitlines()]
+    found = figures_of(runs)
     if options.json:
         print(json.dumps(found, indent=1))
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -17,9 +16,11 @@ import psutil
 import pyarrow.dataset as ds
 import pytest
 
+import penstock
+from penstock.cli.main import run as run_command
 from penstock.clock import Stopwatch, pause
 from penstock.planning.file import write_plan
-from penstock.spark.standalone.cluster import kill_worker, running_cluster
+from penstock.spark.standalone.cluster import find_cluster, kill_worker, running_cluster, start_worker
 from penstock.spark.standalone.state import RunningCluster
 from penstock.verbs.plan import plan
 
@@ -49,37 +50,45 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         yield running
 
 
-class Commands:
-    """The command line in processes of its own: one Python process can have only one Spark."""
+class Conductor:
+    """A run that is conducted by a command, in a process of its own: one Python process can have only one Spark."""
 
-    def __init__(self, cluster: RunningCluster) -> None:
-        self._environment = {
+    def __init__(self, cluster: RunningCluster, folder: Path, *words: str) -> None:
+        environment = {
             **os.environ,
             "PENSTOCK_STATE": str(cluster.folder),
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
         }
+        self._messages = folder / f"{words[0]}.messages"
+        with self._messages.open("wb") as messages:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock", *words, "--json"],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=messages,
+                text=True,
+            )
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "penstock", *words],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    @property
+    def messages(self) -> str:
+        return self._messages.read_text("utf-8", "replace")
 
-    def __call__(self, *words: str) -> str:
-        process = self.start(*words)
-        out, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, errors
-        return out
+    def result(self) -> dict[str, Any]:
+        written, _ = self.process.communicate(timeout=PATIENCE)
+        assert self.process.returncode == 0, self.messages
+        return dict(json.loads(written))
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
 
 
-def wait_for(what: str, is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def wait_for(what: str, is_so: Callable[[], bool], run: Conductor) -> None:
     waited = Stopwatch()
     while not is_so():
-        assert process.poll() is None, f"ended while waiting for {what}: {process.communicate()}"
-        assert waited.seconds() < PATIENCE, f"no {what} within {PATIENCE:g} s"
+        assert run.process.poll() is None, f"ended while waiting for {what}: {run.messages}"
+        assert waited.seconds() < PATIENCE, f"no {what} within {PATIENCE:g} s: {run.messages}"
         pause(0.1)
 
 
@@ -88,9 +97,9 @@ def committed(folder: Path) -> int:
     return max((int(file.stem) for file in (folder / "commits").glob("*.json")), default=0)
 
 
-def more_committed(folder: Path, process: subprocess.Popen[str], after: str) -> None:
+def more_committed(folder: Path, run: Conductor, after: str) -> None:
     before = committed(folder)
-    wait_for(f"epochs after {after}", lambda: committed(folder) > before + 1, process)
+    wait_for(f"epochs after {after}", lambda: committed(folder) > before + 1, run)
 
 
 def executors(cluster: RunningCluster, node: str) -> list[psutil.Process]:
@@ -105,50 +114,55 @@ def executors(cluster: RunningCluster, node: str) -> list[psutil.Process]:
 
 
 def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path) -> None:
-    penstock = Commands(cluster)
     pipeline, first, second = tmp_path / "eventful.yaml", tmp_path / "first.json", tmp_path / "second.json"
     pipeline.write_text(PIPELINE.replace("OUT", str(tmp_path / "out")), encoding="utf-8")
     for placer, file in (("r-storm", first), ("round-robin", second)):
         write_plan(plan(pipeline, 200, cluster=cluster.folder / "cluster.yaml", placer=placer), file)
     folder = tmp_path / "run"
+    master = cluster.master
+    assert master is not None
 
-    run = penstock.start("run", str(first), "--placed", "--seconds", "600", "--warm-up", "1", "--folder", str(folder))
+    words = ("--placed", "--seconds", "600", "--warm-up", "1", "--folder", str(folder))
+    run = Conductor(cluster, tmp_path, "run", str(first), *words)
     try:
         wait_for("the first epochs", lambda: committed(folder) > 2, run)
 
         executors(cluster, "n1")[0].kill()
         more_committed(folder, run, "the death of an executor")
 
-        master = cluster.master
-        assert master is not None
-        psutil.Process(master.pid).suspend()  # what flows does not need it
-        more_committed(folder, run, "the Master stopped answering")
-        psutil.Process(master.pid).resume()
-
-        # another plan, without a drain; then back to the first, drained
-        assert json.loads(penstock("resume", str(folder), str(second), "--json"))["resumed_seconds"] > 0
+        # another plan, without a drain; drained and resumed; then the plan on three slots
+        assert penstock.resume(folder, second).seconds > 0
         more_committed(folder, run, "going on with another plan")
-        penstock("drain", str(folder))
-        assert json.loads(penstock("resume", str(folder), "--json"))["resumed_seconds"] >= 0
-        penstock("rescale", str(folder), "--slots", "3")
+        penstock.drain(folder)
+        assert penstock.resume(folder).seconds >= 0
+        penstock.rescale(folder, 3)
         more_committed(folder, run, "going on with three slots after a drain")
 
         kill_worker("n2", cluster.folder)
         more_committed(folder, run, "the death of a node")
-
-        run.send_signal(signal.SIGKILL)
-        run.communicate()
     finally:
-        if run.poll() is None:
-            run.kill()
-            run.communicate()
+        run.kill()
 
-    result = json.loads(penstock("resume", str(folder), "--seconds", "4", "--warm-up", "1", "--json"))
+    # without n2, which comes back; then without a Master
+    run = Conductor(cluster, tmp_path, "resume", str(folder), "--seconds", "600", "--warm-up", "1")
+    try:
+        more_committed(folder, run, "the death of whoever conducted it")
+        assert "nodes that are not there: n2" in run.messages
+        start_worker("n2", cluster.folder)
+        wait_for("a move back", lambda: bool(executors(find_cluster(cluster.folder), "n2")), run)
+        more_committed(folder, run, "a node's return")
+        psutil.Process(master.pid).kill()
+        wait_for("a word about the Master", lambda: "the Master does not answer" in run.messages, run)
+        more_committed(folder, run, "the death of the Master")
+        penstock.drain(folder, stop=True)
+        result = run.result()
+    finally:
+        run.kill()
     assert result["emitted"] > 1000
     assert (result["lost"], result["duplicated"]) == (0, 0)
     assert result["dead"] == result["emitted"] // 1000
     assert result["placement_obeyed"]
-    assert all(bundle["node"] == "n1" for bundle in result["bundles"]), "the Worker of n2 is dead"
+    assert {bundle["node"] for bundle in result["bundles"]} == {"n1", "n2"}
     check_colocation(result)
     check_sink(tmp_path / "out", result["emitted"])
 
@@ -169,12 +183,13 @@ def check_colocation(result: dict[str, Any]) -> None:
     assert len({process for found in processes.values() for process in found}) == len(processes)
 
 
-def test_a_plan_for_other_nodes_is_refused(cluster: RunningCluster, tmp_path: Path) -> None:
-    penstock = Commands(cluster)
+def test_a_plan_for_other_nodes_is_refused(
+    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(cluster.folder))
     file = tmp_path / "plan.json"
     write_plan(plan("linear", 100), file)
-    process = penstock.start("run", str(file), "--placed", "--seconds", "5", "--warm-up", "1")
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 2
+    assert run_command(["run", str(file), "--placed", "--seconds", "5", "--warm-up", "1"]) == 2
+    errors = capsys.readouterr().err
     assert "of the cluster" in errors
     assert f"plan for this cluster (--cluster {cluster.folder / 'cluster.yaml'})" in errors

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from penstock.clock import Stopwatch, now
-from penstock.cluster.file import read_cluster
-from penstock.cluster.topology import Slot
 from penstock.connectors.log.address import absolute_place
 from penstock.errors import BadInputError, ClusterError
-from penstock.jobs.placed import PlacedJob, check_nodes, cluster_of, prepare_placed
+from penstock.jobs.placed import PlacedJob, prepare_placed
+from penstock.jobs.placed_cluster import PlacedCluster
 from penstock.jobs.placed_code import placed_code
 from penstock.jobs.placed_figures import figures_hearer, offered_between
 from penstock.jobs.placed_replacing import on_many_slots, on_slots_left, with_threads
@@ -25,6 +24,7 @@ from penstock.report.placed_result import PlacedResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.flow.commit import Commit
     from penstock.flow.layout import Layout
@@ -92,7 +92,8 @@ class PlacedApplication:
         from penstock.spark.placed.run_folder import RunFolder  # noqa: PLC0415 - Spark loads only when it is used
         from penstock.spark.placed.tls import read_identity  # noqa: PLC0415
 
-        self.job, self.options, self.address, self.cluster = job, options, address, cluster
+        self.job, self.options, self.address = job, options, address
+        self.cluster = PlacedCluster(cluster, job.plan)
         self.control = control
         self.folder = RunFolder(place)
         self.threads: Mapping[Slot, Mapping[str, int]] = job.threads
@@ -100,9 +101,6 @@ class PlacedApplication:
         self.sinks, self.shown = sinks_of(job.pipeline, options.dead_letters, at_least_once=options.at_least_once)
         self.identity = None if options.tls is None else read_identity(options.tls)
         make_folders(self.sinks)
-        nodes = cluster.nodes if cluster is not None else job.plan.nodes
-        self.offered = {node.name: node.slots for node in nodes}
-        self.machines = cluster_of(job.plan) if cluster is None else read_cluster(cluster.cluster_file)
         self._plans: dict[str, tuple[PlacedJob, LaidOut]] = {}
         """By the name a commit has for it: a plan of this run, and where it says that everything is."""
         self._conductor: Conductor | None = None
@@ -150,19 +148,18 @@ class PlacedApplication:
 
         session = self.options.session
         application = "" if session is None else str(session.sparkContext.applicationId)
-        if self.cluster is None:
+        cluster = self.cluster
+        if cluster.running is None:
             return
-        dead = dead_nodes(self.cluster.web_url, self.offered) if going_on else set[str]()
+        web_url = cluster.running.web_url
+        dead = dead_nodes(web_url, cluster.offered) if going_on else set[str]()
         if any(slot.node in dead for slot in self.job.threads):
             self.options.listener.on_message(f"nodes that are not there: {', '.join(sorted(dead))}")
-            usable = [slot for slot in self._slots() if slot.node not in dead]
-            left = on_slots_left(self.job, self.machines, usable)
+            usable = [slot for slot in cluster.slots() if slot.node not in dead]
+            left = on_slots_left(self.job, cluster.machines, usable)
             self.options.listener.on_message(left.note)
             self.threads = left.threads
-        check_free(self.cluster.web_url, self.threads.keys(), self.offered, application)
-
-    def _slots(self) -> list[Slot]:
-        return [Slot(node, number) for node, count in self.offered.items() for number in range(count)]
+        check_free(web_url, self.threads.keys(), cluster.offered, application)
 
     def run(  # noqa: PLR0915 - the whole of a run, in order
         self, session: Any, commit: Commit, environment: Mapping[str, str], onto: Path | None
@@ -244,7 +241,7 @@ class PlacedApplication:
             tuple(notes[-MOST_NOTES:]),
         )
         # nodes of `cluster up` are processes of this machine, but where each has a network of its own
-        shared = self.cluster is not None
+        shared = self.cluster.running is not None
         predicted = job.predicted((os.cpu_count() or 1) if shared else None)
         return PlacedResult(
             job.pipeline.name,
@@ -272,12 +269,7 @@ class PlacedApplication:
         other = prepare_placed(path, job.load, self.options.models, job.routing, self.options.given, job.segmenter)
         if set(other.pipeline.operators) != set(job.pipeline.operators):
             raise BadInputError(f"{path}: a plan for other operators than those of '{job.pipeline.name}'")
-        if self.cluster is not None:
-            from penstock.spark.standalone.state import read_state  # noqa: PLC0415 - Spark loads only when it is used
-
-            # nodes may have come since the run began
-            check_nodes(other, read_state(self.cluster.folder) or self.cluster)
-            self._check_others(other.threads)
+        self.cluster.check(other, self._application)
         return self._known(other, code)
 
     def _by_slots(self, slots: int, code: Code, note: Callable[[str], None]) -> LaidOut:
@@ -286,13 +278,15 @@ class PlacedApplication:
             raise BadInputError(f"slots: expected at least 1, found {slots}")
         job, layout = self._now()
         own = {bundle.slot for bundle in layout.bundles}
-        held = self._held_by_others()
-        usable = sorted((slot for slot in self._slots() if slot not in held), key=lambda slot: (slot not in own, slot))
+        held = self.cluster.held_by_others(self._application)
+        usable = sorted(
+            (slot for slot in self.cluster.slots() if slot not in held), key=lambda slot: (slot not in own, slot)
+        )
         if len(usable) < slots:
             raise ClusterError(f"slots: {slots} asked, {len(usable)} are there and not held by others")
-        planned = on_many_slots(job, self.machines, usable[:slots])
+        planned = on_many_slots(job, self.cluster.machines, usable[:slots])
         note(planned.note)
-        saved = with_threads(job.plan, planned.threads, self.machines)
+        saved = with_threads(job.plan, planned.threads, self.cluster.machines)
         other = prepare_placed(saved, job.load, job.library, job.routing, job.pipeline, job.segmenter)
         return self._known(other, code)
 
@@ -309,37 +303,32 @@ class PlacedApplication:
         layout = self._conductor.run.layout
         return self._plans[layout.plan][0], layout
 
-    def _check_others(self, slots: Collection[Slot]) -> None:
-        held = self._held_by_others()
-        taken = [f"{slot} ({held[slot]})" for slot in sorted(slots) if slot in held]
-        if taken:
-            raise ClusterError(f"slots of the plan are held by others: {', '.join(taken)}")
-
-    def _held_by_others(self) -> Mapping[Slot, str]:
-        from penstock.spark.standalone.held_slots import held_slots  # noqa: PLC0415 - Spark loads only when it is used
-
-        if self.cluster is None:
-            return {}
-        return held_slots(self.cluster.web_url, except_for=self._application)
-
     # Nodes.
 
     def _watch(self, conductor: Conductor, note: Callable[[str], None]) -> NodeWatch | None:
         """Of the nodes, where the Master can be asked about them."""
+        from penstock.flow.states import WantedState  # noqa: PLC0415
         from penstock.spark.placed.execution import NodeWatch  # noqa: PLC0415 - Spark loads only when it is used
 
-        if self.cluster is None:
+        cluster = self.cluster
+        if cluster.running is None:
             return None
 
-        def move_back() -> None:
-            """The nodes of the plan are all there again."""
+        def is_home(gone: Collection[str]) -> bool:
+            """Whether the run is where its plan says; where it is not and can be, it is told to move back."""
             layout = conductor.run.layout
             home = self._plans[layout.plan][1]
-            if layout is not home.layout:
-                note("all nodes are back: moving back to where the plan says")
+            if layout is home.layout or conductor.run.wanted is WantedState.END:
+                return True
+            slots = {bundle.slot for bundle in home.layout.bundles}
+            held = cluster.held_by_others(self._application)
+            free = not slots & held.keys() and not any(slot.node in gone for slot in slots)
+            if free and not conductor.run.changing:
+                note("the plan's nodes are back: moving back to where it says")
                 conductor.change(home)
+            return False
 
-        made = NodeWatch(conductor, self.cluster.web_url, self.offered, move_back, note)
+        made = NodeWatch(conductor, cluster.running.web_url, cluster.nodes, is_home, note)
         made.start()
         return made
 
@@ -374,10 +363,10 @@ class PlacedApplication:
         def refuge(unusable: Collection[Slot]) -> LaidOut:
             """On nodes that lost a slot only where there are no others."""
             job, layout = self._now()
-            doubtful, held = {slot.node for slot in unusable}, self._held_by_others()
-            left = [slot for slot in self._slots() if slot not in unusable and slot not in held]
+            doubtful, held = {slot.node for slot in unusable}, self.cluster.held_by_others(self._application)
+            left = [slot for slot in self.cluster.slots() if slot not in unusable and slot not in held]
             usable = [slot for slot in left if slot.node not in doubtful] or left
-            left_over = on_slots_left(job, self.machines, usable)
+            left_over = on_slots_left(job, self.cluster.machines, usable)
             note(left_over.note)
             return job.laid_out(code, layout.plan, left_over.threads)
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.spark.placed.conductor import Conductor
     from penstock.spark.placed.launcher import SparkLauncher
     from penstock.spark.placed.setting import EpochDone
+    from penstock.spark.standalone.master_page import MasterPage
 
 LOOK_SECONDS = 1.0
 SAMPLES = 256
@@ -110,40 +111,49 @@ def check_free(web_url: str, slots: Collection[Slot], offered: Mapping[str, int]
 
 
 class NodeWatch(threading.Thread):
-    """Asks the Master about the nodes, again and again, and tells the conductor what changes."""
+    """Asks the Master about the nodes, again and again, and tells the conductor what changes.
+
+    `nodes` says which there are now: some may have come since the run began. `is_home` is asked after a node came back,
+    with those that are still gone, until it says that the run is where its plan wants it.
+    """
 
     def __init__(
-        self, conductor: Conductor, web_url: str, nodes: Collection[str], back: Callable[[], None],
-        on_message: Callable[[str], None],
+        self, conductor: Conductor, web_url: str, nodes: Callable[[], Collection[str]],
+        is_home: Callable[[Collection[str]], bool], on_message: Callable[[str], None],
     ) -> None:  # fmt: skip
         super().__init__(daemon=True)
         self._conductor, self._web_url, self._nodes = conductor, web_url, nodes
-        self._back, self._on_message = back, on_message
+        self._is_home, self._on_message = is_home, on_message
         self._over = threading.Event()
+        self._known: set[str] = set()
+        """All there ever were: one that left the cluster is gone too."""
         self._gone: set[str] = set()
+        self._away = False
         self._silent = False
 
     def run(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
-            page = fetch_page(self._web_url)
-            if (page is None) != self._silent:
-                self._silent = page is None
-                self._on_message(
-                    "the Master does not answer; what flows goes on" if self._silent else "the Master is back"
-                )
-            if page is None:
-                continue
-            for node in self._nodes:
-                worker = page.worker(node)
-                alive = worker is not None and worker.state == ALIVE
-                if not alive and node not in self._gone:
-                    self._gone.add(node)
-                    self._conductor.node_gone(node, "the Master has lost its Worker")
-                elif alive and node in self._gone:
-                    self._gone.discard(node)
-                    self._conductor.node_back(node)
-                    if not self._gone:
-                        self._back()
+            self.look(fetch_page(self._web_url))
+
+    def look(self, page: MasterPage | None) -> None:
+        if (page is None) != self._silent:
+            self._silent = page is None
+            self._on_message("the Master does not answer; what flows goes on" if self._silent else "the Master is back")
+        if page is None:
+            return
+        self._known.update(self._nodes())
+        for node in sorted(self._known):
+            worker = page.worker(node)
+            alive = worker is not None and worker.state == ALIVE
+            if not alive and node not in self._gone:
+                self._gone.add(node)
+                self._conductor.node_gone(node, "the Master has lost its Worker")
+            elif alive and node in self._gone:
+                self._gone.discard(node)
+                self._conductor.node_back(node)
+                self._away = True
+        if self._away:
+            self._away = not self._is_home(frozenset(self._gone))
 
     def stop(self) -> None:
         self._over.set()

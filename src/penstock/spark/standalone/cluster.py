@@ -11,9 +11,11 @@ import os
 import secrets
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, pause
+from penstock.cluster.file import read_cluster
 from penstock.cluster.resources import MEMORY
 from penstock.errors import ClusterError
 from penstock.spark.session.java import find_java
@@ -348,6 +350,9 @@ def add_node(folder: str | Path | None = None) -> ClusterNode:
         state = state.model_copy(update={"nodes": (*state.nodes, added)})
         if state.network is not None:
             state.network.add(name)
+        # whoever plans for the cluster, or moves a run on it, has its nodes from the file
+        known = read_cluster(state.cluster_file)
+        write_cluster_file(state, replace(known, nodes=(*known.nodes, replace(known.nodes[-1], name=name))))
         _start_worker(state, added)
     return added
 
@@ -359,4 +364,7 @@ def remove_node(node: str, folder: str | Path | None = None) -> None:
         worker = state.node(node).worker
         if worker is not None:
             end(tree(worker.daemon))
+        known = read_cluster(state.cluster_file)
+        kept = (place for place, there in enumerate(known.nodes) if there.name != node)
+        write_cluster_file(state, known.only(kept))
         write_state(state.model_copy(update={"nodes": tuple(kept for kept in state.nodes if kept.name != node)}))
