@@ -10,7 +10,8 @@ cluster of two nodes, and with --namespaces (root) nodes and driver are hosts wi
 Faults, where the harness has them: a bundle's process, an executor or all of a node is killed (-9), or stopped and goes
 on later; the conductor is killed, or stopped until another has taken over, or a second one starts beside it; the disk
 is full for a while; files of the run are cut short; links are cut; another plan is asked for. A fault is over when two
-more epochs are committed. With --together every run is added to a file, and the figures are those of all in it.
+more epochs are committed; where another conductor was hired, two of its own. With --together every run is added to a
+file, and the figures are those of all in it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from penstock.spark.standalone.processes import tree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.flow.commit import Commit
     from penstock.spark.standalone.state import RunningCluster
 
 LONGEST_RECOVERY = 120.0
@@ -87,9 +89,8 @@ class Chaos:
         return sorted(self.folder.parent.glob(f"{self.folder.name}-conductor-*.log"))
 
     @property
-    def epoch(self) -> int:
-        last = self.checkpoint.last() if (self.folder / "run" / "commits").exists() else None
-        return 0 if last is None else last.epoch
+    def last(self) -> Commit | None:
+        return self.checkpoint.last() if (self.folder / "run" / "commits").exists() else None
 
     # Faults.
 
@@ -253,10 +254,18 @@ class Chaos:
             # it failed and said that the run can be resumed
             self.hire()
 
-    def recover(self, kind: str) -> None:
-        """Until epochs that were opened after the fault are committed. Two that take a run over write an epoch each."""
-        watch, wanted = Stopwatch(), self.epoch + (4 if "conductor" in kind else 2)
-        while self.epoch < wanted:
+    def recover(self, kind: str, before: Commit | None) -> None:
+        """Until two epochs are committed that were opened after the fault: by another conductor, where one was hired,
+        which writes an epoch as it takes over. `before` was the last then."""
+        watch = Stopwatch()
+        number, epoch = (-1, 0) if before is None else (before.conductor, before.epoch)
+        taken_over = "conductor" not in kind
+        while True:
+            last = self.last
+            if last is not None and last.conductor > number:
+                number, epoch, taken_over = last.conductor, last.epoch, True
+            if taken_over and last is not None and last.epoch >= epoch + 2:
+                break
             self.turn()
             if watch.seconds() > LONGEST_RECOVERY:
                 said = [log.read_text("utf-8", "replace")[-2000:] for log in self._logs()[-2:]]
@@ -269,13 +278,13 @@ class Chaos:
             self.turn()
         for conductor in self.conductors[:-1]:
             _signal_group(conductor, signal.SIGKILL)
-        self.recover("the end")
+        self.recover("the end", self.last)
         self.recoveries.pop()
         self._ask_to_stop()
         watch = Stopwatch()
         while self.conductor.poll() is None and watch.seconds() < LONGEST_RECOVERY:
             pause(0.1)
-        last = self.checkpoint.last()
+        last = self.last
         offset = 0 if last is None else int(last.offsets["src"])
         ids = ds.dataset(self.folder / "out", format="parquet").to_table(["penstock_id"])["penstock_id"]
         # two ways lead to the sink: every tuple is there twice
@@ -324,13 +333,14 @@ def hurt(folder: Path, seconds: float, seed: int, most_faults: int, cluster: Run
     chaos = Chaos(folder, seed, cluster)
     watch = Stopwatch()
     try:
-        chaos.recover("the start")
+        chaos.recover("the start", None)
         chaos.recoveries.clear()
         while watch.seconds() < seconds and sum(chaos.faults.values()) < most_faults:
             calm, rest = Stopwatch(), 1.5 * chaos.dice.random()
             while calm.seconds() < rest:
                 chaos.turn()
-            chaos.recover(chaos.fault())
+            before = chaos.last
+            chaos.recover(chaos.fault(), before)
         return chaos.finish()
     finally:
         chaos.close()
