@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -94,6 +95,11 @@ class TestPlacedFiles:
         (plan,) = placed_plans(file).values()
         assert (plan.pipeline, plan.rate, set(plan.threads_by_slot())) == ("linear", 7.0, {Slot("n1", 0)})
         assert one_placed_plan(file, None) == plan
+
+    def test_code_beside_the_file_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        one_placed_plan(self.placed(tmp_path), "orders")
+        assert str(tmp_path.resolve()) in sys.path
 
     def test_what_is_wrong(self, tmp_path: Path) -> None:
         with pytest.raises(BadInputError, match="nothing says what pipeline 'orders' runs"):

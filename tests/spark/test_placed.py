@@ -20,7 +20,7 @@ import penstock
 from penstock.cli.main import run as run_command
 from penstock.clock import Stopwatch, pause
 from penstock.planning.file import write_plan
-from penstock.spark.standalone.cluster import find_cluster, kill_worker, running_cluster, start_worker
+from penstock.spark.standalone.cluster import kill_worker, running_cluster, start_worker
 from penstock.spark.standalone.state import RunningCluster
 from penstock.verbs.plan import plan
 
@@ -97,6 +97,12 @@ def committed(folder: Path) -> int:
     return max((int(file.stem) for file in (folder / "commits").glob("*.json")), default=0)
 
 
+def generation(folder: Path) -> int:
+    """That of the last epoch that was committed."""
+    last = max((folder / "commits").glob("*.json"), key=lambda file: int(file.stem))
+    return int(json.loads(last.read_text("utf-8"))["generation"])
+
+
 def more_committed(folder: Path, run: Conductor, after: str) -> None:
     before = committed(folder)
     wait_for(f"epochs after {after}", lambda: committed(folder) > before + 1, run)
@@ -149,8 +155,9 @@ def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path) 
         more_committed(folder, run, "the death of whoever conducted it")
         assert "nodes that are not there: n2" in run.messages
         start_worker("n2", cluster.folder)
-        wait_for("a move back", lambda: bool(executors(find_cluster(cluster.folder), "n2")), run)
-        more_committed(folder, run, "a node's return")
+        wait_for("a word about moving back", lambda: "moving back" in run.messages, run)
+        before = generation(folder)
+        wait_for("a generation after a node's return", lambda: generation(folder) > before, run)
         psutil.Process(master.pid).kill()
         wait_for("a word about the Master", lambda: "the Master does not answer" in run.messages, run)
         more_committed(folder, run, "the death of the Master")

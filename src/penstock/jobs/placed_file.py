@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.dataflow.file import pipeline_document
 from penstock.errors import BadInputError, nearest
 from penstock.files import read_document
-from penstock.jobs.find import find_pipeline
+from penstock.jobs.find import find_code_beside, find_pipeline
 from penstock.planning.file import SavedPlan
 from penstock.planning.placement_file import parse_placement, parse_runs
 from penstock.planning.plan import PLAN_FORMAT
@@ -51,6 +51,9 @@ def one_placed_plan(path: str | Path, pipeline: str | None) -> SavedPlan:
     name = next(iter(plans), None) if pipeline is None else pipeline
     if name is None or name not in plans:
         raise BadInputError(f"{path}: no pipeline '{name}' is placed; {nearest(name or '', plans)}")
+    # whoever asks for one runs it
+    find_code_beside(path)
+    find_code_beside(parse_runs(read_document(Path(path)), str(path))[name].pipeline)
     return plans[name]
 
 
