@@ -11,7 +11,15 @@ from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
 from penstock.modelling.model import FixedDemand, Model, Point
 from penstock.prediction.own_cpu import cpu_seconds_per_tuple
-from penstock.prediction.placed import BundleLoad, PlacedCosts, bundle_loads, machine_rate, processes_rate, slots_at
+from penstock.prediction.placed import (
+    BundleLoad,
+    PlacedCosts,
+    bundle_loads,
+    machine_rate,
+    processes_rate,
+    slots_at,
+    without_engine,
+)
 from penstock.prediction.rate import Demands, Routing
 
 FAST = Model("fast", (Point(threads=1, rate=100.0, cpu=0.5, memory=0.1),))
@@ -92,3 +100,16 @@ def test_a_machine_is_full_when_all_its_slots_and_the_driver_are() -> None:
 def test_what_costs_nothing_has_no_limit() -> None:
     free = PlacedCosts(bundle_cores=0.0, batch_seconds=0.0, row_seconds=0.0, executor_cores=0.0, driver_cores=0.0)
     assert machine_rate([BundleLoad(A, 1.0, 1.0, 0.0)], 1.0, free) == math.inf
+
+
+def test_operators_do_more_where_no_engine_makes_them_wait() -> None:
+    """In trials threads were at work for a part of the time; placed, there is always something to do."""
+    measured = Model(
+        "waits",
+        (
+            Point(threads=1, rate=20.0, cpu=0.2, memory=0.1, busy=0.5),
+            Point(threads=4, rate=90.0, cpu=0.3, memory=0.1, busy=0.6),
+        ),
+    )
+    assert [without_engine(measured).rate(count) for count in (1, 4)] == [pytest.approx(40.0), pytest.approx(150.0)]
+    assert without_engine(SLOW) == SLOW

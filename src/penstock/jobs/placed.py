@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.cluster.file import NodesEntry, build_cluster
@@ -14,10 +15,17 @@ from penstock.jobs.fused import demands_to_run
 from penstock.jobs.planning import segments_of
 from penstock.lookup import one_of
 from penstock.modelling.model import Model
-from penstock.prediction.groupings import routed
+from penstock.prediction.groupings import routed, supported_rate_as_declared
 from penstock.prediction.latency import LatencyAssumptions, latency_ms
-from penstock.prediction.placed import PlacedCosts, bundle_loads, machine_rate, processes_rate, slots_at
-from penstock.prediction.rate import Routing
+from penstock.prediction.placed import (
+    PlacedCosts,
+    bundle_loads,
+    machine_rate,
+    processes_rate,
+    slots_at,
+    without_engine,
+)
+from penstock.prediction.rate import Routing, supported_rate
 from penstock.segmentation.on_slots import segments_on_slots
 
 if TYPE_CHECKING:
@@ -74,7 +82,17 @@ class PlacedJob:
         where = self.threads if threads is None else threads
         return lay_out(code, segments_on_slots(self.pipeline, self.segments, where), where, self.capacity, plan)
 
+    @cached_property
+    def _lasting(self) -> Demands:
+        """What operators do where tuples come one after the other."""
+        return {name: without_engine(it) if isinstance(it, Model) else it for name, it in self.demands.items()}
+
     def slots_rate(self) -> float | None:
+        if any(isinstance(demand, Model) for demand in self.demands.values()):
+            factors = gains(self.pipeline)
+            if self.routing is Routing.SLOT_AWARE:
+                return supported_rate(factors, self._lasting, self.threads, self.routing).rate
+            return supported_rate_as_declared(self.pipeline, factors, self._lasting, self.threads).rate
         rates = self.plan.prediction.get("rate", {})
         rate = rates.get("slot_aware" if self.routing is Routing.SLOT_AWARE else "declared")
         return float(rate) if isinstance(rate, int | float) else None
@@ -105,7 +123,7 @@ class PlacedJob:
         assumed = LatencyAssumptions(1000 * costs.source_period_seconds, hop, hop, hop)
         rate, cluster = self.load.peak_rate, cluster_of(self.plan)
         return latency_ms(
-            self.pipeline, gains(self.pipeline), self.demands, self.threads, cluster, rate, self.routing, assumed
+            self.pipeline, gains(self.pipeline), self._lasting, self.threads, cluster, rate, self.routing, assumed
         )
 
 

@@ -7,16 +7,17 @@ At W tuples/s of the source a bundle b gets `r_b W` rows, and uses
 cores: what it costs to be there, what every batch costs whatever it holds, and what rows cost to be taken in and worked
 on. Low rates make a batch of every row. At high ones there are m_b batches a second: a source sends one a period, and
 bundles send as many on as they get; operators that wait finish their rows one by one, so that behind them there is one
-in the time batches linger, on every link. C_i / I_i is the CPU of one
-tuple of operator i by its model. A bundle is one process of Python: it is full at one core, whatever its operators
-could do apart. A slot adds its Java process, a run its driver. Slots on one machine are full together: there W is the
-rate at which all of them use all of its cores.
+in the time batches linger, on every link. C_i / I_i is the CPU of one tuple of operator i by its model. Operators have
+always something to do, where trials let them wait for the engine between batches: t threads do `I_i(t) / w_i(t)`, w
+being the part of the time in which they were at work. A bundle is one process of Python: it is full at one core,
+whatever its operators could do apart. A slot adds its Java process, a run its driver. Slots on one machine are full
+together: there W is the rate at which all of them use all of its cores.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,16 +42,16 @@ WAITING_CORES = 0.5
 class PlacedCosts:
     """Cores, seconds of CPU and MB, as `bench/placed.py` and `bench/truth_placed.py` measured them."""
 
-    bundle_cores: float = 0.015
+    bundle_cores: float = 0.02
     """Beats, epochs, and looking whether something waits."""
-    batch_seconds: float = 0.0008
+    batch_seconds: float = 0.00027
     row_seconds: float = 1e-6
     source_period_seconds: float = 0.01
     linger_seconds: float = 0.005
     executor_cores: float = 0.01
     driver_cores: float = 0.12
     """Both processes of the driver."""
-    executor_mb: float = 400.0
+    executor_mb: float = 465.0
     """The Java process of a slot and the process its workers are forked from."""
     bundle_mb: float = 110.0
     hop_ms: float = 0.4
@@ -72,6 +73,16 @@ class BundleLoad:
         batches = min(self.rows * rate, self.most_batches)
         rows = costs.row_seconds * self.rows
         return costs.bundle_cores + costs.batch_seconds * batches + rate * (rows + self.cpu_seconds)
+
+
+def without_engine(model: Model) -> Model:
+    """As its threads do where tuples come one after the other, without the batches of the trials."""
+    if any(point.busy is None for point in model.points):
+        return model
+    points = [
+        point.model_copy(update={"rate": point.rate / (point.busy or 1.0), "busy": 1.0}) for point in model.points
+    ]
+    return replace(model, points=tuple(points))
 
 
 def bundle_loads(
@@ -110,7 +121,8 @@ def _waits(operator: str, threads: ThreadsBySlot, demands: Demands) -> bool:
     """Whether its threads, at their most, leave more than half of a core idle."""
     demand = demands[operator]
     return isinstance(demand, Model) and all(
-        own_cpu(demand, count) < WAITING_CORES for count in spread_of(threads, operator).values()
+        own_cpu(demand, count) / (demand.busy(count) or 1.0) < WAITING_CORES
+        for count in spread_of(threads, operator).values()
     )
 
 
