@@ -77,3 +77,14 @@ def test_capacity_of_a_large_cluster_and_of_models_that_need_nothing() -> None:
         penstock.capacity(
             chain(source(), Operator(name="A")), cluster([2]), allocator="lsa", placer="sam", models=nothing
         )
+
+
+# the models of a pipeline are named after it; one slot does 30,000/s, so steps of 10 would be 2,400 and more
+def test_capacity_of_models_a_profile_made_needs_no_step() -> None:
+    library = ModelLibrary.of([model("orders/A", (1, 30_000, 0.9, 0.5))])
+    pipeline = chain(source(), Operator(name="A", model="orders/A"))
+    rates = penstock.capacity(pipeline, cluster([4, 4]), models=library, placer="sam")
+    assert rates["mba+sam"].allocated == 240_000
+    assert rates["profiled+sam"].allocated >= 240_000
+    fine = penstock.capacity(pipeline, cluster([4, 4]), models=library, allocator="mba", placer="sam", step=1_000)
+    assert fine["mba+sam"].allocated == 240_000

@@ -128,18 +128,26 @@ def check_move_cost(move_cost: float | None, current: object) -> None:
         raise BadInputError(f"move cost: expected a number of at least 0, found {move_cost:g}")
 
 
-def capacities(
-    planner: Planner,
-    step: float = capacity_search.DEFAULT_STEP,
-    allocator: str | None = None,
-    placer: str | None = None,
-) -> Iterator[tuple[str, capacity_search.Capacity]]:
-    """The highest rate the planner's cluster sustains, by "allocator+placer", pair by pair."""
+def capacity_step(planner: Planner, allocator: str | None = None, placer: str | None = None) -> float:
+    """The step of a search for the highest rate, where nobody gives one."""
+    allocators = [ALLOCATORS.create(name) for name in dict.fromkeys(a for a, _ in pairs(allocator, placer))]
+    return capacity_search.default_step(planner, _cluster_of(planner), allocators)
+
+
+def _cluster_of(planner: Planner) -> Cluster:
     if isinstance(planner.offer, Catalogue):
         raise BadInputError("capacity: expected a cluster, not a catalogue")
+    return planner.offer
+
+
+def capacities(
+    planner: Planner, step: float, allocator: str | None = None, placer: str | None = None
+) -> Iterator[tuple[str, capacity_search.Capacity]]:
+    """The highest rate the planner's cluster sustains, by "allocator+placer", pair by pair."""
+    cluster = _cluster_of(planner)
     for a, p in pairs(allocator, placer):
         policies = ALLOCATORS.create(a), PLACERS.create(p)
-        yield f"{a}+{p}", capacity_search.capacity(planner, planner.offer, *policies, step)
+        yield f"{a}+{p}", capacity_search.capacity(planner, cluster, *policies, step)
 
 
 def segments_of(

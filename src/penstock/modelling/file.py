@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from penstock.dataflow.csv_table import CsvTable
 from penstock.errors import BadInputError
-from penstock.files import ModelName, Name, Spec, Versioned, check, describe, quoted, read_document
+from penstock.files import ModelName, Spec, Versioned, check, describe, quoted, read_document
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.task_profile import TaskProfile
 
@@ -25,7 +25,7 @@ class ModelEntry(Spec):
 class ModelFile(Versioned):
     about: str = ""
     models: dict[ModelName, ModelEntry] = Field(default_factory=dict)
-    profiles: dict[Name, TaskProfile] = Field(default_factory=dict)
+    profiles: dict[ModelName, TaskProfile] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
 from penstock.dataflow.tolerance import ratio_key, whole_up
-from penstock.files import Amount, Name, Spec
+from penstock.files import Amount, ModelName, Spec
 from penstock.modelling.model import MeasuredOn
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Bound(StrEnum):
 class TaskProfile(Spec):
     """Costs of one operator, by the name pipelines use for its model."""
 
-    name: Name
+    name: ModelName
     sojourn_seconds: Amount
     """How long a tuple occupies a thread (t_soj)."""
     processing_cpu: Amount

@@ -13,7 +13,7 @@ from penstock.errors import BadInputError, Refusal
 from penstock.planning.growth import grow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from penstock.allocation.contract import Allocator
     from penstock.cluster.topology import Cluster
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.planning.plan import Plan
     from penstock.planning.planner import Planner
 
-DEFAULT_STEP = 10.0
+LEAST_DEFAULT_STEP = 10.0
 MOST_STEPS = 2_000
 """Looked at one by one; each is an allocation of the whole pipeline."""
 MOST_TUPLES = 1e12
@@ -41,6 +41,15 @@ class Capacity:
     allocated: float
     placed: float
     predicted: float
+
+
+def default_step(planner: Planner, cluster: Cluster, allocators: Iterable[Allocator]) -> float:
+    """Tens of tuples/s; where they fit by the thousands the next power of ten of which fewer than `MOST_STEPS` do."""
+    step = LEAST_DEFAULT_STEP
+    for allocator in allocators:
+        while not _is_hopeless(planner, cluster, allocator, MOST_STEPS * step) and step < MOST_TUPLES:
+            step *= 10
+    return step
 
 
 def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: Placer, step: float) -> Capacity:
@@ -63,7 +72,7 @@ def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: P
 
     allocated = _highest(
         lambda multiple: needed(multiple) <= slots,
-        lambda multiple: needed(multiple) > slots + planner.largest_bundles,
+        lambda multiple: _is_hopeless(planner, cluster, allocator, multiple * step),
         step,
     )
     if not allocated:
@@ -78,6 +87,11 @@ def capacity(planner: Planner, cluster: Cluster, allocator: Allocator, placer: P
     if isinstance(answer, Refusal):
         return Capacity(allocated * step, 0.0, 0.0)
     return Capacity(allocated * step, (allocated - fewer) * step, answer.prediction.slot_aware.rate)
+
+
+def _is_hopeless(planner: Planner, cluster: Cluster, allocator: Allocator, rate: float) -> bool:
+    """Needs so much more than there is that no rate beyond it fits."""
+    return planner.allocate(rate, allocator).slots > len(cluster.slots) + planner.largest_bundles
 
 
 def _highest(fits: Callable[[int], bool], hopeless: Callable[[int], bool], step: float) -> int:

@@ -14,7 +14,10 @@ from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
 def capacity(
     pipeline: PipelineArgument,
     cluster: Annotated[Path, typer.Option("--cluster", help="The machines there are (YAML or JSON).")],
-    step: Annotated[float, typer.Option("--step", help="Rates tried are multiples of this.")] = 10.0,
+    step: Annotated[
+        float | None,
+        typer.Option("--step", help="Rates tried are multiples of this: 10, or a higher power of ten for high rates."),
+    ] = None,
     allocator: Annotated[str | None, typer.Option("--allocator", help="Only this allocator.")] = None,
     placer: Annotated[str | None, typer.Option("--placer", help="Only this placer.")] = None,
     models: ModelsOption = None,
@@ -22,7 +25,7 @@ def capacity(
 ) -> None:
     """The highest rate PIPELINE reaches on a cluster."""
     from penstock.cluster.file import read_cluster
-    from penstock.jobs.planning import capacities, planner_of
+    from penstock.jobs.planning import capacities, capacity_step, planner_of
     from penstock.planning.capacity import as_number
     from penstock.planning.compare import pairs
 
@@ -30,6 +33,8 @@ def capacity(
     planner = planner_of(pipeline, models=models, cluster=machines)
     subject, warnings = planner.pipeline, list(planner.misfits())
     results = {}
+    if step is None:
+        step = capacity_step(planner, allocator, placer)
     searching = capacities(planner, step, allocator, placer)
     for _, (pair, result) in zip(output.progress(pairs(allocator, placer), "searching"), searching, strict=True):
         results[pair] = result
