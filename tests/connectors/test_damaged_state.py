@@ -126,7 +126,7 @@ def test_a_trial_goes_on_as_it_was(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", DAMAGED)
 def test_counts_of_lost_messages_begin_anew(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("pyspark")
-    from penstock.spark.fused.topic_source import LOST, lost_messages
+    from penstock.spark.fused.lost_messages import LOST, lost_messages
 
     (tmp_path / LOST).write_bytes(content)
     assert lost_messages(tmp_path) == {}

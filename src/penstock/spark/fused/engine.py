@@ -19,7 +19,7 @@ from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.errors import BadInputError, RunFailedError
 from penstock.runtime.dead_letters import DEAD_LETTERS
-from penstock.spark.fused import load_source, topic_source
+from penstock.spark.fused import load_source
 from penstock.spark.fused.accounts import Accounts
 from penstock.spark.fused.audits import AuditFolder
 from penstock.spark.fused.batch_shares import BatchShares
@@ -30,6 +30,7 @@ from penstock.spark.fused.frames import FrameBuilder
 from penstock.spark.fused.inference import infer_schemas
 from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch
 from penstock.spark.fused.lasting_query import LastingQuery
+from penstock.spark.fused.lost_messages import lost_messages
 from penstock.spark.fused.observing import BatchObserver
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_steps import CodeOptions
@@ -360,7 +361,7 @@ class FusedQuery:
         topics += [
             f"topic and partition {where}: {count:,} messages wait" for where, count in self._lag.items() if count
         ]
-        gone = topic_source.lost_messages(self._spec.folder)
+        gone = lost_messages(self._spec.folder)
         topics += [f"topic and partition {where}: {count:,} messages were gone unread" for where, count in gone.items()]
         return (*self._query.notes, *self._observer.notes, *twice, *topics)
 

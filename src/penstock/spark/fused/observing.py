@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ from penstock.cluster.topology import Slot
 from penstock.dataflow.logic import Per
 from penstock.report.report import EMBEDDED_NODE, BatchObservation, OperatorObservation, SlotObservation
 from penstock.runtime.account import Account
+from penstock.spark.fused.progress_offsets import parsed_offset
 from penstock.spark.fused.topics import lag_of
 
 if TYPE_CHECKING:
@@ -176,4 +176,5 @@ class BatchObserver:
 
 
 def _tuples(offset: str | None) -> int:
-    return int(json.loads(offset)["tuples"]) if offset and offset != "null" else 0
+    reached = parsed_offset(offset)
+    return 0 if reached is None else int(reached["tuples"])

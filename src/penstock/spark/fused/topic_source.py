@@ -1,13 +1,13 @@
 """Topics as a Spark source of our own, where Spark's connector to Kafka is not there, and for the embedded log.
 
 Offsets are those of the partitions, as Spark's own connector writes them: `{"topic": {"0": 17, "1": 4}}`. What a batch
-takes in is bounded and cut evenly over the slots, whatever partitions it comes from.
+takes in is bounded and cut evenly over the slots, whatever partitions it comes from. Only Spark 4.2 and newer can ask
+for a bounded part: older ones have no `pyspark.sql.streaming.datasource`, and this module is not loaded there.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,7 @@ from penstock.connectors.kept_numbers import KeptNumbers
 from penstock.connectors.log.address import LogAddress, subscribed
 from penstock.connectors.log.contract import GoneError, LogError
 from penstock.connectors.log.offsets import Piece, admitted, cut_evenly, pieces_between, resolved
-from penstock.errors import BadInputError
-from penstock.files import Spec, read_value, write_text
+from penstock.spark.fused.lost_messages import note_lost
 from penstock.spark.session.interrupts import ignore_interrupts
 
 if TYPE_CHECKING:
@@ -44,9 +43,6 @@ PATIENCE_SECONDS = 300.0
 MOST_ROWS = "most_rows"
 LOOKED_AT = 1000
 """Messages that are taken in where no run bounds batches."""
-LOST = "lost.json"
-
-_LOG = logging.getLogger(__name__)
 
 
 def topic_frame(session: SparkSession, who: str, given: dict[str, str], slots: int, folder: Path | None) -> DataFrame:
@@ -54,21 +50,6 @@ def topic_frame(session: SparkSession, who: str, given: dict[str, str], slots: i
     session.dataSource.register(TopicSource)
     options = {"given": json.dumps(given), "who": who, "slots": str(slots), "folder": str(folder or "")}
     return session.readStream.format(NAME).options(**options).load()
-
-
-def lost_messages(folder: Path) -> dict[str, int]:
-    """By topic and partition: messages that retention took before they were read, where the run went on. Where nobody
-    can read how many there were, they are counted anew."""
-    file = folder / LOST
-    try:
-        return read_value(_LostMessages, file).lost if file.exists() else {}
-    except BadInputError as error:
-        _LOG.warning("%s", error)
-        return {}
-
-
-class _LostMessages(Spec):
-    lost: dict[str, int]
 
 
 class _Pieces(InputPartition):
@@ -145,8 +126,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise GoneError(piece.topic, piece.partition, piece.first, first)
                 lost[f"{piece.topic}/{piece.partition}"] = there - piece.first
             pieces.append(replace(piece, first=there))
-        if lost:
-            self._note(lost)
+        if lost and self._folder is not None:
+            note_lost(self._folder, lost)
         return [_Pieces(share) for share in cut_evenly(pieces, self._tasks())]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -170,13 +151,6 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tasks(self) -> int:
         return self._numbers.whole("partitions", self._slots)
-
-    def _note(self, lost: dict[str, int]) -> None:
-        if self._folder is None:
-            return
-        known = lost_messages(self._folder)
-        counted = _LostMessages(lost={**known, **{k: known.get(k, 0) + n for k, n in lost.items()}})
-        write_text(self._folder / LOST, counted.model_dump_json())
 
 
 _LOGS: dict[str, TopicLog] = {}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+import pyspark
 
 from penstock.connectors.kafka.settings import PREFIX, java_options
 from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, topics_there
 from penstock.connectors.log.offsets import lag
 from penstock.dataflow.endpoints import reading_of
 from penstock.errors import BadInputError
-from penstock.spark.fused import topic_source
+from penstock.spark.fused.progress_offsets import parsed_offset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,13 +39,25 @@ def read_topics(session: SparkSession, reading: Reading, who: str, slots: int, f
     if reading.schema is not None:
         raise BadInputError(f"{who}: messages have a key and a value; leave out schema, and parse them in an operator")
     if connector_of(session, reading, who) == OURS:
+        _can_be_bounded(who)
+        from penstock.spark.fused.topic_source import topic_frame  # noqa: PLC0415 - Spark before 4.2 cannot load it
+
         topics_there(LogAddress(reading.format, reading.options), who)
         given = {**reading.options, "penstock.format": reading.format}
-        return topic_source.topic_frame(session, who, given, slots, folder)
+        return topic_frame(session, who, given, slots, folder)
     options = {key: value for key, value in reading.options.items() if key not in _FOR_US and key[:6] != PREFIX}
     isolated = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     all_options = {**isolated, **java_options(reading.options, who), **options}
     return session.readStream.format(KAFKA).options(**all_options).load()
+
+
+def _can_be_bounded(who: str) -> None:
+    """A reader of ours takes in a part of what there is, and Spark asks readers in Python for a part since 4.2."""
+    if find_spec("pyspark.sql.streaming.datasource") is None:
+        raise BadInputError(
+            f"{who}: Penstock's own reader of topics needs pyspark 4.2 or newer, this is {pyspark.__version__}; for "
+            "Kafka give Spark's connector (--packages org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION)"
+        )
 
 
 def connector_of(session: SparkSession, reading: Reading, who: str) -> str:
@@ -110,6 +124,6 @@ def lag_of(progress: StreamingQueryProgress) -> dict[str, int]:
 
 
 def _offsets(text: str | None) -> Offsets | None:
-    offsets = json.loads(text) if text and text != "null" else None
+    offsets = parsed_offset(text)
     is_topics = isinstance(offsets, dict) and offsets and all(isinstance(parts, dict) for parts in offsets.values())
     return offsets if is_topics else None
