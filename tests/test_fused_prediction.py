@@ -12,6 +12,7 @@ import penstock
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import Gain, topological_order
+from penstock.jobs.fused import unmeasured_ends
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
 from penstock.prediction.crews import crews_of
 from penstock.prediction.fused import PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
@@ -185,3 +186,27 @@ def test_memory_is_that_of_the_threads_with_something_to_do() -> None:
     points = (*WAITING.points, Point(threads=20, rate=40.0, cpu=0.4, memory=0.2))
     demands = {"waiting": Model("waiting", points, ON)}
     assert fused_usage({"waiting": Gain(1.0, 0.0)}, demands, {"waiting": 20}, 1, 30.0).memory_mb == pytest.approx(205)
+
+
+def test_files_that_were_profiled_are_counted_and_others_are_named() -> None:
+    built = penstock.pipeline("p").source("in", format="json", options={"path": "in"}, schema="x long")
+    pipeline = (
+        built.then("work", logic=Logic(lambda row: row), schema="x long")
+        .sink("out", format="jdbc", options={"url": "jdbc:x:y", "dbtable": "t"})
+        .build()
+    )
+    files = Model(
+        "p/in",
+        (Point(threads=1, rate=500.0, cpu=1.0, memory=0.0, operator_cpu=0.0, busy=1.0),),
+        ON.model_copy(update={"per": Per.DATAFRAME, "own_batch_ms": 300.0}),
+    )
+    work = Model("p/work", (Point(threads=1, rate=1000.0, cpu=1.0, memory=0.01, operator_cpu=0.8, busy=1.0),), ON)
+    demands: Demands = {"in": files, "work": work, "out": FixedDemand(0.1, 0.1)}
+    gains = dict.fromkeys(demands, Gain(1.0, 0.0))
+    setup = FusedSetup(gains, demands, dict.fromkeys(demands, 1), 1, 64, 100, 0.2, 0.0)
+    # the engine 0.2 s, the source 0.3 s and 2 ms a row, the code 1 ms a row
+    assert setup.batch_seconds(100) == pytest.approx(0.2 + 0.3 + 0.2 + 0.1)
+    # Java reads them: nothing of it is the worker's CPU
+    assert setup.use(10.0).cpu == pytest.approx(10.0 * 0.8 / 1000)
+    (note,) = unmeasured_ends(pipeline, demands)
+    assert note == "what sink 'out' needs to write is in no model: the prediction leaves it out"

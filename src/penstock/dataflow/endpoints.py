@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,11 @@ COUNT = "count"
 """The format of a sink that only counts what reaches it."""
 
 FILE_FORMATS = ("json", "csv", "parquet", "orc", "text", "avro", "xml")
+ABOUT_THE_FOLDER = frozenset(
+    {"path", "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "latestFirst", "pathGlobFilter", "cleanSource"}
+    | {"recursiveFileLookup", "sourceArchiveDir", "modifiedBefore", "modifiedAfter", "basePath"}
+)
+"""Options of files that say which there are, not what is in them."""
 """What Spark reads and writes as files in a folder."""
 
 _OLD_NAMES = {"jsonl": "json"}
@@ -71,6 +76,16 @@ def writing_of(operator: Operator) -> Writing:
     if operator.parquet is not None:
         return Writing("parquet", {**options, "path": operator.parquet}, operator.mode)
     return Writing(operator.format or COUNT, options, operator.mode)
+
+
+def file_end(operator: Operator) -> Reading | Writing | None:
+    """How a source or sink that is files is read or written, without where they are; None: it is something else."""
+    if operator.kind is Kind.OPERATOR:
+        return None
+    end: Reading | Writing = reading_of(operator) if operator.kind is Kind.SOURCE else writing_of(operator)
+    if end.format not in FILE_FORMATS:
+        return None
+    return replace(end, options={name: value for name, value in end.options.items() if name not in ABOUT_THE_FOLDER})
 
 
 def is_driven_by_load(pipeline: Pipeline) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.allocation.pipeline import demands_of
 from penstock.clock import Stopwatch
-from penstock.dataflow.endpoints import is_driven_by_load
+from penstock.dataflow.endpoints import COUNT, is_driven_by_load, reading_of, writing_of
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Pipeline
@@ -94,7 +94,7 @@ class FusedJob:
             notes = (
                 *notes,
                 f"what is predicted is for batches of {rows:,} tuples, as they came on average",
-                "what the source needs to read, and the sink to write, is in no model: the prediction leaves it out",
+                *unmeasured_ends(self.pipeline, setup.demands),
             )
         return RunResult(
             self.pipeline.name,
@@ -108,6 +108,20 @@ class FusedJob:
             **({} if setup is None else _predictions(setup, own_source=own_source)),
             **more,
         )
+
+
+def unmeasured_ends(pipeline: Pipeline, demands: Demands) -> list[str]:
+    """What the prediction leaves out: the load generator and sinks that only count take next to nothing."""
+    notes = []
+    for name, operator in pipeline.operators.items():
+        reads = operator.kind is Kind.SOURCE and not reading_of(operator).is_load
+        writes = operator.kind is Kind.SINK and writing_of(operator).format != COUNT
+        if (reads or writes) and not isinstance(demands[name], Model):
+            notes.append(
+                f"what {operator.kind} '{name}' needs to {'read' if reads else 'write'} is in no model: the prediction "
+                "leaves it out"
+            )
+    return notes
 
 
 def _predictions(setup: FusedSetup, *, own_source: bool) -> dict[str, Any]:

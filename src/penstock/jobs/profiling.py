@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Stopwatch, today
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
-from penstock.dataflow.endpoints import is_driven_by_load
+from penstock.dataflow.endpoints import file_end, is_driven_by_load
 from penstock.dataflow.logic import Logic, Per
 from penstock.errors import BadInputError, RunFailedError, nearest
 from penstock.files import write_output
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.dataflow.pipeline import Pipeline
+    from penstock.dataflow.pipeline import Operator, Pipeline
     from penstock.modelling.task_profile import TaskProfile
     from penstock.spark.trials.profiling import ProfileSettings
-    from penstock.spark.trials.samples import OwnSample
+    from penstock.spark.trials.samples import OperatorSample, OwnSample
     from penstock.spark.trials.trials import EngineCost, TrialQuery
 
 ENGINE_SECONDS = 1.0
@@ -96,12 +96,16 @@ class ProfileSubject:
     operators: Mapping[str, str]
     """By the name of the model: one that has this code."""
 
+    ends: Mapping[str, str]
+    """By the name of the model: sources and sinks that are files, which take time to read and write."""
+
     def fingerprints(self, beside: Path | None) -> dict[str, str]:
-        """Of the code of every model, where it can be seen."""
+        """Of the code of every model, where it can be seen, and of how files are read and written."""
         prints = {
             model: fingerprint(self.pipeline.operators[self.operators[model]], code, beside)
             for model, code in self.code.items()
         }
+        prints |= {model: fingerprint(self.pipeline.operators[name]) for model, name in self.ends.items()}
         return {model: fingerprint for model, fingerprint in prints.items() if fingerprint is not None}
 
     def sampled(self, models: Iterable[str]) -> dict[str, str]:
@@ -110,10 +114,11 @@ class ProfileSubject:
         return {m: self.operators[m] for m in models if self.code[m] is not reference_logic.get(m)}
 
     def models_run_for(self, models: Iterable[str]) -> set[str]:
-        """Those whose code runs when `models` are measured: where tuples are put through the pipeline, all."""
+        """Those whose code runs when `models` are measured: where tuples are put through the pipeline, all. They are
+        for a sink, too."""
         measured = set(models)
         everything = {self.pipeline.operators[name].model or name for name in self.logic}
-        return everything if self.sampled(measured) else measured
+        return everything if self.ends or self.sampled(measured) else measured
 
 
 def subject_of(pipeline: PipelineLike, operators: list[str] | None) -> ProfileSubject:
@@ -125,17 +130,41 @@ def subject_of(pipeline: PipelineLike, operators: list[str] | None) -> ProfileSu
     by_model = {model: name for name, model in models.items()}
     if not by_model:
         raise BadInputError(f"pipeline '{declared.name}' has no operator with code to measure")
+    files = [name for name, operator in declared.operators.items() if file_end(operator) is not None]
+    ends = {qualified(declared.name, name): name for name in files}
+    models |= {name: model for model, name in ends.items()}
     for name in operators or ():
-        if name not in by_model and name not in models:
+        if name not in {*by_model, *models, *ends}:
             raise BadInputError(f"unknown operator or model '{name}'; {nearest(name, [*models, *by_model])}")
-    asked = {models.get(name, name) for name in operators or by_model}
+    asked = {models.get(name, name) for name in operators or (*by_model, *ends)}
     code = {model: logic[name] for model, name in by_model.items() if model in asked}
-    return ProfileSubject(declared, logic, code, by_model)
+    return ProfileSubject(declared, logic, code, by_model, {m: name for m, name in ends.items() if m in asked})
 
 
 def _own_model(pipeline: Pipeline, operator: str, code: Logic) -> str:
     """A reference task is the same in every pipeline; other code is that of this operator of this pipeline alone."""
     return operator if code is reference_logic.get(operator) else qualified(pipeline.name, operator)
+
+
+def _no_code(frame: Any) -> Any:
+    """Of a source or sink, which is Spark's own."""
+    return frame
+
+
+def own_point(rate: float, operator_cpu: float, beside: str) -> Point:
+    """Of what is part of the query itself."""
+    return Point(
+        threads=1,
+        rate=rate,
+        cpu=1.0,
+        memory=0.0,
+        operator_cpu=operator_cpu,
+        provenance={
+            "rate": f"the slope of batches of its samples, less that of {beside}",
+            "cpu": "taken to keep a core busy while it works",
+            "memory": "that of Java, which is in no model",
+        },
+    )
 
 
 def described_columns(schema: pa.Schema) -> str:
@@ -187,7 +216,12 @@ class Profile:
 
         return {name: code for name, code in named.items() if is_pending(name, code)}
 
+    def pending_ends(self, subject: ProfileSubject) -> dict[str, str]:
+        """Sources and sinks by model, of those nothing is known of."""
+        return {model: name for model, name in subject.ends.items() if model not in self.models}
+
     def measure(self, subject: ProfileSubject, pending: Mapping[str, Logic], environment: Mapping[str, str]) -> None:
+        ends = self.pending_ends(subject)
         try:
             from penstock.spark.session.embedded import embedded_session  # noqa: PLC0415 - Spark loads only when it is used
             from penstock.spark.trials.samples import take_samples  # noqa: PLC0415
@@ -195,12 +229,13 @@ class Profile:
         except ImportError as error:
             raise BadInputError("profiling needs pyspark; install it with: pip install 'penstock[spark]'") from error
 
-        self._of = len(pending)
+        self._of = len(pending) + len(ends)
         self._tell()
         try:
             with embedded_session(1, warm=False) as session:
                 sampled = subject.sampled(pending)
-                taken = take_samples(session, subject.pipeline, subject.logic, set(sampled.values()), environment)
+                wanted = {*sampled.values(), *ends.values()}
+                taken = take_samples(session, subject.pipeline, subject.logic, wanted, environment)
                 samples = {model: taken.code[name] for model, name in sampled.items() if name in taken.code}
                 self._gets = {model: described_columns(sample.rows.schema) for model, sample in samples.items()}
                 audit = is_driven_by_load(subject.pipeline)
@@ -210,6 +245,8 @@ class Profile:
                 for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
                     own = taken.sparks_own.get(subject.operators[model])
                     self._measure_sparks_own(session, model, pending[model], own, engine)
+                for model, name in ends.items():
+                    self._measure_end(session, model, subject.pipeline.operators[name], taken.ends.get(name), engine)
         except RunFailedError as error:
             raise BadInputError(str(error)) from error
 
@@ -226,20 +263,27 @@ class Profile:
         nothing = measure_sparks_own(session, name, lambda *frames: frames[0], own.inputs[:1], "append", self._tell)
         cost = measure_sparks_own(session, name, own.apply, own.inputs, own.mode, self._tell).beyond(nothing)
         part = self._settings.batch_seconds / (self._settings.batch_seconds + engine.batch_seconds)
-        point = Point(
-            threads=1,
-            rate=part / cost.row_seconds,
-            cpu=1.0,
-            memory=0.0,
-            operator_cpu=part,
-            provenance={
-                "rate": "the slope of batches of its samples, less that of the same stream without it",
-                "cpu": "taken to keep a core busy while it works",
-                "memory": "that of Java, which is in no model",
-            },
-        )
+        point = own_point(part / cost.row_seconds, part, "the same stream without it")
         self._gets[name] = "; ".join(described_columns(input_sample.rows.schema) for input_sample in own.inputs)
         self._keep(name, code, (point,), engine, own_batch_seconds=cost.batch_seconds)
+        self._listener.on_point(name, point)
+        self._done += 1
+
+    def _measure_end(
+        self, session: Any, name: str, end: Operator, sample: OperatorSample | None, engine: EngineCost
+    ) -> None:
+        """A source or sink that is files: as an operator of Spark's own, but for its CPU, which is the engine's."""
+        from penstock.spark.trials.file_ends import measure_file_end  # noqa: PLC0415 - Spark loads only when it is used
+
+        if sample is None:
+            self._listener.on_message(f"no sample tuple came to {name}: what it takes stays unknown")
+            return
+        self._doing = f"{name} ({self._done + 1} of {self._of})"
+        cost = measure_file_end(session, end, sample, self._tell)
+        part = self._settings.batch_seconds / (self._settings.batch_seconds + engine.batch_seconds)
+        point = own_point(part / cost.row_seconds, 0.0, "a stream of Parquet files nobody wants")
+        self._gets[name] = described_columns(sample.rows.schema)
+        self._keep(name, Logic(_no_code, per=Per.DATAFRAME), (point,), engine, own_batch_seconds=cost.batch_seconds)
         self._listener.on_point(name, point)
         self._done += 1
 

@@ -19,8 +19,9 @@ slowest of k slots needs `b_i v_i z(k)` longer, with z(k) the expected largest o
 batch slow is taken to concern all operators of a slot, and no two slots, alike. And a batch takes no less than its CPU
 over all cores of the machine.
 
-Assumed: keys are spread evenly over slots; what sources and sinks of the user's own need is in no model; code of one
-slot uses one core, though libraries that let go of Python's lock may use more where others are free.
+Sources and sinks of files are Spark's own, and have models where they were profiled; what others of the user's own need
+is in no model. Assumed: keys are spread evenly over slots; code of one slot uses one core, though libraries that let go
+of Python's lock may use more where others are free.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from penstock.files import temporary_folder
 from penstock.spark.session.class_archive import using
 from penstock.spark.session.embedded import ATTEMPTS, configured_session, end_session, own_archive
 from penstock.spark.session.java import find_java
-from penstock.spark.session.silent_master import expecting_an_answer
+from penstock.spark.session.silent_master import expect_an_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -148,8 +148,7 @@ def _started(
         case _:
             raise BadInputError(f"master '{master}': expected local[N], spark://HOST:PORT, yarn, k8s://... or cluster")
     try:
-        with expecting_an_answer(master):
-            return configured_session(master, log, name, chosen, secret=secret, scratch=scratch)
+        return configured_session(master, log, name, chosen, secret=secret, scratch=scratch)
     except ClusterError as error:
         advice = "does it ask for a secret (--secret-file)?" if secret is None else "is it this cluster's secret?"
         raise ClusterError(f"{error} {advice}") from error
@@ -176,7 +175,9 @@ def _reached(master: str, address: str) -> str:
             f"master '{master}': expected a host and a port, as in {EXPECTED[master.partition(':')[0]]}"
         )
     try:
-        socket.create_connection((parts.hostname, port), timeout=REACH_SECONDS).close()
+        with socket.create_connection((parts.hostname, port), timeout=REACH_SECONDS) as connection:
+            if parts.scheme == "spark":
+                expect_an_answer(master, connection)
     except OSError as error:
         raise BadInputError(f"master '{master}': nobody answers there: {error.strerror or error}") from error
     return parts.hostname

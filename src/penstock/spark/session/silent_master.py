@@ -1,64 +1,40 @@
 """A master that takes a connection and says nothing: Spark itself would wait for a minute and more.
 
-While a session starts, its Java process is at work; one that waits for its master's answer is not. So it is looked at
-how much CPU it uses, and not only at the clock: on a machine that is busy a start takes long, and is no silence.
+So it is asked for something before a session is started: for a file it does not have, in Spark's own protocol (a frame:
+its length, the type of message, a name). One that lives says that it has none, whether or not it wants a secret later;
+whoever speaks something else hangs up. Both are answers.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from contextlib import contextmanager
+import struct
 from typing import TYPE_CHECKING
-
-import psutil
 
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import socket
 
-SILENT_SECONDS = 9
-"""So long Java may be idle before its session is there; that of a master that answers is for less than a second."""
-IDLE_CPU_SECONDS = 0.6
-"""What Java may use meanwhile and still counts as idle: its own housekeeping."""
+SILENT_SECONDS = 10.0
+"""A master that has much to do answers within one or two."""
+STREAM_REQUEST = 6
+NO_FILE = b"/files/is-anybody-there"
 
 
-@contextmanager
-def expecting_an_answer(master: str) -> Iterator[None]:
-    """Inside, a session is started: where its master is silent, Java is ended, and what comes of that is one line."""
-    over, was_silent = threading.Event(), threading.Event()
-    before = set(psutil.Process().children(recursive=True))
-    watch = threading.Thread(target=_watch, args=(before, over, was_silent), daemon=True, name="silent master")
-    watch.start()
+def question() -> bytes:
+    message = struct.pack(">bi", STREAM_REQUEST, len(NO_FILE)) + NO_FILE
+    # the length counts itself
+    return struct.pack(">q", 8 + len(message)) + message
+
+
+def expect_an_answer(master: str, connection: socket.socket) -> None:
+    """Raises where nothing at all comes back."""
+    connection.settimeout(SILENT_SECONDS)
     try:
-        yield
-    except Exception as error:
-        if not was_silent.is_set():
-            raise
+        connection.sendall(question())
+        connection.recv(1)
+    except TimeoutError:
         raise BadInputError(
-            f"master '{master}': it takes connections, and did not answer within {SILENT_SECONDS} s as a master of "
+            f"master '{master}': it takes connections, and did not answer within {SILENT_SECONDS:g} s as a master of "
             "Spark's does"
-        ) from error
-    finally:
-        over.set()
-        watch.join()
-
-
-def _watch(before: set[psutil.Process], over: threading.Event, was_silent: threading.Event) -> None:
-    used: deque[float] = deque(maxlen=SILENT_SECONDS + 1)
-    while not over.wait(1.0):
-        java = [process for process in psutil.Process().children(recursive=True) if process not in before]
-        try:
-            java = [process for process in java if process.name() == "java"]
-            seconds = sum(times.user + times.system for times in (process.cpu_times() for process in java))
-        except psutil.NoSuchProcess:
-            continue
-        # only from when it runs at all
-        if java:
-            used.append(seconds)
-        if len(used) > SILENT_SECONDS and used[-1] - used[0] < IDLE_CPU_SECONDS:
-            was_silent.set()
-            for process in java:
-                process.kill()
-            return
+        ) from None

@@ -9,7 +9,7 @@ timestamps move on with every repetition of the sample, numbers of source tuples
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from penstock.spark.fused.schemas import struct_of_arrow
 from penstock.spark.trials.replay import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -70,6 +70,16 @@ def cost_of(few: tuple[int, Sequence[float]], many: tuple[int, Sequence[float]])
     return BatchCost(max(0.0, median(few_seconds) - few_rows * row), row)
 
 
+@dataclass(frozen=True)
+class ReplayEnds:
+    """How a replay is read and written: files of a format, and a function that takes every batch."""
+
+    format: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+    write: Callable[[DataFrame, int], None] | None = None
+    """None: nobody wants what comes out."""
+
+
 def measure_sparks_own(
     session: SparkSession,
     operator: str,
@@ -77,10 +87,11 @@ def measure_sparks_own(
     inputs: Sequence[OperatorSample],
     mode: str,
     tick: Callable[[], None] = lambda: None,
+    ends: ReplayEnds | None = None,
 ) -> BatchCost:
     """`function` gets a streaming frame for each of `inputs`; `mode` is the output mode of its query."""
     with temporary_folder("replay") as folder:
-        replayed = _Replayed(session, folder, operator, function, inputs, mode, tick)
+        replayed = _Replayed(session, folder, operator, function, inputs, mode, tick, ends or ReplayEnds())
         try:
             return replayed.measure()
         finally:
@@ -99,7 +110,10 @@ class _Replayed:
         inputs: Sequence[OperatorSample],
         mode: str,
         tick: Callable[[], None],
+        ends: ReplayEnds,
     ) -> None:
+        self._session = session
+        self._ends = ends
         self._folder = folder
         self._operator = operator
         self._inputs = [TimedReplay(sample) for sample in inputs]
@@ -110,15 +124,13 @@ class _Replayed:
         for number, sample in enumerate(inputs):
             place = folder / f"in{number}"
             place.mkdir()
-            stream = session.readStream.schema(struct_of_arrow(sample.rows.schema)).option("maxFilesPerTrigger", 1)
-            frames.append(stream.parquet(str(place)))
+            stream = session.readStream.format(ends.format).schema(struct_of_arrow(sample.rows.schema))
+            frames.append(stream.options(**ends.options).option("maxFilesPerTrigger", 1).load(str(place)))
         with in_one_line(f"operator '{operator}'"):
+            stream_out = function(*frames).writeStream
+            stream_out = stream_out.format("noop") if ends.write is None else stream_out.foreachBatch(ends.write)
             self._query: StreamingQuery = (
-                function(*frames)
-                .writeStream.format("noop")
-                .outputMode(mode)
-                .option("checkpointLocation", str(folder / "checkpoint"))
-                .start()
+                stream_out.outputMode(mode).option("checkpointLocation", str(folder / "checkpoint")).start()
             )
 
     def measure(self) -> BatchCost:
@@ -134,12 +146,21 @@ class _Replayed:
     def _batch(self, rows: int) -> float:
         """Seconds of a batch with so many rows of every input."""
         for number, replay in enumerate(self._inputs):
-            hidden = self._folder / f"next{number}.parquet"
-            pq.write_table(replay.table(self._rows, rows), hidden)
-            hidden.rename(self._folder / f"in{number}" / f"{self._files:06d}.parquet")
+            hidden = self._written(replay.table(self._rows, rows), self._folder / f"next{number}")
+            hidden.rename(self._folder / f"in{number}" / f"{self._files:06d}{''.join(hidden.suffixes)}")
         self._files += 1
         self._rows += rows
         return self._seconds_of_batch(rows * len(self._inputs))
+
+    def _written(self, table: pa.Table, place: Path) -> Path:
+        """A file that holds these rows, not yet where the query looks."""
+        if self._ends.format == "parquet":
+            file = place.with_suffix(".parquet")
+            pq.write_table(table, file)
+            return file
+        rows = self._session.createDataFrame(table).coalesce(1)
+        rows.write.format(self._ends.format).options(**self._ends.options).mode("overwrite").save(str(place))
+        return next(place.glob("part-*"))
 
     def _seconds_of_batch(self, rows: int) -> float:
         """Inputs of which Spark saw one a batch earlier are summed up."""

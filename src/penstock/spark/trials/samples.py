@@ -83,6 +83,8 @@ class Taken:
     """By operator."""
 
     code: dict[str, OperatorSample] = field(default_factory=dict)
+    ends: dict[str, OperatorSample] = field(default_factory=dict)
+    """Of sources what they read, of sinks what comes to them."""
     sparks_own: dict[str, OwnSample] = field(default_factory=dict)
 
 
@@ -121,6 +123,9 @@ def take_samples(
         builder.build()
         mode = query_mode(pipeline, [n for n, operator in pipeline.operators.items() if operator.kind is Kind.SINK])
         dataframe = [name for name, code_of_operator in code.items() if code_of_operator.per is Per.DATAFRAME]
+        for name in [wanted_name for wanted_name in wanted if needed.operators[wanted_name].kind is not Kind.OPERATOR]:
+            if (rows := _rows_at(session, builder, needed.operators[name])).num_rows:
+                taken.ends[name] = OperatorSample(rows)
         for name in [wanted_name for wanted_name in wanted if is_sparks_own(needed, wanted_name, dataframe)]:
             inputs = [_of_frame(frame.limit(SAMPLES).toArrow()) for frame in builder.inputs_of(name)]
             if all(input_sample.rows.num_rows for input_sample in inputs):
@@ -128,6 +133,13 @@ def take_samples(
     except PySparkException as error:
         raise RunFailedError(f"no tuple came through pipeline '{pipeline.name}': {reason(str(error))}") from error
     return taken
+
+
+def _rows_at(session: SparkSession, builder: FrameBuilder, end: Operator) -> pa.Table:
+    """Of a sink with several streams those of the first."""
+    frame = sample_source(session, end) if end.kind is Kind.SOURCE else builder.inputs_of(end.name)[0]
+    table = frame.limit(SAMPLES).toArrow()
+    return table.drop_columns(_marks_of(table))
 
 
 def up_to(pipeline: Pipeline, wanted: set[str]) -> Pipeline:
