@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spark.fused.complaints import first_line, raised_by_code
+from penstock.spark.fused.complaints import first_line, raised_by_code, root_cause
 
 IN_WORKER = """
   An exception was thrown from the Python worker:
@@ -47,3 +47,15 @@ class JavaException:
 
 def test_an_exception_of_javas_says_what_it_says() -> None:
     assert first_line(JavaException()) == "No source: odd."
+
+
+def test_what_was_behind_a_failure_is_the_last_cause() -> None:
+    trace = """org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/out.
+\tat org.apache.spark.sql.Something(X.scala:1)
+Caused by: org.apache.spark.SparkException: another
+\tat org.apache.spark.sql.Something(X.scala:2)
+Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+"""
+    assert root_cause(trace) == "No space left on device"
+    assert root_cause("org.apache.spark.SparkException: alone\n\tat x") is None

@@ -20,9 +20,12 @@ PACKAGES = {
 """What to give to --packages for formats that Spark does not bring along."""
 
 TRACEBACK = "Traceback (most recent call last)"
+WRITE_FAILED = "Task failed while writing rows"
+"""Where a sink could be written when the run began."""
 
 _CODE = re.compile(r"^\[[A-Z_.0-9]+\]\s*")
-_JAVA = re.compile(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*")
+_JAVA = re.compile(r"^(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*)+")
+_CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 
 
 def first_line(error: object) -> str:
@@ -34,6 +37,13 @@ def first_line(error: object) -> str:
     line = lines[0] if lines else type(error).__name__
     line = _CODE.sub("", _JAVA.sub("", line))
     return line.partition(" SQLSTATE:")[0].rstrip()
+
+
+def root_cause(error: object) -> str | None:
+    """What was behind it, as Java's stack says: a task that could not write does not say by itself that the disk is
+    full. None: nothing else."""
+    causes = _CAUSE.findall(getattr(error, "_stackTrace", None) or str(error))
+    return first_line(causes[-1]) if causes else None
 
 
 class CodeFailedError(RunFailedError):
@@ -65,8 +75,10 @@ def in_one_line(who: str, format: str | None = None) -> Iterator[None]:  # noqa:
         line = first_line(error.java_exception) if isinstance(error, Py4JJavaError) else first_line(error)
         if (raised := raised_by_code(str(error))) is not None:
             raise CodeFailedError(raised) from error
-        if "stage failure" in str(error):
-            raise RunFailedError(f"{who}: {line}") from error
+        if "stage failure" in str(error) or WRITE_FAILED in line:
+            cause = root_cause(error)
+            because = "" if cause is None or cause in line else f": {cause}"
+            raise RunFailedError(f"{who}: {line.rstrip('.')}{because}") from error
         hint = ""
         if format in PACKAGES and ("find" in line or "class" in line.lower()):
             hint = f"; it needs a package: --packages {PACKAGES[format]}:VERSION"
