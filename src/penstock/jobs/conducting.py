@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.load import Load
+from penstock.errors import PenstockError
 from penstock.jobs.fused import FusedJob, batch_hearer
 from penstock.jobs.fused_run import FusedOptions, spec_of
 from penstock.jobs.services import services_of
@@ -67,7 +68,8 @@ def await_with_interrupts(handle: RunHandle) -> RunResult:
                 if signalled.asked:
                     return replace(handle.drain(), interrupted=True)
         except KeyboardInterrupt:
-            handle.stop()
+            with suppress(PenstockError):  # its log has why it failed as well; what counts is that it was to end
+                handle.stop()
             raise
     return result
 

@@ -108,6 +108,9 @@ class RunHandle:
             return self._result
         try:
             report = self._run.await_end(timeout)
+        except KeyboardInterrupt:
+            # who waits was interrupted, not the run: it still needs its session
+            raise
         except BaseException:
             self._close()
             raise

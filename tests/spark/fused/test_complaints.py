@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from penstock.dataflow.endpoints import Reading
+from penstock.errors import BadInputError
+from penstock.spark.fused import topics
 from penstock.spark.fused.complaints import first_line, raised_by_code, root_cause
 
 IN_WORKER = """
@@ -59,3 +64,12 @@ Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on d
 """
     assert root_cause(trace) == "No space left on device"
     assert root_cause("org.apache.spark.SparkException: alone\n\tat x") is None
+
+
+def test_topics_of_ours_need_a_newer_spark_than_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "find_spec", lambda _name: None)
+    no_session: Any = None
+    with pytest.raises(
+        BadInputError, match=r"^source 's': Penstock's own reader of topics needs pyspark 4\.2 or newer"
+    ):
+        topics.read_topics(no_session, Reading("log", {"path": "x", "subscribe": "t"}), "source 's'", 1, None)

@@ -23,7 +23,7 @@ from penstock.spark.fused import load_source
 from penstock.spark.fused.accounts import Accounts
 from penstock.spark.fused.audits import AuditFolder
 from penstock.spark.fused.batch_shares import BatchShares
-from penstock.spark.fused.complaints import CodeFailedError, in_one_line
+from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
 from penstock.spark.fused.file_writer import FileWriter
 from penstock.spark.fused.frames import FrameBuilder
@@ -117,7 +117,7 @@ class FusedQuery:
         self.shares = BatchShares()
         self._records: dict[int, Any] = {}
         self._is_counted_by_spark = self._may_be_counted_by_spark()
-        self._write_failed: BadInputError | CodeFailedError | None = None
+        self._write_failed: BadInputError | RunFailedError | None = None
         self._drained = threading.Event()
         """No batch may begin to write: sources of Spark's own cannot be told to hold."""
         self._last_batch: int | None = None
@@ -206,6 +206,7 @@ class FusedQuery:
             raise RunFailedError("the run was drained: the batch is left to whoever goes on with it")
         if self._last_batch is not None and number > self._last_batch:
             raise RunFailedError("the input had ended: what came later is for another run")
+        self._write_failed = None
         several = len(self._frames.sinks) > 1 or self._shown
         frame = batch.persist() if several else batch
         try:
@@ -214,7 +215,7 @@ class FusedQuery:
                 write_batch(self._writers[sink], sink, part, number)
                 if sink in self._shown:
                     self._console.take(sink, part)
-        except (BadInputError, CodeFailedError) as error:
+        except (BadInputError, RunFailedError) as error:
             self._write_failed = error
             raise
         finally:

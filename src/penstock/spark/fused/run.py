@@ -275,7 +275,7 @@ class FusedRun:
             details |= {"tuples": last.tuples, "backlog": last.backlog, "finished": last.finished}
         try:
             self._folder.write_state(self._state, **details)
-        except OSError as error:
+        except (OSError, BadInputError) as error:
             # a full disk must not end what still flows, nor hide why it ended
             log.warning("run %s: its state could not be written: %s", self._spec.run, error)
 

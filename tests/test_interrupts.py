@@ -1,0 +1,46 @@
+"""Ctrl-C while a run is waited for: once drains it, twice ends it at once. No Spark, no signals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import RunFailedError
+from penstock.jobs.conducting import await_with_interrupts
+from penstock.jobs.handle import RunHandle
+
+
+class Run:
+    """Goes on until it is asked to stop; whoever waits for it is interrupted."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self.fails = fails
+        self.asked: list[str] = []
+        self.closed = 0
+
+    def stop(self) -> None:
+        # its session is still there
+        assert not self.closed
+        self.asked.append("stop")
+
+    def await_end(self, timeout: float | None) -> Any:
+        if not self.asked:
+            raise KeyboardInterrupt
+        if self.fails:
+            raise RunFailedError("its source had not been read yet")
+        return "report"
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_is_interrupted_twice_keeps_its_session_until_it_ended(*, fails: bool) -> None:
+    run = Run(fails=fails)
+    handle = RunHandle(Path("runs/x"), run, lambda: None, lambda report: report, run.close, lambda *_: handle)
+    with pytest.raises(KeyboardInterrupt):
+        await_with_interrupts(handle)
+    assert run.asked == ["stop"]
+    assert run.closed == 1
