@@ -69,7 +69,5 @@ Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on d
 def test_topics_of_ours_need_a_newer_spark_than_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "find_spec", lambda _name: None)
     no_session: Any = None
-    with pytest.raises(
-        BadInputError, match=r"^source 's': Penstock's own reader of topics needs pyspark 4\.2"
-    ):
+    with pytest.raises(BadInputError, match=r"^source 's': Penstock's own reader of topics needs pyspark 4\.2"):
         topics.read_topics(no_session, Reading("log", {"path": "x", "subscribe": "t"}), "source 's'", 1, None)
