@@ -10,7 +10,8 @@ from control_builders import Bench, PerUnit, asked, cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.control.core.incoming import Amend
+from penstock.cluster.topology import Slot
+from penstock.control.core.incoming import Amend, PartReading
 from penstock.control.core.outcome import DecisionKind
 from penstock.control.elasticity import catch_up, smoothing
 from penstock.control.elasticity.follow import decide
@@ -24,6 +25,7 @@ from penstock.control.elasticity.waiting import cost_of_change, doublings_after
 from penstock.control.executors.simulated_pipeline import Times
 from penstock.control.learning import learned
 from penstock.control.learning.drift import drifted
+from penstock.control.learning.parts import SLOT_MEMORY, after_parts
 
 
 class Hundred:
@@ -142,6 +144,21 @@ class TestLearning:
     @pytest.mark.parametrize("reading", [math.nan, math.inf, -1.0, 0.0])
     def test_what_is_no_rate_teaches_nothing(self, reading: float) -> None:
         assert learned.after(learned.UNKNOWN, reading, 10, 0.0) == learned.UNKNOWN
+
+    def test_operators_and_slots_are_learned_part_by_part(self) -> None:
+        parts = (
+            PartReading("work", None, {"rate_in": 50.0, "busy": 0.5, "threads": 2.0}),
+            PartReading("idle", None, {"rate_in": 1.0, "busy": 0.001}),
+            PartReading("odd", None, {"rate_in": math.nan, "busy": 0.5}),
+            PartReading("work", Slot("n1", 0), {"rate_in": 50.0, "busy": 0.5}),
+            PartReading(None, Slot("n1", 0), {"memory_mb": 300.0}),
+        )
+        known = after_parts({}, parts, 10.0)
+        assert {name: figure.value for name, figure in known.items()} == {"work": 50.0, SLOT_MEMORY: 300.0}
+        faster = PartReading("work", None, {"rate_in": 70.0, "busy": 0.5, "threads": 2.0})
+        figure = after_parts(known, (faster,), 20.0)["work"]
+        assert (figure.value, figure.readings, figure.since) == (60.0, 2, 10.0)
+        assert figure.spread > 0
 
 
 class TestFollowing:

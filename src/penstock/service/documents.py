@@ -9,6 +9,7 @@ from penstock.control.core.following import options_of
 from penstock.control.core.records import TriggerKind
 from penstock.control.core.states import NodeState
 from penstock.control.learning.drift import drifted
+from penstock.control.learning.parts import SLOT_MEMORY
 from penstock.control.metrics import MEANINGS, Metric, Subject
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.control.core.outcome import Decision, Event
     from penstock.control.core.records import ControllerState, NodeRecord, PipelineRecord, Policy, Trigger
+    from penstock.control.learning.learned import Learned
 
 
 def pipeline(state: ControllerState, record: PipelineRecord) -> dict[str, Any]:
@@ -51,6 +53,13 @@ def pipeline(state: ControllerState, record: PipelineRecord) -> dict[str, Any]:
     }
 
 
+def _learned(figure: Learned | None) -> dict[str, Any] | None:
+    """A figure that was learned, beside the profiled one: a thread's tuples/s, a slot's MB."""
+    if figure is None:
+        return None
+    return {"value": figure.value, "spread": figure.spread, "readings": figure.readings, "since": figure.since}
+
+
 def elastic(record: PipelineRecord) -> dict[str, Any] | None:
     """How its size follows its load: None where it was submitted with one."""
     if record.submission.desired is not None:
@@ -77,6 +86,10 @@ def elastic(record: PipelineRecord) -> dict[str, Any] | None:
             "readings": speed.readings,
             "since": speed.since or None,
             "drift": drifted(speed),
+            "operators": {
+                name: _learned(figure) for name, figure in record.following.learned.items() if name != SLOT_MEMORY
+            },
+            "slot_memory_mb": _learned(record.following.learned.get(SLOT_MEMORY)),
         },
         "change_seconds": memory.change_seconds.value if memory.change_seconds.readings else None,
         "waste_unit_seconds": memory.waste,

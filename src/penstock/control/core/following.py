@@ -76,7 +76,10 @@ def _follow(turn: Turn, record: PipelineRecord) -> None:
     following = record.following
     if following.decided_at is None:
         # readings of the start say nothing yet
-        turn.change(record.name, following=replace(Following(memory=following.memory), decided_at=turn.now))
+        turn.change(
+            record.name,
+            following=replace(Following(memory=following.memory, learned=following.learned), decided_at=turn.now),
+        )
         return
     if turn.age(following.decided_at) < options.decide_seconds:
         return
@@ -91,7 +94,7 @@ def _follow(turn: Turn, record: PipelineRecord) -> None:
         veto_of(options.veto),
     )
     said_last = _say(turn, record, verdict, following.said_last)
-    turn.change(record.name, following=Following(memory, turn.now, said_last=said_last))
+    turn.change(record.name, following=Following(memory, turn.now, learned=following.learned, said_last=said_last))
     if verdict.changes:
         _scale(turn, record, verdict)
 

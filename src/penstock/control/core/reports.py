@@ -21,6 +21,7 @@ from penstock.control.core.states import (
     PipelineState,
 )
 from penstock.control.core.triggers import evaluated
+from penstock.control.learning.parts import after_parts
 
 if TYPE_CHECKING:
     from penstock.control.core.incoming import (
@@ -148,7 +149,10 @@ def readings(turn: Turn, report: Readings) -> None:
     turn.change(
         record.name,
         readings=MappingProxyType({**record.readings, **report.values}),
-        following=noted(record.following, report.values),
+        following=replace(
+            noted(record.following, report.values),
+            learned=after_parts(record.following.learned, report.parts, turn.now),
+        ),
     )
     if record.state is not PipelineState.ACTIVE:
         return

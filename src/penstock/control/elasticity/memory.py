@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.control.elasticity.forecasts.seasonal import Seasonal
 from penstock.control.learning.learned import UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.control.elasticity.forecasts.contract import Forecast
     from penstock.control.elasticity.smoothing import Smoothed
     from penstock.control.learning.learned import Learned
@@ -84,5 +87,7 @@ class Following:
     backlog: float | None = None
     busy: float | None = None
     latency_ms: float | None = None
+    learned: Mapping[str, Learned] = field(default_factory=lambda: MappingProxyType({}))
+    """By operator what a thread of it truly does, and what a slot holds."""
     said_last: str = ""
     """The last that was said although nothing changed."""

@@ -2,5 +2,6 @@
 spread, and whoever decides says which one was used.
 
     learned     one figure learned from readings: value, spread, how many, when
+    parts       true processing rates of operators, memory of slots
     drift       when what is learned has left what it was: the code or the data changed
 """

@@ -1,0 +1,49 @@
+"""What runs corrects the models part by part: the true processing rate of a thread of every operator (tuples over the
+time it was at work), and the memory of a slot. Kept beside the profiled figures, with spread and since when."""
+
+from __future__ import annotations
+
+from math import isfinite
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.control.learning import learned
+from penstock.control.metrics import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.control.core.incoming import PartReading
+    from penstock.control.learning.learned import Learned
+
+LEAST_BUSY = 0.05
+"""Of a thread: below, what it did says little about what it could."""
+SLOT_MEMORY = "slot memory"
+"""The name under which memory is kept, beside those of operators, which have no blanks."""
+
+
+def after_parts(known: Mapping[str, Learned], parts: Sequence[PartReading], now: float) -> Mapping[str, Learned]:
+    """Figures as they are after these readings; what is no number teaches nothing."""
+    readings = {part.operator: _true_rate(part) for part in parts if part.operator is not None and part.slot is None}
+    memory = [
+        part.values[Metric.MEMORY_MB] for part in parts if part.operator is None and Metric.MEMORY_MB in part.values
+    ]
+    if memory:
+        readings[SLOT_MEMORY] = max(memory)
+    taught = {name: reading for name, reading in readings.items() if reading is not None}
+    if not taught:
+        return known
+    after = dict(known)
+    for name, reading in taught.items():
+        before = known.get(name, learned.UNKNOWN)
+        seconds = max(0.0, now - before.at) if before.readings else 0.0
+        after[name] = learned.after(before, reading, seconds, now)
+    return MappingProxyType(after)
+
+
+def _true_rate(part: PartReading) -> float | None:
+    """Tuples/s of a thread that is at work all the time: received / (busy * threads)."""
+    received, busy = part.values.get(Metric.RATE_IN), part.values.get(Metric.BUSY)
+    if received is None or busy is None or not isfinite(received) or not isfinite(busy) or busy < LEAST_BUSY:
+        return None
+    return received / (busy * max(1.0, part.values.get(Metric.THREADS, 1.0)))
