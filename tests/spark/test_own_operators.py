@@ -11,7 +11,7 @@ import pytest
 from penstock.dataflow.pipeline import Kind, Operator
 from penstock.spark.fused.region_function import DUE_COLUMN
 from penstock.spark.trials.file_ends import measure_file_end
-from penstock.spark.trials.own_operators import BatchCost, TimedReplay, cost_of, measure_sparks_own
+from penstock.spark.trials.own_operators import BatchCost, TimedReplay, cost_by, cost_of, measure_sparks_own
 from penstock.spark.trials.samples import OperatorSample
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -25,6 +25,20 @@ def test_the_line_through_two_sizes() -> None:
     assert cost_of((10, [0.2]), (1000, [0.1])) == BatchCost(0.2, 0.0)
     assert cost.beyond(BatchCost(0.15, 0.0004)).row_seconds == pytest.approx(0.0006)
     assert cost.beyond(BatchCost(1.0, 1.0)).batch_seconds == 0
+
+
+@pytest.mark.parametrize("held_up", [None, 6, 7, 9])
+def test_a_batch_that_was_held_up_says_nothing_of_rows(held_up: int | None) -> None:
+    # the engine 0.2 s, 10 us a row; one of the larger batches meets something else on the machine
+    calls = []
+
+    def batch(rows: int) -> float:
+        calls.append(rows)
+        return 0.2 + rows * 1e-5 + (5.0 if len(calls) - 1 == held_up else 0.0)
+
+    cost = cost_by(batch)
+    assert (cost.batch_seconds, cost.row_seconds) == pytest.approx((0.2, 1e-5))
+    assert max(calls) > 30_000
 
 
 def test_time_goes_on_from_one_repetition_to_the_next() -> None:

@@ -217,8 +217,8 @@ class Profile:
         return {name: code for name, code in named.items() if is_pending(name, code)}
 
     def pending_ends(self, subject: ProfileSubject) -> dict[str, str]:
-        """Sources and sinks by model, of those nothing is known of."""
-        return {model: name for model, name in subject.ends.items() if model not in self.models}
+        """Sources and sinks by model, of those nothing is known of that was measured on a quiet machine."""
+        return {model: name for model, name in subject.ends.items() if not self._known(model)}
 
     def measure(self, subject: ProfileSubject, pending: Mapping[str, Logic], environment: Mapping[str, str]) -> None:
         ends = self.pending_ends(subject)
@@ -273,15 +273,19 @@ class Profile:
         self, session: Any, name: str, end: Operator, sample: OperatorSample | None, engine: EngineCost
     ) -> None:
         """A source or sink that is files: as an operator of Spark's own, but for its CPU, which is the engine's."""
-        from penstock.spark.trials.file_ends import measure_file_end  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.session.process_tree import MachineUsage, share_of_others  # noqa: PLC0415 - loads Spark
+        from penstock.spark.trials.file_ends import measure_file_end  # noqa: PLC0415
 
         if sample is None:
             self._listener.on_message(f"no sample tuple came to {name}: what it takes stays unknown")
             return
         self._doing = f"{name} ({self._done + 1} of {self._of})"
+        before = MachineUsage.now()
         cost = measure_file_end(session, end, sample, self._tell)
+        others = share_of_others(before, MachineUsage.now())
         part = self._settings.batch_seconds / (self._settings.batch_seconds + engine.batch_seconds)
         point = own_point(part / cost.row_seconds, 0.0, "a stream of Parquet files nobody wants")
+        point = point.model_copy(update={"others_cpu": others})
         self._gets[name] = described_columns(sample.rows.schema)
         self._keep(name, Logic(_no_code, per=Per.DATAFRAME), (point,), engine, own_batch_seconds=cost.batch_seconds)
         self._listener.on_point(name, point)
