@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +60,7 @@ class Means:
         }
 
 
-def merged(values: Iterable[Any]) -> bytes:
+def merged(values: Iterable[bytes]) -> bytes:
     """The means of several windows as one."""
     means = Means()
     for value in values:
