@@ -20,13 +20,16 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import penstock
+from penstock import clock
 from penstock.clock import Stopwatch, cpu_seconds, pause
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.incoming import Amend, Kill, Submit
 from penstock.control.core.records import ControllerState, Policy, ServiceTarget, Submission
+from penstock.control.core.step import step
 from penstock.control.described import described
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.sizing import ModelSizing
@@ -35,10 +38,13 @@ from penstock.modelling.library import reference_library
 from penstock.service.bodies import fingerprint
 from penstock.service.client import Client, connect
 from penstock.service.local import start_controller, stop_controller
-from penstock.service.settings import ServiceSettings
+from penstock.service.settings import ServiceSettings, controller_folder
+from penstock.spark.standalone.state import state_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CHANGES = 10
-REQUESTS = 1000
 
 
 def submission(number: int, desired: int) -> Submission:
@@ -95,9 +101,23 @@ def passes(pipelines: int, nodes: int) -> tuple[list[float], list[float]]:
     return found, used
 
 
-def answers(pipelines: int, nodes: int) -> tuple[list[float], list[float], int]:
+def submit_at_once(folder: str | Path, submissions: Sequence[Submission], nodes: SimulatedNodes) -> None:
+    """As an earlier controller of the folder left them: one by one over HTTP takes a pass each."""
+    now = clock.now()
+    store = Store(f"sqlite:///{controller_folder(state_folder(folder)) / 'store.db'}")
+    lease, before = store.take_lease(now), ControllerState()
+    happened = [*nodes.observe(now), *map(Submit, submissions)]
+    store.commit(before, step(before, happened, now, ModelSizing(reference_library(), 1)), lease, now)
+    store.give_back(lease)
+    store.close()
+
+
+def answers(pipelines: int, nodes: int, requests: int) -> tuple[list[float], list[float], int]:
     """Milliseconds of reading one pipeline, and all, over HTTP while priorities change; and how many changed."""
     with tempfile.TemporaryDirectory() as folder:
+        desired = max(1, nodes * 6 // pipelines // 5)
+        submissions = [submission(number, desired) for number in range(pipelines)]
+        submit_at_once(folder, submissions, SimulatedNodes(nodes, 1))
         start_controller(ServiceSettings(nodes=nodes, speed=1.0), folder)
         done = threading.Event()
         changes = 0
@@ -111,12 +131,12 @@ def answers(pipelines: int, nodes: int) -> tuple[list[float], list[float], int]:
 
         try:
             with connect(folder=folder) as client:
-                for number in range(pipelines):
-                    client.submit(f"p{number}", "linear", desired=max(1, nodes * 6 // pipelines // 5), load=50)
+                while any(row["state"] != "active" for row in client.list()):
+                    pause(0.5)
                 changing = threading.Thread(target=change)
                 changing.start()
                 one, everything = [], []
-                for number in range(REQUESTS):
+                for number in range(requests):
                     watch = Stopwatch()
                     client.show(f"p{number % pipelines}")
                     one.append(1000 * watch.seconds())
@@ -233,9 +253,9 @@ def _overhead(client: Client) -> dict[str, float]:
         pause(0.1)
 
 
-def under_load(pipelines: int, nodes: int) -> dict[str, float]:
+def under_load(pipelines: int, nodes: int, requests: int) -> dict[str, float]:
     seconds, used = passes(pipelines, nodes)
-    one, everything, changes = answers(pipelines, nodes)
+    one, everything, changes = answers(pipelines, nodes, requests)
     return {
         f"pass_s_{pipelines}x{nodes}": statistics.median(seconds),
         "pass_s_longest": max(seconds),
@@ -254,11 +274,12 @@ def main() -> int:
     arguments.add_argument("--nodes", type=int, default=2000)
     arguments.add_argument("--changes", type=int, default=10, help="of a priority on Spark, each way; 0: no Spark")
     arguments.add_argument("--days", type=int, default=30, help="of the simulated month; 0: leave it out")
+    arguments.add_argument("--requests", type=int, default=1000, help="over HTTP while priorities change")
     arguments.add_argument("--no-load", action="store_true", help="leave passes and answers under load out")
     asked = arguments.parse_args()
     found: dict[str, float] = {}
     if not asked.no_load:
-        found |= under_load(asked.pipelines, asked.nodes)
+        found |= under_load(asked.pipelines, asked.nodes, asked.requests)
     if asked.days:
         found |= month(asked.days)
     if asked.changes:

@@ -11,20 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock import clock
-from penstock.control.core.incoming import Submit
-from penstock.control.core.records import ControllerState
-from penstock.control.core.step import step
 from penstock.control.described import described
 from penstock.control.executors.simulated import SimulatedNodes
-from penstock.control.sizing import ModelSizing
-from penstock.control.store.store import Store
-from penstock.modelling.library import reference_library
 from penstock.service.bodies import SubmissionBody, submission_of
-from penstock.service.settings import controller_folder
-from penstock.spark.standalone.state import state_folder
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+from controller import submit_at_once
 from screenshots import browser_path
 
 if TYPE_CHECKING:
@@ -51,7 +43,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def up(folder: Path) -> Iterator[UpController]:
     """200 pipelines on 300 slots: fewer than they want. All submitted in one step, as an earlier controller left them:
     one by one they would take a minute."""
-    submit_all(folder, [MARKUP, *(f"p{number:03}" for number in range(FLEET - 1))])
+    names = [MARKUP, *(f"p{number:03}" for number in range(FLEET - 1))]
+    bodies = [SubmissionBody(name=name, pipeline="linear", target={"rate": 20}, load=20) for name in names]
+    submissions = [submission_of(body, described) for body in bodies]
+    submit_at_once(folder, submissions, SimulatedNodes(75, 4, price=0.4))
     found = penstock.up(simulated=True, nodes=75, slots=4, unit_slots=1, speed=2, price=0.4, folder=folder)
     with penstock.connect(folder=folder) as controller:
         deadline = time.monotonic() + 60
@@ -60,18 +55,6 @@ def up(folder: Path) -> Iterator[UpController]:
             time.sleep(0.2)
     yield found
     penstock.down(folder=folder)
-
-
-def submit_all(folder: Path, names: list[str]) -> None:
-    now, sizing, nodes = clock.now(), ModelSizing(reference_library(), 1), SimulatedNodes(75, 4, price=0.4)
-    store = Store(f"sqlite:///{controller_folder(state_folder(folder)) / 'store.db'}")
-    lease = store.take_lease(now)
-    bodies = [SubmissionBody(name=name, pipeline="linear", target={"rate": 20}, load=20) for name in names]
-    submissions = [Submit(submission_of(body, described, 1)) for body in bodies]
-    before = ControllerState()
-    store.commit(before, step(before, [*nodes.observe(now), *submissions], now, sizing), lease, now)
-    store.give_back(lease)
-    store.close()
 
 
 @pytest.fixture(scope="module")
