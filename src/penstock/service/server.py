@@ -58,6 +58,9 @@ ASK_MASTER_SECONDS, ASK_COMMANDS_SECONDS = 1.0, 5.0
 SWITCH_SECONDS = 0.0005
 """A thread that computes gives way to one that has something to answer after so long; Python's own 5 ms are paid at
 every reading and writing of a request while a pass is made."""
+GARBAGE = (10_000, 20, 50)
+"""How much is made before it is looked for garbage: a state is thousands of values that refer to each other in no
+circle, so looking as often as Python does finds nothing and holds up answers."""
 
 
 def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller, WithAttached]:
@@ -161,6 +164,7 @@ def serve(folder: Path) -> None:
     # what was loaded stays: to look through all of it for garbage would hold up every answer
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GARBAGE)
     controller.start()
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     write_spec(
