@@ -211,7 +211,10 @@ def overheads(changes: int) -> dict[str, float]:
                     raised = number % 2 == 0
                     client.priority("b", 1 if raised else 2)
                     _await(client, a=1 if raised else 2, b=2 if raised else 1)
-                    stages["new" if raised else "warm"].append(_overhead(client))
+                    kind, row = "new" if raised else "warm", _overhead(client)
+                    stages[kind].append(row)
+                    shown = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.items())
+                    print(f"{kind}: {shown}", file=sys.stderr, flush=True)
         finally:
             penstock.down(folder)
     found: dict[str, float] = {}
