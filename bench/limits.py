@@ -188,9 +188,9 @@ def rate_of(session: SparkSession, application: Application, name: str, folder: 
     """Rows/s, waits between batches included, once it is warm."""
     query = started(session, application, name, folder)
     try:
-        first = _after(query, WARM_BATCHES)
+        first = after(query, WARM_BATCHES)
         began = time.monotonic()
-        last = _after(query, first + BATCHES)
+        last = after(query, first + BATCHES)
         seconds = time.monotonic() - began
         done = [entry for entry in query.recentProgress if first < entry["batchId"] <= last]
         return float(sum(entry["numInputRows"] for entry in done) / seconds)
@@ -198,7 +198,7 @@ def rate_of(session: SparkSession, application: Application, name: str, folder: 
         query.stop()
 
 
-def _after(query: Any, number: int) -> int:
+def after(query: Any, number: int) -> int:
     until = time.monotonic() + 90
     while time.monotonic() < until:
         if query.exception() is not None:

@@ -11,6 +11,7 @@ from penstock.clock import Stopwatch, pause
 from penstock.control.attached.following import SizingGoal
 from penstock.service.attached_link import ControllerLink
 from penstock.service.client import Client
+from penstock.verbs.attach import _link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,8 +82,15 @@ def test_a_controller_that_is_not_there_or_says_no(folder: Path) -> None:
         link.close()
 
 
-def test_a_controller_needs_its_token() -> None:
-    from penstock.verbs.attach import _link
+def test_the_controller_of_this_machine_needs_no_address(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(folder))
+    link = _link("local", None, "near", SizingGoal(maximum=1), 1, 1)
+    admitted(link, 1)
+    with penstock.connect() as controller:
+        assert controller.show("near")["priority"] == 1
+    link.close()
 
+
+def test_a_controller_needs_its_token() -> None:
     with pytest.raises(penstock.BadInputError, match="answers only to its token"):
         _link("http://127.0.0.1:9", None, "shop", SizingGoal(), 1, None)
