@@ -61,6 +61,15 @@ class TestProgress:
         # 400 ms of tasks, two at a time
         assert found.state_seconds == pytest.approx(0.2)
 
+    def test_offsets_of_an_event_log_are_text(self) -> None:
+        text = {name: json.dumps(offsets) for name, offsets in PROGRESS_BATCH["sources"][0].items()}  # type: ignore[index]
+        seen = batch_of({**PROGRESS_BATCH, "sources": [text]}, slots=2)
+        assert seen is not None
+        assert (seen.partitions, seen.backlog) == (2, 100)
+        odd = batch_of({**PROGRESS_BATCH, "sources": [{"endOffset": "4711", "latestOffset": "{"}]}, slots=2)
+        assert odd is not None
+        assert (odd.partitions, odd.backlog) == (None, None)
+
     def test_a_batch_without_rows_says_nothing(self) -> None:
         assert batch_of({**PROGRESS_BATCH, "numInputRows": 0}, 2) is None
 

@@ -55,17 +55,11 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_larger_batches_help_where_the_driver_is_the_limit(session: Any, tmp_path: Path, limits: Any) -> None:
     """The shortest of the five experiments of `./run bench limits`."""
     case = next(case for case in limits.cases() if case.limit is Limit.DRIVER)
-    query = limits.started(session, case.application, "tiny", tmp_path)
-    try:
-        first = limits.after(query, 2)
-        watch, last = Stopwatch(), limits.after(query, first + 6)
-        before = (last - first) * case.application.rows / watch.seconds()
-        batches = [batch_of(json.loads(entry.json), limits.SLOTS) for entry in query.recentProgress]
-    finally:
-        query.stop()
-    model = learn([batch for batch in batches if batch is not None])
+    batches: list[Any] = []
+    before = limits.rate_of(session, case.application, "tiny", tmp_path, batches.extend)
+    model = learn([batch for entry in batches if (batch := batch_of(json.loads(entry.json), limits.SLOTS))])
     assert model is not None
-    assert advise(model, **case.wanted).limit is Limit.DRIVER
+    assert advise(model, rate=case.times * before, latency_ms=case.latency_ms).limit is Limit.DRIVER
     assert limits.rate_of(session, case.helps, "larger", tmp_path) >= limits.HELPS * before
 
 

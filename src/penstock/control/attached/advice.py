@@ -194,7 +194,7 @@ def _by_state(case: _Case) -> list[str]:
         return []
     growth = model.state_growth or 0.0
     grows = [f"the state grows by {growth:,.3g} rows a second"] if growth > 0 else []
-    return [f"{100 * model.state_share:.0f} % of a batch is spent on its state", *grows]
+    return [f"{100 * model.state_share:.0f} % of a batch, what the driver does aside, is spent on its state", *grows]
 
 
 def _by_source(case: _Case) -> list[str]:

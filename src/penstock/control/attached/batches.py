@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import seconds_of
+from penstock.errors import BadInputError
+from penstock.files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,7 +98,12 @@ def _backlog(sources: Iterable[Mapping[str, Any]]) -> float | None:
 
 
 def _offsets(value: Any) -> dict[str, dict[str, float]]:
-    """Kafka's form, or nothing."""
+    """Kafka's form, or nothing. Event logs have it as text, where a progress has it as JSON."""
+    if isinstance(value, str):
+        try:
+            value = parse_json(value, "offsets")
+        except BadInputError:
+            return {}
     if not isinstance(value, dict):
         return {}
     return {

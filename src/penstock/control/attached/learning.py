@@ -37,6 +37,7 @@ class LearnedModel:
     driver_share: float
     """Part of a batch's time the driver needed by itself; the median."""
     state_share: float | None
+    """Part of what a batch takes beyond the driver's own that goes into state; the median."""
     state_growth: float | None
     """Rows of state more per second, over what was seen; None where there is none."""
     backlog: float | None
@@ -86,7 +87,7 @@ def learn(batches: Sequence[BatchSeen]) -> LearnedModel | None:
         error=median(abs(model - time) / time for model, time in zip(modelled, times, strict=True)),
         from_driver=from_driver,
         driver_share=median((batch.driver_seconds or 0.0) / batch.seconds for batch in seen),
-        state_share=_median([batch.state_seconds / batch.seconds for batch in seen if batch.state_seconds is not None]),
+        state_share=_median([share for batch in seen if (share := _state_share(batch)) is not None]),
         state_growth=_slope([(batch.at, batch.state_rows) for batch in seen]),
         backlog=next((batch.backlog for batch in reversed(seen) if batch.backlog is not None), None),
         backlog_growth=_slope([(batch.at, batch.backlog) for batch in seen]),
@@ -120,6 +121,13 @@ def _fit(loads: Sequence[float], times: Sequence[float], seen: Sequence[BatchSee
         return fixed, row, False
     fixed = min(median(batch.driver_seconds or 0.0 for batch in seen), *times)
     return fixed, median((time - fixed) / load for load, time in zip(loads, times, strict=True)), True
+
+
+def _state_share(batch: BatchSeen) -> float | None:
+    """Of what depends on rows: planning and committing are not made shorter by less state."""
+    if batch.state_seconds is None:
+        return None
+    return min(1.0, batch.state_seconds / max(batch.seconds - (batch.driver_seconds or 0.0), 1e-3))
 
 
 def _median(values: Sequence[float]) -> float | None:
