@@ -206,7 +206,7 @@ def rate_of(
     hear(seen)
     began = [seconds_of(entry["timestamp"]) for entry in seen]
     spans = [following - start for start, following in pairwise(began)]
-    return max(entry["numInputRows"] / span for entry, span in zip(seen, spans, strict=False) if span > 0)
+    return max(float(entry["numInputRows"]) / span for entry, span in zip(seen, spans, strict=False) if span > 0)
 
 
 def after(query: Any, number: int) -> int:

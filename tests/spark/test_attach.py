@@ -66,7 +66,7 @@ def test_larger_batches_help_where_the_driver_is_the_limit(session: Any, tmp_pat
 def test_the_example_counts_every_order(session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(ROOT / "examples" / "attached"), *sys.path])
     example = importlib.import_module("window_count")
-    cloudpickle.register_pickle_by_value(example)
+    cloudpickle.register_pickle_by_value(example)  # type: ignore[no-untyped-call] # Spark's own
     (tmp_path / "in").mkdir()
     times = ["2026-01-01T00:00:00Z"] * 3 + ["2026-01-01T00:00:12Z"] * 2 + ["2027-01-01T00:00:00Z"]
     rows = [{"at": at, "customer": number % 2} for number, at in enumerate(times)]
