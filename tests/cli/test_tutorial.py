@@ -6,16 +6,19 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import penstock
 from penstock.cli.main import run
-from penstock.clock import Stopwatch
+from penstock.clock import Stopwatch, pause
+from penstock.sharing.registry import SHARERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 COMMAND = re.compile(r"^    \$ (?:penstock|\./run) (.*)$", re.MULTILINE)
@@ -88,25 +91,37 @@ def plain(line: str, *, lives: bool) -> str:
     return " ".join(line.split())
 
 
-def printed(words: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("page", ["i-run-a-cluster.md", "i-write-a-policy.md"])
-def test_pages_by_role(page: str, tmp_path: Path) -> None:
-    """Every line a page shows is one the command prints; a page may show fewer. In processes of their own: the policy
-    of the example is registered as an installed one is."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    registered = tmp_path / "first_come-1.dist-info"
-    registered.mkdir()
+@pytest.fixture
+def first_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The policy of the example, registered as an installed one is, here and in processes that are started."""
+    registered = tmp_path / "installed" / "first_come-1.dist-info"
+    registered.mkdir(parents=True)
     (registered / "METADATA").write_text("Metadata-Version: 2.1\nName: first-come\nVersion: 1\n")
     declared = tomllib.loads((ROOT / "examples/policy/pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
     sections = [f"[{group}]\n" + "\n".join(f"{n} = {v}" for n, v in names.items()) for group, names in declared.items()]
     (registered / "entry_points.txt").write_text("\n".join(sections))
-    paths = [str(tmp_path), str(ROOT / "examples" / "policy")]
-    environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state"), "PYTHONPATH": os.pathsep.join(paths)}
-    environment["COLUMNS"] = "200"
+    paths = [str(registered.parent), str(ROOT / "examples" / "policy")]
+    for path in paths:
+        monkeypatch.syspath_prepend(path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    SHARERS.__dict__.pop("_addresses", None)
+    yield
+    SHARERS.__dict__.pop("_addresses", None)
+
+
+@pytest.mark.parametrize("page", ["i-run-a-cluster.md", "i-write-a-policy.md"])
+def test_pages_by_role(
+    page: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    first_come: None,
+) -> None:
+    """Every line a page shows is one the command prints; a page may show fewer."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "200")
     told = commands(page)
     assert told
     try:
@@ -114,14 +129,15 @@ def test_pages_by_role(page: str, tmp_path: Path) -> None:
             lives = words[0] in LIVES
             wanted, waited = [plain(line, lives=lives) for line in shown], Stopwatch()
             while True:
-                done = printed(words, tmp_path, environment)
-                assert done.returncode == 0, done.stderr
-                lines = {plain(line, lives=lives) for line in done.stdout.splitlines()}
+                assert run(words) == 0, words
+                printed = capsys.readouterr().out
+                lines = {plain(line, lives=lives) for line in printed.splitlines()}
                 missing = [line for line in wanted if line not in lines]
                 if not missing:
                     break
-                assert words[0] in LOOKS, f"{missing} is not in\n{done.stdout}"
-                assert waited.seconds() < SECONDS, f"{missing} is not in\n{done.stdout}"
+                assert words[0] in LOOKS, f"{missing} is not in\n{printed}"
+                assert waited.seconds() < SECONDS, f"{missing} is not in\n{printed}"
+                pause(0.2)
     finally:
         penstock.down(folder=tmp_path / "state")
 
