@@ -102,7 +102,7 @@ class _application:  # noqa: N801 - used as a function
         folder = self._state / "shop"
         (folder / "in").mkdir(parents=True)
         made = [0]
-        self._feeder = threading.Thread(target=feed, args=(folder / "in", 1, self._stop, made))
+        self._feeder = threading.Thread(target=feed, args=(folder / "in", 0.3, self._stop, made))
         self._feeder.start()
         command = [sys.executable, str(Path(__file__)), "--application", str(self._state)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)

@@ -90,6 +90,18 @@ class TestLearning:
         assert found.fixed_seconds == pytest.approx(0.5)
         assert found.row_seconds == pytest.approx(0.001)
 
+    def test_smaller_batches_that_took_longer_tell_nothing_by_their_size(self) -> None:
+        """As on a cluster that starts: 1,200 rows in 99 s, 2,450 in 70 s, 1,750 in 47 s, the driver 0.5 s of each:
+        0.0825, 0.0284 and 0.0266 s a row, not 72 s before the first and nothing after."""
+        seen = [
+            BatchSeen(at, rows, seconds, 1, driver_seconds=0.5)
+            for at, rows, seconds in ((0.0, 1200, 99.0), (99.0, 2450, 70.0), (169.0, 1750, 47.0))
+        ]
+        model = learn(seen)
+        assert model is not None
+        assert model.fixed_seconds == 0.5
+        assert model.row_seconds == pytest.approx(69.5 / 2450)
+
     def test_more_slots_than_partitions_do_nothing(self) -> None:
         found = model_of([100, 400, 900], fixed=0.1, row=0.002, slots=8, partitions=2)
         assert found.row_seconds == pytest.approx(0.002)

@@ -33,7 +33,8 @@ class LearnedModel:
     error: float
     """Median of |measured - modelled| / measured."""
     from_driver: bool
-    """The fixed cost is what the driver said it did, not what sizes of batches tell: they were all alike."""
+    """The fixed cost is what the driver said it did, not what sizes of batches tell: they were all alike, or smaller
+    ones took longer."""
     driver_share: float
     """Part of a batch's time the driver needed by itself; the median."""
     state_share: float | None
@@ -105,14 +106,14 @@ def _parallel(batch: BatchSeen, partitions: int | None) -> int:
 
 
 def _fit(loads: Sequence[float], times: Sequence[float], seen: Sequence[BatchSeen]) -> tuple[float, float, bool]:
-    """Least squares of time over rows per slot, neither below 0. Where batches are all alike size tells nothing: then
-    the fixed cost is what the driver did by itself."""
+    """Least squares of time over rows per slot, the fixed cost not below 0. Where batches are all alike, or smaller ones
+    took longer (the first of all starts workers), size tells nothing: then the fixed cost is what the driver did by
+    itself."""
     low, high = min(loads), max(loads)
-    if high >= LEAST_SPREAD * low:
-        mean_load, mean_time = sum(loads) / len(loads), sum(times) / len(times)
-        spread = sum((load - mean_load) ** 2 for load in loads)
-        together = sum((load - mean_load) * (time - mean_time) for load, time in zip(loads, times, strict=True))
-        row = max(0.0, together / spread)
+    mean_load, mean_time = sum(loads) / len(loads), sum(times) / len(times)
+    together = sum((load - mean_load) * (time - mean_time) for load, time in zip(loads, times, strict=True))
+    if high >= LEAST_SPREAD * low and together > 0:
+        row = together / sum((load - mean_load) ** 2 for load in loads)
         fixed = mean_time - row * mean_load
         if fixed < 0:
             # through the origin: the best row cost without a fixed one

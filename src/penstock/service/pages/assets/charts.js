@@ -58,7 +58,7 @@ export class Chart {
       legend: { live: true },
       scales: { x: { time: times }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high || 1) * 1.08] } },
       axes: [
-        { ...axis, space: 70, values: times ? (_, splits) => splits.map((at) => clock(at).slice(0, 5)) : (_, splits) => splits.map((at) => `${at} s`) },
+        { ...axis, space: 70, values: times ? (_, splits) => splits.map((at) => clock(at).slice(0, splits.length > 1 && splits[1] - splits[0] < 60 ? 8 : 5)) : (_, splits) => splits.map((at) => `${at} s`) },
         { ...axis, size: 52, values: (_, splits) => splits.map((value) => figure(value)) },
       ],
       series: [

@@ -127,9 +127,10 @@ export function pipelineView(start, frame) {
     }
     const byNode = new Map();
     for (const slot of slots) byNode.set(slot.node, [...(byNode.get(slot.node) || []), slot]);
-    seats.replaceChildren(
+    seats.replaceChildren(...[
       found.seats?.every_slot_runs ? h("p", { class: "note" }, "Fused: every slot runs the whole pipeline on its share of the stream: ", h("code", {}, found.seats.every_slot_runs.join(" → "))) : null,
-      h("div", { class: "seat-nodes" }, [...byNode].map(([node, mine]) => h("div", { class: "seat-node" }, h("div", { class: "seat-name" }, node), h("ul", {}, mine.map((slot) => h("li", {}, h("span", { class: "slot-number" }, `slot ${slot.slot}`), slot.threads ? Object.entries(slot.threads).map(([operator, threads]) => h("span", { class: "chip" }, `${operator} ×${threads}`)) : null)))))));
+      h("div", { class: "seat-nodes" }, [...byNode].map(([node, mine]) => h("div", { class: "seat-node" }, h("div", { class: "seat-name" }, node), h("ul", {}, mine.map((slot) => h("li", {}, h("span", { class: "slot-number" }, `slot ${slot.slot}`), slot.threads ? Object.entries(slot.threads).map(([operator, threads]) => h("span", { class: "chip" }, `${operator} ×${threads}`)) : null)))))),
+    ].filter(Boolean));
   }
 
   function drawTriggers() {
