@@ -106,7 +106,7 @@ def _parallel(batch: BatchSeen, partitions: int | None) -> int:
 
 
 def _fit(loads: Sequence[float], times: Sequence[float], seen: Sequence[BatchSeen]) -> tuple[float, float, bool]:
-    """Least squares of time over rows per slot, the fixed cost not below 0. Where batches are all alike, or smaller ones
+    """Least squares of time over rows per slot, the fixed cost not below 0. Where batches are alike, or smaller ones
     took longer (the first of all starts workers), size tells nothing: then the fixed cost is what the driver did by
     itself."""
     low, high = min(loads), max(loads)
