@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock.cli.live import LiveListener
-from penstock.dataflow.load import Load
+from penstock.dataflow.load import Load, parse_load
 from penstock.errors import BadInputError
 from penstock.jobs.fused import prepare
 from penstock.modelling.library import ModelLibrary
@@ -69,6 +69,25 @@ def test_figures_while_a_run_goes_on() -> None:
     assert figures.busy == {"a": pytest.approx(0.4)}
     assert [cpu for cpu, _ in figures.slots.values()] == pytest.approx([0.2, 0.1])
     assert [memory for _, memory in figures.slots.values()] == [100.0, 90.0]
+
+
+def test_a_jump_of_the_load_is_seen_before_it_is_an_average() -> None:
+    recent = RecentBatches(parse_load("steps:15x70,60x210"), seconds=None)
+    for second in range(21):
+        recent.add(batch(1000.0 + second))
+    figures = recent.figures()
+    assert figures is not None
+    assert figures.offered == 210.0
+
+
+def test_without_a_load_what_is_left_waiting_has_arrived_too() -> None:
+    recent = RecentBatches(None, seconds=None)
+    for second in range(11):
+        recent.add(batch(1000.0 + second, backlog=40 * second))
+    figures = recent.figures()
+    assert figures is not None
+    # 100 are taken in every second, and 40 more wait
+    assert (figures.offered, figures.recent) == (140.0, 100.0)
 
 
 def test_the_live_view_says_it_all() -> None:

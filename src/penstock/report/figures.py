@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LAST_BATCHES = 20
 """Latency, busy times and CPU are those of so many batches."""
+ARRIVAL_SECONDS = 5.0
+"""What arrives is that of the batches of so long, at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class RecentBatches:
         return Figures(
             seconds=passed,
             of_seconds=self.seconds,
-            offered=came if self.load is None else self.load.rate_between(max(0.0, passed - window), passed),
+            offered=self._offered(recent, passed),
             sustained=self._tuples / passed,
             backlog=last.backlog,
             latency_ms={
@@ -121,6 +123,19 @@ class RecentBatches:
                 window,
             ),
         )
+
+    def _offered(self, recent: list[BatchObservation], passed: float) -> float:
+        """Tuples/s that arrived of late: who follows a load must see a jump before it is an average. Without a load,
+        what was taken in and what was left waiting: (tuples + growth of the backlog) / seconds."""
+        last = recent[-1]
+        begin = next(
+            (batch for batch in reversed(recent) if last.finished - batch.finished >= ARRIVAL_SECONDS), recent[0]
+        )
+        window = last.finished - begin.finished
+        if self.load is not None:
+            return self.load.rate_between(max(0.0, passed - window), passed)
+        taken = sum(batch.tuples for batch in recent if batch.finished > begin.finished)
+        return max(0.0, taken + last.backlog - begin.backlog) / window
 
 
 K = TypeVar("K")

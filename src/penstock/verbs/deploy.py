@@ -231,7 +231,7 @@ class _RoundRunner:
             self.pipeline,
             self.target.rate,
             slots=plan.nodes * self.node_slots,
-            seconds=read,
+            seconds=stabilise + read,
             warm_up=stabilise,
             models=self.library,
             master=self.master,
