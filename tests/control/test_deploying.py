@@ -127,6 +127,17 @@ class TestInSimulatedTime:
         assert first["memory_mb"] > 0
         assert second["sojourn_seconds"] == pytest.approx(2 * 1.4 / 110, rel=0.05)
 
+    def test_on_spark_a_round_is_read_after_it_has_settled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[tuple[float, float, int]] = []
+
+        def ran(pipeline: object, rate: float, *, slots: int, seconds: float, warm_up: float, **_: object) -> object:
+            asked.append((seconds, warm_up, slots))
+            return penstock.simulate(penstock.plan("linear", 50), rate, seconds=6, warm_up=1)
+
+        monkeypatch.setattr("penstock.verbs.deploy.run", ran)
+        found = penstock.deploy("linear", 50, budget=8, stabilise_seconds=60, read_seconds=30, most_rounds=1)
+        assert asked == [(90, 60, 2 * found.rounds[0].plan.nodes)]
+
     def test_a_target_no_number_of_nodes_meets_ends_with_what_is_short(self) -> None:
         found = penstock.deploy("linear", 50, latency_ms=1.0, budget=64, simulated=True, most_rounds=3)
         assert not found.met
