@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from penstock.cluster.file import read_cluster
 from penstock.cluster.topology import Slot
-from penstock.errors import ClusterError
+from penstock.errors import BadInputError, ClusterError
 from penstock.jobs.placed import check_nodes, cluster_of
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.jobs.placed import PlacedJob
     from penstock.planning.file import SavedPlan
     from penstock.spark.standalone.state import RunningCluster
+
+_LOG = logging.getLogger(__name__)
 
 
 class PlacedCluster:
@@ -30,10 +33,14 @@ class PlacedCluster:
         """Those of now."""
         from penstock.spark.standalone.state import read_state  # noqa: PLC0415 - Spark loads only when it is used
 
-        state = None if self.running is None else read_state(self.running.folder)
-        if state is not None and state != self.running:
-            self.running, self.machines = state, read_cluster(state.cluster_file)
-            self.offered = {node.name: node.slots for node in state.nodes}
+        try:
+            state = None if self.running is None else read_state(self.running.folder)
+            if state is not None and state != self.running:
+                self.running, self.machines = state, read_cluster(state.cluster_file)
+                self.offered = {node.name: node.slots for node in state.nodes}
+        except BadInputError as error:
+            # somebody takes the cluster down, or spoilt its files: the run goes on with what it knows
+            _LOG.warning("%s", error)
         return self.offered
 
     def slots(self) -> list[Slot]:
