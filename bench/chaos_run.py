@@ -61,9 +61,9 @@ def plan_names(folder: Path) -> list[str]:
     return [str(folder / f"{name}.json") for name in PLANS]
 
 
-def disregard_lease(folder: Path) -> None:
-    """Whoever conducts the run renews it, and is not asked."""
-    (folder / "run" / "lease.json").unlink(missing_ok=True)
+def disregard_lease() -> None:
+    """This process takes the run over, whoever conducts it and says so."""
+    setattr(RunFolder, "held_by", None)  # noqa: B010 - a property
 
 
 # Without Spark.
@@ -96,7 +96,7 @@ def conduct_locally(folder: Path) -> None:
                 segmenter="none",
             )
         )
-    disregard_lease(folder)
+    disregard_lease()
     commit = run.take("one")
     publish(commit.outputs)
     setting = ConductorSetting(
@@ -144,7 +144,7 @@ def conduct_on_spark(folder: Path) -> None:
             write_text(folder / f"{name}.json", _plan(pipeline, name))
     started = (folder / "run" / "run.json").exists()
     plan = RunFolder(folder / "run").plan()[0] if started else folder / "one.json"
-    disregard_lease(folder)
+    disregard_lease()
     handle = penstock.start_placed(plan, RATE, folder=folder / "run", given=pipeline, warm_up=1.0, listener=_Shown())
     while handle.await_end(0.5) is None:
         pause(0.1)
