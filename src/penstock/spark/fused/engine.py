@@ -160,7 +160,7 @@ class FusedQuery:
     def _make_writers(self) -> dict[str, Writer]:
         spec = self._spec
         writers: dict[str, Writer] = {
-            name: make_writer(self._session, operator, spec.run, f"{spec.checkpoint}-topics")
+            name: make_writer(self._session, operator, spec.run, spec.checkpoint)
             for name, operator in spec.pipeline.operators.items()
             if operator.kind is Kind.SINK
         }
@@ -174,7 +174,7 @@ class FusedQuery:
         spec, who, name = self._spec, "dead letters", f"{self._spec.run}-dead-letters"
         if is_address(place):
             address, topic = parse_topic(place)
-            return TopicWriter(self._session, who, address, {"topic": topic}, name, f"{spec.checkpoint}-topics")
+            return TopicWriter(self._session, who, address, {"topic": topic}, name, spec.checkpoint)
         return FileWriter(self._session, who, "json", {"path": place}, name, replaces_all=False)
 
     def _may_be_counted_by_spark(self) -> bool:

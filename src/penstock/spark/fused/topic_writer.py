@@ -1,41 +1,59 @@
-"""A sink that is a topic, exactly once: a batch is staged as files, then every part of it is sent in one transaction
-that carries the batch's number.
+"""A sink that is a topic, exactly once: a batch is staged as files, then the driver sends it in one transaction that
+carries the batch's number.
 
-A batch that is run again finds what was staged, and its parts find their number in the log: what was committed is left
-out, what was not is sent. Rows are worked out once, so code that answers differently the second time does no harm.
+A batch that is run again finds what was staged, and its number in the log: what was committed is left out, what was not
+is sent. Rows are worked out once, so code that answers differently the second time does no harm. One process sends:
+producers that tasks take over from each other cost more than sending does.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.log.contract import FencedError, check_topic, producer_name
+from pyarrow import fs, parquet
+
+from penstock.clock import Stopwatch, pause
+from penstock.connectors.log.contract import FencedError, LogError, check_topic, producer_name
 from penstock.errors import BadInputError
+from penstock.spark.fused.last_batch import CheckpointLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.connectors.log.address import LogAddress
     from penstock.connectors.log.contract import TopicLog, TransactionalProducer
 
 SEND_ROWS = 10_000
+PATIENCE_SECONDS = 300.0
+"""A broker may be away for so long before the run gives up."""
+RETRY_SECONDS = 1.0
 
 
 class TopicWriter:
     exactly_once = True
 
     def __init__(
-        self, session: SparkSession, who: str, address: LogAddress, options: Mapping[str, str], name: str, staging: str
+        self,
+        session: SparkSession,
+        who: str,
+        address: LogAddress,
+        options: Mapping[str, str],
+        name: str,
+        checkpoint: str,
     ) -> None:
-        """`name` is that of the run and sink for good; `staging` a folder every executor reaches."""
+        """`name` is that of the run and sink for good; batches are staged beside the run's `checkpoint`, which every
+        executor reaches."""
         if "topic" not in options:
             raise BadInputError(f"{who}: expected the option topic: NAME")
         self._session, self._who, self._address = session, who, address
         self._topic = check_topic(options["topic"])
         self._name = producer_name(name)
-        self._staging = f"{staging.rstrip('/')}/{self._name}"
+        self._checkpoint = checkpoint
+        self._staging = f"{checkpoint.rstrip('/')}-topics/{self._name}"
+        self._publisher = BatchPublisher(address, self._topic, self._name)
 
     def prepare(self) -> None:
         """A broker that does not answer, or has no such topic, is complained about before anything runs."""
@@ -47,21 +65,21 @@ class TopicWriter:
             raise BadInputError(f"{self._who}: {error}") from error
 
     def close(self) -> None:
-        self._delete(self._staging)
+        """A batch that Spark has not committed is run again by whoever goes on: it may be in the topic
+        already, so it must be the same one."""
+        self._publisher.close()
+        committed = CheckpointLog(self._session, self._checkpoint, "commits").last()
+        under_way = f"{self._staging}/{committed + 1}"
+        if not self._exists(under_way):
+            self._delete(self._staging)
+        elif committed >= 0:
+            self._delete(f"{self._staging}/{committed}")
 
     def write(self, frame: DataFrame, batch: int) -> None:
         place = f"{self._staging}/{batch}"
         if not self._exists(f"{place}/_SUCCESS"):
             as_messages(frame).write.mode("overwrite").parquet(place)
-        parts = sorted(self._parts(place))
-        if parts:
-            address, topic, name = self._address, self._topic, self._name
-
-            def publish(numbered: Iterable[tuple[int, str]]) -> Iterator[int]:
-                for number, path in numbered:
-                    yield publish_part(address, topic, f"{name}-{number}", path, batch)
-
-            self._session.sparkContext.parallelize(list(enumerate(parts)), len(parts)).mapPartitions(publish).collect()
+        self._publisher.publish(sorted(self._parts(place)), batch)
         self._delete(f"{self._staging}/{batch - 1}")
 
     # Hadoop's view of the staging folder: executors may be elsewhere.
@@ -88,47 +106,59 @@ class TopicWriter:
 def as_messages(frame: DataFrame) -> DataFrame:
     """Columns `value` and `key` where there is a value; else each row is one as JSON."""
     if "value" in frame.columns:
-        key = "CAST(key AS binary) AS key" if "key" in frame.columns else "CAST(NULL AS binary) AS key"
-        return frame.selectExpr(key, "CAST(value AS binary) AS value")
+        kinds = dict(frame.dtypes)
+        key = f"{_binary('key', kinds['key'])} AS key" if "key" in kinds else "CAST(NULL AS binary) AS key"
+        return frame.selectExpr(key, f"{_binary('value', kinds['value'])} AS value")
     columns = ", ".join(f"`{name}`" for name in frame.columns)
     return frame.selectExpr("CAST(NULL AS binary) AS key", f"CAST(to_json(struct({columns})) AS binary) AS value")
 
 
-_PRODUCERS: dict[str, tuple[TopicLog, TransactionalProducer]] = {}
-"""Of this worker process: taking a name over takes longer than sending a batch. One that was taken over by another
-worker says so when it commits."""
+def _binary(column: str, kind: str) -> str:
+    """A number as its digits."""
+    return f"CAST({column} AS binary)" if kind in {"binary", "string"} else f"CAST(CAST({column} AS string) AS binary)"
 
 
-def publish_part(address: LogAddress, topic: str, name: str, path: str, batch: int) -> int:
-    """In a task: messages sent, 0 where the transaction of this number was committed before."""
-    for attempt in (0, 1):
-        if attempt or name not in _PRODUCERS:
-            log = address.open()
-            _PRODUCERS[name] = log, log.transactional(name, topic)
-        _, producer = _PRODUCERS[name]
+class BatchPublisher:
+    """Sends the parts of a batch under one name. A broker that is away is waited for."""
+
+    def __init__(self, address: LogAddress, topic: str, name: str) -> None:
+        self._address, self._topic, self._name = address, topic, name
+        self._made: tuple[TopicLog, TransactionalProducer] | None = None
+
+    def publish(self, parts: Sequence[str], batch: int) -> None:
+        watch = Stopwatch()
+        while True:
+            try:
+                self._send(parts, batch)
+                return
+            except (LogError, FencedError):
+                # fenced: by a broker that waited too long for the end, or by whoever goes on with this run; then the
+                # number of the batch is in the log, or will be
+                self.close()
+                if watch.seconds() > PATIENCE_SECONDS:
+                    raise
+                pause(RETRY_SECONDS)
+
+    def _send(self, parts: Sequence[str], batch: int) -> None:
+        if self._made is None:
+            log = self._address.open()
+            self._made = log, log.transactional(self._name, self._topic)
+        producer = self._made[1]
         if producer.last >= batch:
-            return 0
-        try:
-            return _send(producer, topic, path, batch)
-        except FencedError:
-            del _PRODUCERS[name]
-            if attempt:
-                raise
-        except Exception:
-            del _PRODUCERS[name]
+            return
+        for path in parts:
+            for rows in _staged(path):
+                producer.send(self._topic, rows["value"].to_pylist(), rows["key"].to_pylist())
+        producer.commit(batch)
+
+    def close(self) -> None:
+        if self._made is not None:
+            (log, producer), self._made = self._made, None
             producer.close()
-            raise
-    raise AssertionError("the loop returns or raises")
+            log.close()
 
 
-def _send(producer: TransactionalProducer, topic: str, path: str, batch: int) -> int:
-    from pyarrow import fs, parquet  # noqa: PLC0415 - in a worker
-
+def _staged(path: str) -> Iterator[pa.RecordBatch]:
     files, name = fs.FileSystem.from_uri(path.replace("file:/", "file:///", 1) if path.startswith("file:/") else path)
-    sent = 0
     with files.open_input_file(name) as file:
-        for rows in parquet.ParquetFile(file).iter_batches(SEND_ROWS, columns=["key", "value"]):
-            producer.send(topic, rows["value"].to_pylist(), rows["key"].to_pylist())
-            sent += rows.num_rows
-    producer.commit(batch)
-    return sent
+        yield from parquet.ParquetFile(file).iter_batches(SEND_ROWS, columns=["key", "value"])

@@ -98,9 +98,9 @@ class _Format:
         frame.write.format(self._writing.format).options(**self._writing.options, **more).mode("append").save()
 
 
-def make_writer(session: SparkSession, operator: Operator, run: str, staging: str = "") -> Writer:
+def make_writer(session: SparkSession, operator: Operator, run: str, checkpoint: str = "") -> Writer:
     """`run` names the run for good: two runs that write to one place do not take each other's files for their own.
-    `staging` is a folder every executor reaches."""
+    `checkpoint` is the run's, which every executor reaches."""
     writing = writing_of(operator)
     who = f"sink '{operator.name}'"
     if writing.of_the_user:
@@ -113,15 +113,15 @@ def make_writer(session: SparkSession, operator: Operator, run: str, staging: st
     if writing.format == "jdbc":
         return TableWriter(session, who, writing.options, f"{run}-{operator.name}")
     if writing.format in FORMATS:
-        return _topic_writer(session, operator.name, writing, run, staging)
+        return _topic_writer(session, operator.name, writing, run, checkpoint)
     return _Format(session, writing, run, operator.name)
 
 
-def _topic_writer(session: SparkSession, sink: str, writing: Writing, run: str, staging: str) -> Writer:
+def _topic_writer(session: SparkSession, sink: str, writing: Writing, run: str, checkpoint: str) -> Writer:
     who = f"sink '{sink}'"
     if writing.options.get(DELIVERY, EXACTLY_ONCE) == EXACTLY_ONCE:
         address = LogAddress(writing.format, writing.options)
-        return TopicWriter(session, who, address, writing.options, f"{run}-{sink}", staging)
+        return TopicWriter(session, who, address, writing.options, f"{run}-{sink}", checkpoint)
     if writing.format != KAFKA:
         raise BadInputError(f"{who}: format {writing.format} delivers exactly once; leave out delivery")
     return _Format(session, sparks_writing(session, writing, who), run, sink)
