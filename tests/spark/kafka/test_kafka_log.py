@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from log_contract import LogContract
+from penstock.connectors.kafka import client
 from penstock.connectors.kafka.settings import client_settings
 from penstock.connectors.log.address import parse_log
 from penstock.connectors.log.contract import LogError, TopicLog
@@ -42,7 +43,8 @@ class TestKafkaLog(LogContract):
         return delete
 
 
-def test_no_broker_is_said_with_its_address() -> None:
+def test_no_broker_is_said_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 1.0)
     log = parse_log("kafka:127.0.0.1:1").open()
     with pytest.raises(LogError, match=r"Kafka at 127\.0\.0\.1:1: "):
         log.topics()

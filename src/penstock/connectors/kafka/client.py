@@ -39,6 +39,7 @@ ANSWER_SECONDS = 10.0
 DELIVERY_SECONDS = 120.0
 """How long messages are tried to be delivered: a broker may be away for a minute."""
 READ_MESSAGES = 5_000
+CONSUME_SECONDS = 0.05
 STALL_SECONDS = 60.0
 """A read that gets nothing for so long is given up, and tried again by whoever asked."""
 RETRY_SECONDS = 0.2
@@ -118,7 +119,8 @@ class KafkaLog:
         try:
             at, quiet = first, Stopwatch()
             while at < end:
-                got = reader.consume(READ_MESSAGES, timeout=1.0)
+                # it waits for as many as it is asked for
+                got = reader.consume(min(READ_MESSAGES, end - at), timeout=CONSUME_SECONDS)
                 rows, at = self._rows(got, topic, partition, at, end)
                 if got:
                     quiet = Stopwatch()

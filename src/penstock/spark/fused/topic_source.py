@@ -8,6 +8,7 @@ for a bounded part: older ones have no `pyspark.sql.streaming.datasource`, and t
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from penstock.clock import Stopwatch
+from penstock.clock import Stopwatch, pause
 from penstock.connectors.kept_numbers import KeptNumbers
 from penstock.connectors.log.address import LogAddress, subscribed
 from penstock.connectors.log.contract import GoneError, LogError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 NAME = "penstock-topics"
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 """As Spark's own connector has it."""
+RETRY_SECONDS = 1.0
 PATIENCE_SECONDS = 300.0
 """A broker may be away for so long before the query gives up."""
 MOST_ROWS = "most_rows"
@@ -84,8 +86,19 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _spans(self) -> dict[str, dict[int, Span]]:
         return {topic: dict(self._log.spans(topic)) for topic in self._topics}
 
+    def _awaited_spans(self) -> dict[str, dict[int, Span]]:
+        """Where there is no going on without an answer: a broker that is away is waited for."""
+        watch = Stopwatch()
+        while True:
+            try:
+                return self._spans()
+            except LogError:
+                if watch.seconds() > PATIENCE_SECONDS:
+                    raise
+                pause(RETRY_SECONDS)
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return resolved(self._given.get("startingOffsets", "earliest"), self._spans(), self._who)
+        return resolved(self._given.get("startingOffsets", "earliest"), self._awaited_spans(), self._who)
 
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -105,7 +118,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admitted(reached, spans, self._most_rows())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._until = self._spans()
+        self._until = self._awaited_spans()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         try:
@@ -117,7 +130,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = end
         lost: dict[str, int] = {}
         pieces = []
-        spans = self._spans()
+        spans = self._awaited_spans()
         for piece in pieces_between(start, end, spans):
             first = spans[piece.topic][piece.partition].first
             there = min(max(piece.first, first), piece.end)
@@ -138,9 +151,11 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield _as_spark(batch, piece)
 
     def commit(self, end: dict[str, Any]) -> None:
+        """For others to see: a broker that does not answer is told with the next batch."""
         if self._group:
             for topic, offsets in end.items():
-                self._log.commit_group(self._group, topic, {int(p): int(offset) for p, offset in offsets.items()})
+                with suppress(LogError):
+                    self._log.commit_group(self._group, topic, {int(p): int(offset) for p, offset in offsets.items()})
 
     def stop(self) -> None:
         if self._opened is not None:

@@ -73,13 +73,13 @@ def connector_of(session: SparkSession, reading: Reading, who: str) -> str:
 
 def has_connector(session: SparkSession) -> bool:
     """Whether Spark finds its own connector to Kafka, as it would look for it."""
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - Spark loads only when it is used
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - Spark loads only when it is used
 
     java: Any = session.sparkContext._jvm
     settings = session._jsparkSession.sessionState().conf()
     try:
         java.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(KAFKA, settings)
-    except Py4JJavaError:
+    except AnalysisException:
         return False
     return True
 
