@@ -11,10 +11,14 @@ from topic_chaos import TopicChaos, rounds, topic_pipeline, values
 from penstock.connectors.log.address import parse_log
 from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.connectors.log.feed import TopicFeed, TopicShare
+from penstock.dataflow.load import Load
 from penstock.errors import BadInputError
 from penstock.flow.offsets import of_sources, taken_in
 from penstock.flow.states import FlowState
+from penstock.jobs.placed_figures import from_topics
+from penstock.report.report import Audit, Report
 from penstock.spark.placed.endpoints import topic_shares
+from penstock.spark.placed.execution import EpochObserver
 
 
 @pytest.mark.parametrize("fault", ["kill", "plan", "conductor"])
@@ -36,6 +40,31 @@ def test_what_does_not_parse_goes_to_the_topic_of_dead_letters(tmp_path: Path) -
         assert b'"operator": "op"' in letter
     finally:
         chaos.close()
+
+
+def test_what_waits_in_the_topics_is_the_backlog(tmp_path: Path) -> None:
+    chaos = TopicChaos(tmp_path, parse_log(f"log:{tmp_path / 'log'}"), seed=1)
+    observer = EpochObserver(chaos.run, Load.constant(1.0), ("src",))
+    try:
+        chaos.send(300)
+
+        def all_through() -> bool:
+            observer.look()
+            return len(values(chaos.log, "out")) == 300 and bool(observer.epochs) and not observer.backlog
+
+        turn_until(chaos.run, all_through)
+        assert set(observer.lag) == {"src/in/0", "src/in/1", "src/in/2"}
+        assert sum(epoch.tuples for epoch in observer.epochs) == 300
+    finally:
+        chaos.close()
+
+
+def test_a_report_says_what_waits_where() -> None:
+    report = Report(5.0, 3.0, 0.0, 1.0, {}, 12, {}, {}, Audit(0, None, None, 0, 0))
+    made = from_topics(report, {"src/orders/0": 12, "src/orders/1": 0})
+    assert made.notes == ("topic and partition orders/0: 12 messages wait",)
+    assert made.offered_rate == 3.0
+    assert from_topics(report, {}) is report
 
 
 def share(folder: Path, **more: object) -> TopicShare:

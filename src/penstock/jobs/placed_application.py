@@ -16,7 +16,7 @@ from penstock.errors import BadInputError, ClusterError
 from penstock.jobs.placed import PlacedJob, prepare_placed
 from penstock.jobs.placed_cluster import PlacedCluster
 from penstock.jobs.placed_code import placed_code
-from penstock.jobs.placed_figures import figures_hearer, offered_between
+from penstock.jobs.placed_figures import figures_hearer, from_topics, offered_between
 from penstock.jobs.placed_replacing import on_many_slots, on_slots_left, with_threads
 from penstock.report.epochs import summarise_epochs
 from penstock.report.placed_result import PlacedResult
@@ -240,6 +240,7 @@ class PlacedApplication:
             observer.backlog_at(done.held),
             tuple(notes[-MOST_NOTES:]),
         )
+        report = from_topics(report, observer.lag)
         # nodes of `cluster up` are processes of this machine, but where each has a network of its own
         shared = self.cluster.running is not None
         predicted = job.predicted((os.cpu_count() or 1) if shared else None)

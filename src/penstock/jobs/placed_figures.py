@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, now
@@ -10,10 +11,12 @@ from penstock.report.epochs import latencies_of, operators_of, slots_of
 from penstock.report.figures import Figures, flows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.dataflow.load import Load
+    from penstock.report.epochs import EpochObservation
     from penstock.report.listener import Listener
+    from penstock.report.report import Report
     from penstock.spark.placed.conducting import RunControl
     from penstock.spark.placed.execution import EpochObserver
 
@@ -51,11 +54,10 @@ def figures_hearer(
 def _figures(observer: EpochObserver, ran: float, seconds: float | None) -> Figures:
     epochs = [epoch for epoch in observer.epochs if epoch.finished > now() - RECENT_SECONDS]
     operators = operators_of(epochs)
-    began = observer.conductor.began
     return Figures(
         seconds=ran,
         of_seconds=seconds,
-        offered=offered_between(observer.load, began, now() - RECENT_SECONDS, now(), 0.0) if began else 0.0,
+        offered=_offered(observer, epochs),
         sustained=sum(epoch.tuples for epoch in epochs) / RECENT_SECONDS,
         backlog=observer.backlog,
         latency_ms=latencies_of(epochs),
@@ -68,3 +70,27 @@ def _figures(observer: EpochObserver, ran: float, seconds: float | None) -> Figu
             RECENT_SECONDS,
         ),
     )
+
+
+def _offered(observer: EpochObserver, epochs: Sequence[EpochObservation]) -> float:
+    """Of topics what came: what was taken in, and what more waits than before. Else what was due."""
+    began = observer.conductor.began
+    if not began:
+        return 0.0
+    if not observer.lag:
+        return offered_between(observer.load, began, now() - RECENT_SECONDS, now(), 0.0)
+    seconds = epochs[-1].finished - epochs[0].finished if epochs else 0.0
+    if seconds <= 0:
+        return 0.0
+    more = epochs[-1].backlog - epochs[0].backlog
+    return max(0.0, sum(epoch.tuples for epoch in epochs[1:]) + more) / seconds
+
+
+def from_topics(report: Report, lag: Mapping[str, int]) -> Report:
+    """Where sources are topics (`lag` by source/topic/partition): what came is what was offered, and what waits is
+    said."""
+    if not lag:
+        return report
+    waiting = {where.partition("/")[2]: count for where, count in lag.items() if count}
+    notes = [f"topic and partition {where}: {count:,} messages wait" for where, count in waiting.items()]
+    return replace(report, offered_rate=report.sustained_rate, notes=(*report.notes, *notes))

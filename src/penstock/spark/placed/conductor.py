@@ -314,7 +314,8 @@ class Conductor:
         details = self._details.get((staged.bundle, staged.generation, staged.epoch), StagedDetails())
         laid_out = next(known for known in reversed(self._known) if staged.bundle in known.codes)
         slot = laid_out.layout.by_name[staged.bundle].slot
-        return StagedPart(staged.bundle, slot, Account.from_bytes(staged.account), details.hops, details.watched)
+        account = Account.from_bytes(staged.account)
+        return StagedPart(staged.bundle, slot, account, details.hops, details.watched, details.lag)
 
     # Hearing.
 
@@ -374,6 +375,7 @@ class Conductor:
                     {int(bin_): int(count) for bin_, count in message["hops"]},
                     tuple((sink, row) for sink, row in message["shown"]),
                     tuple((number, above, total) for number, above, total in message["watched"]),
+                    {where: int(count) for where, count in message["lag"].items()},
                 )
                 self._events.put(
                     ev.Staged(

@@ -175,6 +175,8 @@ class EpochObserver:
         self.made_several = False
         self.shares: Mapping[int, float] = {}
         """Of the last epoch that has any: see `Conductor.watch`."""
+        self.lag: dict[str, int] = {}
+        """Messages that waited when the last epoch ended, by source/topic/partition, where sources are topics."""
 
     @property
     def offset(self) -> int:
@@ -186,7 +188,9 @@ class EpochObserver:
         return self.backlog_at(now())
 
     def backlog_at(self, moment: float) -> int:
-        """Tuples that were due then and are not committed."""
+        """Tuples that were due then and are not committed; of topics, what waited in them last."""
+        if self.lag:
+            return sum(self.lag.values())
         began = self.conductor.began
         due = self.load.due(max(0.0, moment - began)) if began else 0
         if self.conductor.limit is not None:
@@ -222,6 +226,8 @@ class EpochObserver:
                 slots[part.slot] = SlotReading(java, reading["cpu_seconds"], reading["memory_mb"])
         counted = [entry for part in done.parts for entry in part.watched]
         self.shares = {**self.shares, **shares_of(counted, self.conductor.watched)}
+        for part in done.parts:
+            self.lag |= part.lag
         tuples, self._offset = max(0, done.offset - self._offset), done.offset
         return EpochObservation(
             done.finished,

@@ -346,6 +346,7 @@ class Generation:
                 offsets = dict(self._offsets)
                 for feed in self._feeds.values():
                     offsets.update(feed.offsets)
+                lag = {key: count for feed in self._feeds.values() for key, count in feed.lag.items()}
                 account = self._segment.take_account()
                 rows, written = self._sinks.cut(epoch)
                 state = self._segment.snapshot(epoch) if isinstance(self._segment, KeyedSegment) else None
@@ -367,6 +368,7 @@ class Generation:
                 "shown": shown,
                 "hops": list(hops.counts().items()),
                 "watched": watched,
+                "lag": lag,
                 "process": os.getpid(),
             }
             self._say(message, account.to_bytes())

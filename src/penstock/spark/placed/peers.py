@@ -34,3 +34,4 @@ class StagedDetails:
     hops: dict[int, int] = field(default_factory=dict)
     shown: tuple[tuple[str, str], ...] = ()
     watched: tuple[tuple[int, int, int], ...] = ()
+    lag: dict[str, int] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.connectors.log.publishing import TopicPublisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
@@ -54,6 +54,8 @@ class StagedPart:
     hops: dict[int, int]
     watched: tuple[tuple[int, int, int], ...] = ()
     """(number, above, total) of the fields that are watched."""
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Messages that wait, by source/topic/partition."""
 
 
 @dataclass(frozen=True, slots=True)
