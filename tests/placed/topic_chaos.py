@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ class TopicChaos:
         self.launchers: list[LocalLauncher] = []
         self.conductors: list[Conductor] = []
         self.sent = 0
+        self.others: dict[str, Callable[[], None]] = {}
+        """Faults that only whoever keeps the log knows."""
         self.hire()
 
     def hire(self) -> None:
@@ -96,6 +99,8 @@ class TopicChaos:
         if kind == "kill":
             victim = self.dice.choice(sorted(self.launchers[-1].processes))
             os.kill(self.launchers[-1].processes[victim].pid, signal.SIGKILL)
+        elif kind in self.others:
+            self.others[kind]()
         elif kind == "plan":
             self.run.change(self.plans[self.run.run.layout.plan == "one"])
         else:
@@ -135,9 +140,16 @@ class TopicChaos:
         self.log.close()
 
 
-def rounds(folder: Path, address: LogAddress, faults: list[str], messages: int = 3_000) -> tuple[TopicChaos, int, int]:
+def rounds(
+    folder: Path,
+    address: LogAddress,
+    faults: list[str],
+    messages: int = 3_000,
+    others: dict[str, Callable[[], None]] | None = None,
+) -> tuple[TopicChaos, int, int]:
     """As many rounds as faults: messages come in while something is hurt."""
     chaos = TopicChaos(folder, address, seed=5)
+    chaos.others = others or {}
     try:
         turn_until(chaos.run, lambda: chaos.run.run.state is FlowState.FLOWING)
         for fault in faults:

@@ -5,6 +5,7 @@ Everything else is the same: processes connect, link up, stage and die as Spark'
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -48,7 +49,12 @@ class LocalLauncher:
     ) -> None:
         self.cancel(bundle.name)
         process = _FORK.Process(target=_host, args=(code, start, conductor, credentials), daemon=True)
-        process.start()
+        # clients of Kafka do not survive being let go of in another process than the one that made them
+        gc.freeze()
+        try:
+            process.start()
+        finally:
+            gc.unfreeze()
         self.processes[bundle.name] = process
 
         def watch() -> None:
