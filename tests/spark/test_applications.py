@@ -1,0 +1,149 @@
+"""Every application by its name, on Spark, against answers worked out another way over the same messages.
+
+`./run test tests/spark/test_applications.py --long` goes through all of them in one session. The load generator sends
+the numbers of messages, as `penstock run NAME --rate R` does; only where sinks leave their rows is other: in topics of
+the embedded log, where they are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import application_answers as answers
+import penstock
+from penstock.clock import Stopwatch
+from penstock.connectors.log.embedded import EmbeddedLog
+from penstock.connectors.log.on_topics import writing_to
+from penstock.dataflow.pipeline import Kind
+from penstock.workloads.builtin import builtin_pipeline
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`expected` gives all rows. By `key` only the last row counts: the one before was true before. With `over` rows
+    come when their window is over: those that came must be the first ones, whole."""
+
+    expected: answers.Expected
+    key: str | None = None
+    over: bool = False
+
+
+SINKS: dict[str, dict[str, Answer]] = {
+    "word-count": {"sink": Answer(answers.words, key="word")},
+    "word-count-json": {"sink": Answer(answers.words, key="word")},
+    "top-n": {"sink": Answer(answers.top_words, over=True)},
+    "twitter-sentiment": {
+        "archived": Answer(answers.values(1)),
+        "averages": Answer(answers.averages, over=True),
+        "trends": Answer(answers.trends, over=True),
+    },
+    "page-load": {"sink": Answer(answers.campaigns, key="campaign")},
+    "processing": {"sink1": Answer(answers.worth), "sink2": Answer(answers.speeds)},
+    "linear-network": {"sink": Answer(answers.once_a_path(1))},
+    "diamond-network": {"sink": Answer(answers.once_a_path(3))},
+    "star-network": dict.fromkeys(("sink1", "sink2"), Answer(answers.once_a_path(2))),
+    "linear-cpu": {"sink": Answer(answers.once_a_path(1))},
+    "diamond-cpu": {"sink": Answer(answers.once_a_path(3))},
+    "star-cpu": dict.fromkeys(("sink1", "sink2"), Answer(answers.once_a_path(2))),
+    "micro-linear": {"sink": Answer(answers.once_a_path(1))},
+    "micro-diamond": {"sink": Answer(answers.once_a_path(4))},
+    "micro-star": {"sink": Answer(answers.once_a_path(4))},
+    "nexmark-q0": {"sink": Answer(answers.q0)},
+    "nexmark-q1": {"sink": Answer(answers.q1)},
+    "nexmark-q2": {"sink": Answer(answers.q2)},
+    "nexmark-q3": {"sink": Answer(answers.q3)},
+    "nexmark-q4": {"sink": Answer(answers.q4, over=True)},
+    "nexmark-q5": {"sink": Answer(answers.q5, over=True)},
+    "nexmark-q7": {"sink": Answer(answers.q7, over=True)},
+    "nexmark-q8": {"sink": Answer(answers.q8)},
+}
+LEAVING = {"app-traffic": 3, "app-finance": 3, "app-grid": 4}
+"""Of reference tasks, whose sinks get rows of several kinds: as many leave for one that enters as document 000 says."""
+QUICK = ("processing", "nexmark-q5")
+"""Rows of code, and windows over windows of Spark's own: the others differ from these in what they work out."""
+RATE = {"linear-cpu": 100, "diamond-cpu": 50, "star-cpu": 50, "app-traffic": 20, "app-finance": 20, "app-grid": 20}
+USUAL_RATE = 800
+"""Event time passes eight times as fast as the clock: some windows are over before long."""
+FEWEST_ROWS, FEWEST_WINDOWS = 100, 2
+PATIENCE_SECONDS = 180.0
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    long = pytest.mark.long("all applications take minutes")
+    return [pytest.param(name, marks=() if name in QUICK else long) for name in names]
+
+
+def rows_of(log: EmbeddedLog, topic: str) -> list[dict[str, Any]]:
+    made = []
+    for partition, span in log.spans(topic).items():
+        for batch in log.read(topic, partition, span.first, span.end):
+            made += [parsed(value) for value in batch["value"].to_pylist()]
+    return made
+
+
+def parsed(message: bytes) -> dict[str, Any]:
+    """Lists and events are JSON in a field of JSON."""
+    row = json.loads(message)
+    if not isinstance(row, dict):
+        return {"value": row}
+    if "event" in row:
+        return dict(json.loads(row["event"]))
+    return {name: json.loads(text) if name in {"first", "auctions"} else text for name, text in row.items()}
+
+
+def check(answer: Answer, rows: list[dict[str, Any]], n: int) -> None:
+    expected = answer.expected(n)
+    if answer.key is not None:
+        rows = list({row[answer.key]: row for row in rows}.values())
+    if answer.over:
+        last = max(row["window_end"] for row in rows)
+        expected = [row for row in expected if row["window_end"] <= last]
+    assert rows
+    assert answers.frozen(rows) == answers.frozen(expected)
+
+
+def is_enough(answer: Answer, rows: list[dict[str, Any]]) -> bool:
+    if answer.over:
+        return len({row["window_end"] for row in rows}) >= FEWEST_WINDOWS
+    return len(rows) >= FEWEST_ROWS
+
+
+@pytest.mark.parametrize("name", marked(SINKS))
+def test_the_answer_is_the_one_worked_out_another_way(name: str, session: Any, tmp_path: Path, own_runs: Path) -> None:
+    pipeline = builtin_pipeline(name)
+    sinks = SINKS[name]
+    assert set(sinks) == {operator.name for operator in pipeline.operators.values() if operator.kind is Kind.SINK}
+    log = EmbeddedLog(tmp_path / "log")
+    topics = {sink: "rows" if len(sinks) == 1 else f"rows-{sink}" for sink in sinks}
+    for topic in topics.values():
+        log.create(topic, 1)
+    written = writing_to(pipeline, f"log:{tmp_path / 'log'}/rows")
+    run = penstock.start(written, RATE.get(name, USUAL_RATE), session=session, warm_up=0, folder=tmp_path / "run")
+    watch = Stopwatch()
+    while not all(is_enough(answer, rows_of(log, topics[sink])) for sink, answer in sinks.items()):
+        assert run.await_end(0.5) is None
+        assert watch.seconds() < PATIENCE_SECONDS, f"'{name}' sent nothing that can be judged"
+    audit = run.drain().report.audit
+    assert audit.dead == 0
+    for sink, answer in sinks.items():
+        check(answer, rows_of(log, topics[sink]), audit.emitted)
+
+
+@pytest.mark.parametrize("name", marked(LEAVING))
+def test_as_many_leave_as_published(name: str, session: Any, own_runs: Path) -> None:
+    result = penstock.run(name, RATE[name], session=session, seconds=4, warm_up=0)
+    audit, operators = result.report.audit, result.report.operators
+    assert (audit.lost, audit.duplicated, audit.dead) == (0, 0, 0)
+    assert audit.emitted > 0
+    senders = [stream.sender for stream in builtin_pipeline(name).inputs("sink")]
+    # of the first batch, which begins the report, what the operators did is not told
+    left, entered = sum(operators[sender].sent for sender in senders), operators["X1"].received
+    assert left == LEAVING[name] * entered > 0
