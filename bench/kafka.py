@@ -8,10 +8,14 @@ A broker of its own, N messages of 100 bytes in two partitions, Spark on this ma
   connector    a fused run with Spark's connector, at least once: `connector_ratio` of the rate by hand
   own          a fused run with our own source and sink, exactly once: `own_ratio`
   placed       a placed run, exactly once, its bundles plain processes of this machine: `placed_ratio`
+  paced        a fused run with our own source while 1,000 messages/s come: `arrival_off` is by how much the rate it
+               reports as coming in is off, `lag_off_batches` by how much the backlog it reports differs from what the
+               broker says of the run's consumer group, in largest batches
 
-Rates are those of whole runs, less what the same run takes for no messages, each the best of the rounds. `lost` and
-`doubled` are counted by reading what our own sinks wrote, only what is committed. `noise` is the spread of the rate by
-hand over the rounds. Without Spark's connector there is nothing to compare with: the first two are left out.
+Rates are those of whole runs, less what the same run takes for no messages, either time the shortest of the rounds; one
+round before them does not count. `lost` and `doubled` are counted by reading what our own sinks wrote, only what is
+committed. `noise` is the spread of the time by hand over the rounds. Without Spark's connector there is nothing to
+compare with: the first two are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +23,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import penstock
@@ -49,12 +57,17 @@ if TYPE_CHECKING:
 PARTITIONS = 2
 BYTES = 100
 PLACED_SECONDS = 120.0
+PACED_RATE = 1_000
+PACED_WARM_UP, PACED_LOOKS = 15.0, 10
 
 
-def copying(address: LogAddress, source: str, into: str, connector: str, delivery: str) -> penstock.Pipeline:
+def copying(
+    address: LogAddress, source: str, into: str, connector: str, delivery: str, **more: str
+) -> penstock.Pipeline:
     """Messages as they are, from one topic into another."""
     built = penstock.pipeline("copying")
-    built.source("in", format="kafka", options={**address.options, "subscribe": source, "connector": connector})
+    asked = {"subscribe": source, "connector": connector, **more}
+    built.source("in", format="kafka", options={**address.options, **asked})
     built.sink("out", format="kafka", options={**address.options, "topic": into, "delivery": delivery})
     return built.build()
 
@@ -119,6 +132,63 @@ def counted(log: TopicLog, topic: str, messages: int) -> tuple[int, int]:
     return messages - len(counts), counts.total() - len(counts)
 
 
+@dataclass(frozen=True)
+class Times:
+    """Seconds of every round, over no messages and over all."""
+
+    empty: list[float]
+    full: list[float]
+
+    def rate(self, messages: int) -> float:
+        return messages / max(0.001, min(self.full) - min(self.empty))
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{name} {', '.join(f'{value:.2f}' for value in values)} s"
+            for name, values in (("none", self.empty), ("all", self.full))
+        )
+
+
+def paced(session: Any, address: LogAddress, log: TopicLog, folder: Path) -> dict[str, float]:
+    """What a run says of arrivals and of what waits, beside what was sent and what the broker says."""
+    over = threading.Event()
+
+    def feed() -> None:
+        producer, watch, sent = log.producer(), Stopwatch(), 0
+        while not over.wait(0.05):
+            due = int(PACED_RATE * watch.seconds())
+            producer.send("paced", [b"x"] * (due - sent))
+            sent = due
+        producer.close()
+
+    log.create("paced", PARTITIONS)
+    log.create("paced-out", PARTITIONS)
+    pipeline = copying(address, "paced", "paced-out", "own", "exactly-once", groupId="paced-readers")
+    run = penstock.start(pipeline, session=session, folder=folder, warm_up=0)
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    arrivals, differences = [], []
+    try:
+        run.await_end(PACED_WARM_UP)
+        for _ in range(PACED_LOOKS):
+            run.await_end(1.0)
+            figures = run.progress
+            read = log.group_offsets("paced-readers", "paced")
+            waiting = sum(span.end - read.get(number, 0) for number, span in log.spans("paced").items())
+            if figures is not None:
+                arrivals.append(figures.offered)
+                differences.append(abs(figures.backlog - waiting))
+    finally:
+        over.set()
+        feeder.join()
+        history = run.drain().report.history
+    largest = max(after.rate * (after.seconds - before.seconds) for before, after in pairwise(history))
+    return {
+        "arrival_off": abs(median(arrivals) - PACED_RATE) / PACED_RATE,
+        "lag_off_batches": median(differences) / largest,
+    }
+
+
 class Bench:
     def __init__(self, folder: Path, messages: int, rounds: int) -> None:
         self.folder, self.messages, self.rounds = folder, messages, rounds
@@ -132,23 +202,21 @@ class Bench:
             producer.send(topic, [f"{number:0{BYTES}d}".encode() for number in range(count)])
             producer.close()
 
-    def rates(self, name: str, work: Callable[[str, str, Path], None], *, count: bool) -> list[float]:
-        """Messages/s of every round: of a run over all, less one over none."""
-        found = []
-        for number in range(self.rounds):
-            seconds = {}
-            for source in ("empty", "full"):
+    def times(self, name: str, work: Callable[[str, str, Path], None], *, count: bool) -> Times:
+        times = Times([], [])
+        for number in range(self.rounds + 1):
+            for source, seconds in (("empty", times.empty), ("full", times.full)):
                 into = f"{name}-{source}-{number}"
                 self.log.create(into, PARTITIONS)
                 watch = Stopwatch()
                 work(source, into, self.folder / f"{name}-{source}-{number}")
-                seconds[source] = watch.seconds()
-            found.append(self.messages / max(0.05, seconds["full"] - seconds["empty"]))
+                if number:
+                    seconds.append(watch.seconds())
             if count:
                 lost, doubled = counted(self.log, f"{name}-full-{number}", self.messages)
                 self.lost, self.doubled = self.lost + lost, self.doubled + doubled
-            print(f"{name}: {found[-1]:,.0f} messages/s", file=sys.stderr)
-        return found
+        print(f"{name}: {times.rate(self.messages):,.0f} messages/s; {times}", file=sys.stderr)
+        return times
 
     def run(self) -> dict[str, float]:
         figures: dict[str, float] = {"messages": self.messages}
@@ -159,30 +227,32 @@ class Bench:
             print(f"no connector of Spark's: {error}", file=sys.stderr)
         session = start_session(2, self.folder / "java.log", settings={"spark.jars": jars} if jars else {})
         try:
-            hand: list[float] = []
+            hand: Times | None = None
             if jars:
-                hand = self.rates("hand", lambda s, i, f: by_hand(session, self.broker.servers, s, i, f), count=False)
-                theirs = self.rates(
+                hand = self.times("hand", lambda s, i, f: by_hand(session, self.broker.servers, s, i, f), count=False)
+                theirs = self.times(
                     "connector",
                     lambda s, i, f: fused(session, copying(self.address, s, i, "spark", "at-least-once"), f),
                     count=False,
                 )
-                figures["by_hand_rate"] = max(hand)
-                figures["connector_ratio"] = max(theirs) / max(hand)
-                figures["noise"] = (max(hand) - min(hand)) / max(hand)
-            own = self.rates(
+                figures["by_hand_rate"] = hand.rate(self.messages)
+                figures["connector_ratio"] = theirs.rate(self.messages) / hand.rate(self.messages)
+                figures["noise"] = max(hand.full) / min(hand.full) - 1
+            own = self.times(
                 "own", lambda s, i, f: fused(session, copying(self.address, s, i, "own", "exactly-once"), f), count=True
             )
+            figures |= paced(session, self.address, self.log, self.folder / "paced")
         finally:
             end_session(session)
-        apart = self.rates(
+        apart = self.times(
             "placed",
             lambda s, i, f: placed(self.address, s, i, f, self.log, self.messages if s == "full" else 0),
             count=True,
         )
-        figures["own_rate"], figures["placed_rate"] = max(own), max(apart)
-        if hand:
-            figures["own_ratio"], figures["placed_ratio"] = max(own) / max(hand), max(apart) / max(hand)
+        figures["own_rate"], figures["placed_rate"] = own.rate(self.messages), apart.rate(self.messages)
+        if hand is not None:
+            figures["own_ratio"] = figures["own_rate"] / figures["by_hand_rate"]
+            figures["placed_ratio"] = figures["placed_rate"] / figures["by_hand_rate"]
         return {**figures, "lost": self.lost, "doubled": self.doubled}
 
     def close(self) -> None:
@@ -192,7 +262,7 @@ class Bench:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--messages", type=int, default=200_000)
+    arguments.add_argument("--messages", type=int, default=400_000)
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--json", action="store_true", help="figures only")
     given = arguments.parse_args()
