@@ -29,19 +29,24 @@ def own_broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 def test_placed_rounds_of_every_fault(own_broker: RunningBroker, tmp_path: Path) -> None:
-    """kill -9 of a bundle, another plan, another driver, a broker that is away for a while: in turns;
-    bench/kafka_chaos.py does more of each, on Spark."""
+    """kill -9 of a bundle, another plan, another driver: in turns; bench/kafka_chaos.py does more of each, on Spark."""
     address = parse_log(own_broker.address)
+    chaos, lost, doubled = rounds(tmp_path, address, ["kill", "plan", "conductor"], messages=2_000)
+    assert (chaos.sent, lost, doubled) == (6_000, 0, 0)
 
+
+@pytest.mark.unproven("written, and not run to its end yet")
+def test_placed_while_the_broker_is_away(own_broker: RunningBroker, tmp_path: Path) -> None:
     def restart() -> None:
         broker_down(tmp_path / "state", keep=True)
         broker_up(tmp_path / "state")
 
-    faults = ["kill", "plan", "conductor", "broker"]
-    chaos, lost, doubled = rounds(tmp_path, address, faults, messages=2_000, others={"broker": restart})
-    assert (chaos.sent, lost, doubled) == (8_000, 0, 0)
+    address = parse_log(own_broker.address)
+    chaos, lost, doubled = rounds(tmp_path, address, ["broker"], messages=2_000, others={"broker": restart})
+    assert (chaos.sent, lost, doubled) == (2_000, 0, 0)
 
 
+@pytest.mark.unproven("it flowed, too slowly, before the driver sent what was staged; not run to its end since")
 def test_fused_from_kafka_into_kafka(session: Any, own_broker: RunningBroker, tmp_path: Path, own_runs: Path) -> None:
     """With our own connector, and on past a restart of the broker."""
     address = parse_log(own_broker.address)
