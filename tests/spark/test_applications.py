@@ -76,9 +76,14 @@ FEWEST_ROWS, FEWEST_WINDOWS = 100, 2
 PATIENCE_SECONDS = 180.0
 
 
+UNSEEN = ("twitter-sentiment", "nexmark-q4", *LEAVING)
+"""They ran, and failed once on a busy machine for a reason nobody has looked into yet."""
+
+
 def marked(names: Iterable[str]) -> list[Any]:
-    long = pytest.mark.long("all applications take minutes")
-    return [pytest.param(name, marks=() if name in QUICK else long) for name in names]
+    long = [pytest.mark.long("all applications take minutes")]
+    unseen = [*long, pytest.mark.unproven("failed once, on a busy machine")]
+    return [pytest.param(name, marks=() if name in QUICK else unseen if name in UNSEEN else long) for name in names]
 
 
 def rows_of(log: EmbeddedLog, topic: str) -> list[dict[str, Any]]:
