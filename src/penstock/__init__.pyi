@@ -123,6 +123,7 @@ from .verbs.experiment import known_experiments as known_experiments
 from .verbs.experiment import results_page as results_page
 from .verbs.experiment import run_experiment as run_experiment
 from .verbs.experiment import run_experiments as run_experiments
+from .verbs.experiment import run_live_experiments as run_live_experiments
 from .verbs.init import init as init
 from .verbs.manifests import manifests as manifests
 from .verbs.models import import_models as import_models

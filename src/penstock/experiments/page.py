@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import BadInputError
 from penstock.experiments.contract import Agreement, counted
-from penstock.experiments.registry import EXPERIMENTS
-from penstock.experiments.sweep import Finding, finding
+from penstock.experiments.registry import EXPERIMENTS, LIVE
+from penstock.experiments.sweep import Finding, stored_finding
 from penstock.files import check_writable, write_output
 
 if TYPE_CHECKING:
@@ -34,10 +34,11 @@ def write_page(folder: Path, path: Path) -> list[Path]:
 
 def findings(folder: Path) -> list[Finding]:
     """Of every experiment the folder has results of."""
-    names = [name for name in EXPERIMENTS.names() if (folder / name / "sweep.json").is_file()]
-    if not names:
+    experiments = [registry.create(name) for registry in (EXPERIMENTS, LIVE) for name in registry.names()]
+    there = [experiment for experiment in experiments if (folder / experiment.name / "sweep.json").is_file()]
+    if not there:
         raise BadInputError(f"{folder}: no results here; run 'penstock experiment --all -o {folder}' first")
-    return [finding(name, folder) for name in names]
+    return [stored_finding(experiment, folder) for experiment in there]
 
 
 def draw(charts: Sequence[Chart], folder: Path, prefix: str = "") -> list[Path]:

@@ -22,3 +22,10 @@ EXPERIMENTS: Registry[Experiment] = Registry(
         "ours": "penstock.experiments.ours:Ours",
     },
 )
+
+LIVE: Registry[Experiment] = Registry(
+    kind="experiment on Spark",
+    group="penstock.live_experiments",
+    built_in={"priority": "penstock.experiments.priority.live_experiment:PriorityLive"},
+)
+"""Those that can be run for real: under the controller, one case after the other."""

@@ -13,7 +13,7 @@ from penstock.clock import Stopwatch
 from penstock.errors import BadInputError, InterruptedWorkError, PenstockError
 from penstock.experiments.contract import Case, Experiment, Line, Results, counted
 from penstock.experiments.published_file import Published, read_published
-from penstock.experiments.registry import EXPERIMENTS
+from penstock.experiments.registry import EXPERIMENTS, LIVE
 from penstock.experiments.store import CaseStore, canonical
 
 if TYPE_CHECKING:
@@ -94,6 +94,23 @@ def sweep(
     return [_finding(*parts, quick=quick) for parts in zip(experiments, stores, asked, strict=True)]
 
 
+def live_sweep(
+    name: str, *, quick: bool = False, folder: Path = DEFAULT_FOLDER, progress: Callable[[int, int], None] | None = None
+) -> Finding:
+    """An experiment for real, one case after the other, in this process. Cases that are done already are not run
+    again."""
+    experiment = LIVE.create(name)
+    store, cases = CaseStore(folder.absolute(), experiment.name), list(experiment.cases(quick=quick))
+    store.begin(cases, quick=quick)
+    missing = store.missing(cases)
+    for number, case in enumerate(missing):
+        if progress is not None:
+            progress(len(cases) - len(missing) + number, len(cases))
+        watch = Stopwatch()
+        store.keep(case, experiment.run_case(dict(case)), watch.seconds())
+    return _finding(experiment, store, cases, quick=quick)
+
+
 def _task(experiment: Experiment, store: CaseStore, case: Case) -> str:
     return canonical({"experiment": experiment.name, "folder": str(store.folder), "case": case})
 
@@ -119,7 +136,11 @@ def _run(tasks: list[str], report_done: Callable[[int], None], session: Any, tot
 
 def finding(name: str, folder: Path) -> Finding:
     """What a folder holds of an experiment, without running anything."""
-    experiment, store = EXPERIMENTS.create(name), CaseStore(folder.absolute(), name)
+    return stored_finding(EXPERIMENTS.create(name), folder)
+
+
+def stored_finding(experiment: Experiment, folder: Path) -> Finding:
+    store = CaseStore(folder.absolute(), experiment.name)
     asked = store.asked()
     return _finding(experiment, store, [dict(case) for case in asked.cases], quick=asked.quick)
 

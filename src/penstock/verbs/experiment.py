@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.experiments.page import draw, write_page
 from penstock.experiments.registry import EXPERIMENTS
-from penstock.experiments.sweep import DEFAULT_FOLDER, Finding, sweep
+from penstock.experiments.sweep import DEFAULT_FOLDER, Finding, live_sweep, sweep
 from penstock.report.listener import Listener, Progress
 
 if TYPE_CHECKING:
@@ -48,6 +48,22 @@ def run_experiments(
         listener.on_progress(Progress("cases", cases, of))
 
     return sweep(wanted, quick=quick, folder=Path(folder), progress=done)
+
+
+def run_live_experiments(
+    names: Sequence[str],
+    *,
+    quick: bool = False,
+    folder: str | Path = DEFAULT_FOLDER,
+    listener: Listener | None = None,
+) -> list[Finding]:
+    """Experiments for real, on a Spark cluster of this machine under a controller, at a small scale: minutes a case."""
+    listener = listener or Listener()
+
+    def done(cases: int, of: int) -> None:
+        listener.on_progress(Progress("cases", cases, of))
+
+    return [live_sweep(name, quick=quick, folder=Path(folder), progress=done) for name in names]
 
 
 def draw_experiment(finding: Finding, folder: str | Path | None = None) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 FolderOption = Annotated[
     Path, typer.Option("-o", "--output", help="The folder of results; what is done already stays.")
 ]
+
+
+class Where(StrEnum):
+    SIMULATION = "simulation"
+    SPARK = "spark"
+
+
+class Scale(StrEnum):
+    SMALL = "small"
 
 
 class _RunUnlessSaid(TyperGroup):
@@ -82,6 +92,12 @@ def run(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All experiments.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter cases.")] = False,
+    on: Annotated[
+        Where, typer.Option("--on", help="simulation, or spark: for real, on a cluster of this machine.")
+    ] = Where.SIMULATION,
+    scale: Annotated[
+        Scale, typer.Option("--scale", help="With --on spark: small, a quarter of the size, is the only one.")
+    ] = Scale.SMALL,
     folder: FolderOption = Path("out/experiments"),
     json: JsonOption = False,
 ) -> None:
@@ -90,13 +106,18 @@ def run(
     Finished cases are kept: after Ctrl-C the same command goes on where it was.
     """
     from penstock.cli.live import listening
+    from penstock.experiments.registry import LIVE
     from penstock.verbs import experiment as experimenting
 
     if bool(names) == every:
         known = ", ".join(experimenting.known_experiments())
         raise BadInputError(f"expected names of experiments, or --all; known: {known}")
     with listening(json=json) as listener:
-        findings = experimenting.run_experiments(names or None, quick=quick, folder=folder, listener=listener)
+        if on is Where.SPARK:
+            wanted = names or LIVE.names()
+            findings = experimenting.run_live_experiments(wanted, quick=quick, folder=folder, listener=listener)
+        else:
+            findings = experimenting.run_experiments(names or None, quick=quick, folder=folder, listener=listener)
     pictures = {finding.experiment.name: _draw(finding) for finding in findings}
     if json:
         documents = [

@@ -1,0 +1,256 @@
+"""The use cases live: a controller with a Spark cluster of one node, producers, topics, triggers; then `perf`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.clock import Stopwatch, now, pause
+from penstock.connectors.log.address import LogAddress
+from penstock.errors import RunError
+from penstock.experiments.priority import perf
+from penstock.experiments.priority.live_pipelines import THRESHOLD, reading_pipeline
+from penstock.files import temporary_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.connectors.log.contract import TopicLog
+    from penstock.experiments.contract import Case, Measures
+
+TRIGGERED = frozenset({"dynamic-priority", "fair-priority"})
+START_SECONDS, END_SECONDS = 300.0, 180.0
+LOW_READING, HIGH_READING = 10.0, 90.0
+TRIGGER_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWant:
+    """A pipeline: what it asks for, what it reads, the work of its operator."""
+
+    name: str
+    desired: int
+    minimum: int
+    level: int
+    topic: str
+    work: str
+
+    @property
+    def sink(self) -> str:
+        return f"{self.name}-out"
+
+
+USE_1 = (
+    LiveWant("EventTP1", 2, 1, 1, "topic1", "detect"),
+    LiveWant("EventTP2", 2, 1, 1, "topic2", "detect"),
+    LiveWant("ArchivalTP1", 1, 1, 2, "topic1", "archive"),
+    LiveWant("ArchivalTP2", 1, 1, 2, "topic2", "archive"),
+)
+USE_2 = (
+    LiveWant("TP1", 4, 2, 1, "feed1", "count_first"),
+    LiveWant("TP2", 2, 1, 2, "feed2", "count_second"),
+)
+"""Both a quarter of the documents' size: what is desired, the minimum, and the slots there are."""
+SLOTS = {1: 4, 2: 5}
+PARTITIONS = {"topic1": 2, "topic2": 2, "feed1": 4, "feed2": 2}
+
+
+class LiveSite:
+    """A controller that is up, and the log its pipelines read and write."""
+
+    def __init__(self, folder: Path, wants: Sequence[LiveWant], client: Any) -> None:
+        self.wants, self.client = wants, client
+        self.address = LogAddress("log", {"path": str(folder / "log")})
+        self.log: TopicLog = self.address.open()
+        for want in wants:
+            self.log.create(want.topic, PARTITIONS[want.topic])
+            self.log.create(want.sink, 1)
+
+    def submit(self, policy: str) -> None:
+        for want in self.wants:
+            pipeline = reading_pipeline(want.name, want.work, self.address, want.topic, want.sink)
+            level = None if policy in TRIGGERED else want.level
+            self.client.submit(want.name, pipeline, desired=want.desired, minimum=want.minimum, priority=level)
+
+    def held(self) -> dict[str, int]:
+        return {row["name"]: row["held"] for row in self.client.list() if row["state"] == "active"}
+
+    def await_calm(self, names: Sequence[str]) -> dict[str, int]:
+        """Until the shares have been the same for some seconds, with those named among them."""
+        watch, calm, before = Stopwatch(), Stopwatch(), self.held()
+        while calm.seconds() < 5.0 or not set(names) <= set(before):
+            pause(0.5)
+            if watch.seconds() > START_SECONDS:
+                raise RunError(f"pipelines did not come up within {START_SECONDS:g} s: {before}")
+            after = self.held()
+            if after != before:
+                before, calm = after, Stopwatch()
+        return before
+
+    def await_all(self, names: Sequence[str]) -> None:
+        """Until everything that was sent is in the sinks of those named, or nothing more comes."""
+        watch = Stopwatch()
+        while watch.seconds() < END_SECONDS and any(self.waiting(name) for name in names):
+            pause(1.0)
+
+    def waiting(self, name: str) -> int:
+        want = next(want for want in self.wants if want.name == name)
+        sent, got = (sum(span.messages for span in self.log.spans(topic).values()) for topic in (want.topic, want.sink))
+        return max(0, sent - got)
+
+    def overheads(self) -> list[float]:
+        """O of every change of priority, as the controller measured it."""
+        decisions = [row for row in self.client.decisions() if row["kind"] == "priority" and row["overhead"]]
+        return [float(row["overhead"]["total_s"]) for row in decisions]
+
+
+@contextmanager
+def site(use: int, policy: str) -> Iterator[LiveSite]:
+    from penstock.service.client import connect  # noqa: PLC0415 - needs the extra `control`
+    from penstock.service.local import start_controller, stop_controller  # noqa: PLC0415
+    from penstock.service.settings import ServiceSettings  # noqa: PLC0415
+    from penstock.spark.standalone.cluster import running_cluster  # noqa: PLC0415 - Spark loads only when it is used
+
+    with temporary_folder("use-case") as folder, running_cluster(1, SLOTS[use], folder=folder / "state") as cluster:
+        settings = ServiceSettings(
+            policy=policy,
+            simulated=False,
+            nodes=1,
+            slots=SLOTS[use],
+            unit_slots=1,
+            cluster_folder=str(cluster.folder),
+            master=cluster.master_url,
+        )
+        start_controller(settings, folder / "state")
+        try:
+            with connect(None, None, folder / "state") as client:
+                yield LiveSite(folder, USE_1 if use == 1 else USE_2, client)
+        finally:
+            stop_controller(folder / "state")
+
+
+def use_case_1_live(case: Case) -> Measures:
+    """`batches` batches of BL tuples from every producer, BG seconds apart; EP of them, in the middle, have events."""
+    policy, batches, gap, length = case["policy"], case["batches"], case["BG"], case["BL"]
+    with_events = round(case["EP"] * batches)
+    events = range((batches - with_events) // 2, (batches - with_events) // 2 + with_events)
+    with site(1, policy) as place:
+        place.submit(policy)
+        if policy in TRIGGERED:
+            for name in ("EventTP1", "EventTP2"):
+                place.client.trigger(name, "batch-share", field="reading", above=THRESHOLD, share=0.8, for_seconds=1)
+        off = place.await_calm(("EventTP1", "EventTP2"))
+        on: dict[str, int] = {}
+        producer = place.log.producer()
+        begun = now()
+        for batch in range(batches):
+            reading = HIGH_READING if batch in events else LOW_READING
+            for topic in ("topic1", "topic2"):
+                for partition in range(PARTITIONS[topic]):
+                    rows = [(f"{topic}/{partition}", batch, batch * length + n, reading) for n in range(length)]
+                    _send(producer, topic, partition, rows)
+            producer.flush()
+            while now() < begun + (batch + 1) * gap:
+                pause(0.5)
+                if batch == max(events, default=None):
+                    on = place.held()
+        place.await_all(list(off))
+        sent = {topic: perf.arrivals(place.log, topic) for topic in ("topic1", "topic2")}
+        got = {want.name: perf.arrivals(place.log, want.sink) for want in USE_1}
+        overheads = place.overheads()
+        producer.close()
+    raw = [perf.raw_seconds(sent[topic], got[name], THRESHOLD) for topic, name in _EVENT_SINKS]
+    event_seconds = perf.complex_event_seconds(raw)
+    per_tuple = {want.name: perf.seconds_per_tuple(sent[want.topic], got[want.name]) for want in USE_1}
+    return {
+        "nodes_off": [off.get(want.name, 0) for want in USE_1],
+        "nodes_on": [(on or off).get(want.name, 0) for want in USE_1],
+        "TE": float(np.mean(event_seconds)) if event_seconds else None,
+        "events": len(event_seconds),
+        "TT high": _mean([per_tuple["EventTP1"], per_tuple["EventTP2"]]),
+        "TT low": _mean([per_tuple["ArchivalTP1"], per_tuple["ArchivalTP2"]]),
+        "O": _mean(overheads),
+        "lost": _lost(sent, got, USE_1, off),
+    }
+
+
+_EVENT_SINKS = (("topic1", "EventTP1"), ("topic2", "EventTP2"))
+
+
+def use_case_2_live(case: Case) -> Measures:
+    """Feed1 at half its high rate, then at the high rate for r1 of its tuples; Feed2 at its own all the time."""
+    policy, rate, seconds = case["policy"], case["rate"], case["seconds"]
+    low_seconds = seconds * (1 - case["r1"]) / (1 - case["r1"] + case["r1"] / 2)
+    with site(2, policy) as place:
+        place.submit(policy)
+        if policy in TRIGGERED:
+            place.client.trigger(
+                "TP1", "arrival-rate", above=0.75 * rate, below=0.7 * rate, for_seconds=TRIGGER_SECONDS
+            )
+        off = place.await_calm([want.name for want in USE_2])
+        began = now()
+        feeds = [
+            threading.Thread(target=_feed, args=(place.log, topic, spells, began), daemon=True)
+            for topic, spells in (
+                ("feed1", ((low_seconds, rate / 2), (seconds - low_seconds, rate))),
+                ("feed2", ((seconds, case["rate2"]),)),
+            )
+        ]
+        for feed in feeds:
+            feed.start()
+        for feed in feeds:
+            feed.join()
+        on = place.held()
+        place.await_all([want.name for want in USE_2])
+        sent = {want.topic: perf.arrivals(place.log, want.topic) for want in USE_2}
+        got = {want.name: perf.arrivals(place.log, want.sink) for want in USE_2}
+        overheads = place.overheads()
+    return {
+        "nodes_off": [off.get(want.name, 0) for want in USE_2],
+        "nodes_on": [on.get(want.name, 0) for want in USE_2],
+        "TT high": perf.tuple_seconds(sent["feed1"], got["TP1"]),
+        "TT low": perf.tuple_seconds(sent["feed2"], got["TP2"]),
+        "O": _mean(overheads),
+        "lost": _lost(sent, got, USE_2, off),
+    }
+
+
+def _feed(log: TopicLog, topic: str, spells: Sequence[tuple[float, float]], began: float) -> None:
+    producer = log.producer()
+    number, due = 0, began
+    for seconds, rate in spells:
+        for _ in range(round(seconds * rate)):
+            due += 1 / rate
+            while (early := due - now()) > 0:
+                pause(min(early, 0.2))
+            _send(producer, topic, number % PARTITIONS[topic], [(topic, 0, number, LOW_READING)])
+            producer.flush()
+            number += 1
+    producer.close()
+
+
+def _send(producer: Any, topic: str, partition: int, rows: Sequence[tuple[str, int, int, float]]) -> None:
+    names = ("source", "batch", "number", "reading")
+    values = [json.dumps(dict(zip(names, row, strict=True))).encode() for row in rows]
+    producer.send(topic, values, partition=partition, times_ms=[int(1000 * now())] * len(values))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _lost(
+    sent: Mapping[str, Sequence[perf.Arrival]],
+    got: Mapping[str, Sequence[perf.Arrival]],
+    wants: Sequence[LiveWant],
+    held: Mapping[str, int],
+) -> int:
+    """Of those that had slots: tuples that are not there exactly once."""
+    return sum(abs(len(sent[want.topic]) - len(got[want.name])) for want in wants if held.get(want.name))

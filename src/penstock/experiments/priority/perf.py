@@ -1,0 +1,95 @@
+"""`perf` of the priority thesis: what producers sent joined with what sinks got, on one clock.
+
+A raw event is inferred when 80 % of a producer's batch are above the threshold and have reached the sink; a complex one
+when both topics' raw events of the same batch are.
+
+    T_E   mean over batches with events of max(raw1, raw2); raw = moment of the decision - end of sending
+    T_T   use case 1: mean over producers' batches of (last tuple at the sink - first sent) / BL
+          use case 2: mean over tuples of (at the sink - sent)
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.connectors.log.contract import TopicLog
+
+EVENT_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A tuple, and when it was sent or reached a sink, in seconds since the epoch."""
+
+    source: str
+    batch: int
+    number: int
+    reading: float
+    at: float
+
+
+def arrivals(log: TopicLog, topic: str) -> list[Arrival]:
+    made = []
+    for partition, span in log.spans(topic).items():
+        for batch in log.read(topic, partition, span.first, span.end):
+            for value, time_ms in zip(batch["value"].to_pylist(), batch["time_ms"].to_pylist(), strict=True):
+                row = json.loads(value)
+                made.append(Arrival(row["source"], row["batch"], row["number"], row["reading"], time_ms / 1000))
+    return made
+
+
+def by_batch(rows: Sequence[Arrival]) -> dict[tuple[str, int], list[Arrival]]:
+    grouped: dict[tuple[str, int], list[Arrival]] = defaultdict(list)
+    for row in rows:
+        grouped[row.source, row.batch].append(row)
+    return grouped
+
+
+def raw_seconds(sent: Sequence[Arrival], got: Sequence[Arrival], threshold: float) -> dict[int, float]:
+    """By batch with events: from the end of sending to the decision, of the producer whose decision was last. A batch
+    that never was decided is left out."""
+    reached = by_batch(got)
+    raw: dict[int, float] = {}
+    undecided = set()
+    for (source, batch), rows in by_batch(sent).items():
+        needed = int(np.ceil(EVENT_SHARE * len(rows)))
+        if sum(row.reading > threshold for row in rows) < needed:
+            continue
+        moments = sorted(row.at for row in reached.get((source, batch), ()) if row.reading > threshold)
+        if len(moments) < needed:
+            undecided.add(batch)
+            continue
+        raw[batch] = max(raw.get(batch, 0.0), moments[needed - 1] - max(row.at for row in rows))
+    return {batch: seconds for batch, seconds in raw.items() if batch not in undecided}
+
+
+def complex_event_seconds(raw: Sequence[Mapping[int, float]]) -> list[float]:
+    """T_E of every batch that all topics decided."""
+    batches = set.intersection(*(set(each) for each in raw))
+    return [max(each[batch] for each in raw) for batch in sorted(batches)]
+
+
+def seconds_per_tuple(sent: Sequence[Arrival], got: Sequence[Arrival]) -> float | None:
+    """T_T of use case 1; None where no batch is whole."""
+    reached = by_batch(got)
+    times = [
+        (max(row.at for row in reached[key]) - min(row.at for row in rows)) / len(rows)
+        for key, rows in by_batch(sent).items()
+        if len(reached.get(key, ())) == len(rows)
+    ]
+    return float(np.mean(times)) if times else None
+
+
+def tuple_seconds(sent: Sequence[Arrival], got: Sequence[Arrival]) -> float | None:
+    """T_T of use case 2."""
+    sending = {(row.source, row.number): row.at for row in sent}
+    times = [row.at - sending[row.source, row.number] for row in got if (row.source, row.number) in sending]
+    return float(np.mean(times)) if times else None
