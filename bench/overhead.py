@@ -25,7 +25,7 @@ import statistics
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -260,11 +260,12 @@ def measured(session: SparkSession, case: Case, folder: Path, rounds: int, *, qu
 
 
 def predicted_overlap(case: Case, folder: Path) -> float:
-    """Rows/s of the two operators that wait, as a profile of them says."""
+    """Rows/s of the two operators that wait, as a profile of them says, in batches as large as those that were run."""
     models = folder / "models.json"
     pipeline = case.ours(penstock.pipeline(case.name).source("numbers")).sink("out").build()
     penstock.profile(pipeline, models, quick=True, most_threads=case.threads)
-    return prepare(pipeline, ALL_OF_IT, SLOTS, models, search=False).predicted_rate or 0.0
+    job = prepare(pipeline, ALL_OF_IT, SLOTS, models, search=False)
+    return replace(job.setup, most_rows=case.rows).rate() if job.setup else 0.0
 
 
 def main() -> None:

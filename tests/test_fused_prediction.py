@@ -89,6 +89,22 @@ def test_operators_in_one_thread_take_turns() -> None:
     assert apart.batch_seconds(100) == pytest.approx(1.7 + 0.025)
 
 
+def test_code_that_is_faster_than_spark_waits_for_its_tuples() -> None:
+    quick = Model("quick", (Point(threads=1, rate=1000.0, cpu=1.0, memory=0.0, operator_cpu=0.5),), ON)
+
+    def passing(setup: FusedSetup) -> FusedSetup:
+        return replace(setup, passing_seconds=0.004, passing_cpu_seconds=0.005)
+
+    setup = passing(one("quick", quick, 1, 100))
+    # 100 x 4 ms, within which 100 x 1 ms of code pass
+    assert setup.batch_seconds(100) == pytest.approx(0.4)
+    # two slots let twice as many pass; one core has 100 x (0.5 + 5) ms to do
+    assert replace(setup, slots=2).batch_seconds(100) == pytest.approx(0.2)
+    assert replace(setup, slots=2, cores=1).batch_seconds(100) == pytest.approx(0.55)
+    # code that takes longer than its tuples take to come
+    assert passing(one("cpu", CPU_BOUND, 1, 100)).batch_seconds(100) == pytest.approx(1.0)
+
+
 def test_an_operator_of_sparks_own_adds_its_time_and_what_it_costs_a_batch() -> None:
     on = ON.model_copy(update={"per": Per.DATAFRAME, "own_batch_ms": 300.0})
     own = Model("own", (Point(threads=1, rate=1000.0, cpu=1.0, memory=0.0, operator_cpu=1.0),), on)

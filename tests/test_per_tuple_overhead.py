@@ -7,7 +7,7 @@ import pytest
 import penstock
 from penstock.jobs.fused import demands_to_run, fused_setup
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.modelling.per_tuple_overhead import handling_seconds, without_handling
+from penstock.modelling.per_tuple_overhead import handling_seconds, passing_seconds, without_handling
 
 ON = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=250, handling_us=2000)
 POINT = Point(threads=2, rate=100, cpu=0.9, memory=0.1, operator_cpu=0.7)
@@ -34,6 +34,13 @@ def test_the_mean_of_what_models_say() -> None:
     other = Model("o", (POINT,), MeasuredOn(handling_us=4000))
     assert handling_seconds([said, silent, other]) == pytest.approx(0.003)
     assert handling_seconds([silent]) == 0
+
+
+def test_what_spark_needs_for_a_tuple_is_the_mean_of_the_models_that_say_it() -> None:
+    silent = Model("n", (POINT,), MeasuredOn())
+    some = [Model("m", (POINT,), MeasuredOn(passing_us=us, passing_cpu_us=2 * us)) for us in (1.0, 3.0)]
+    assert passing_seconds([*some, silent]) == pytest.approx((2e-6, 4e-6))
+    assert passing_seconds([silent]) == (0, 0)
 
 
 @pytest.mark.parametrize("operators", [1, 2, 5])

@@ -16,7 +16,7 @@ from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.dataflow.pipeline import Pipeline
 from penstock.errors import BadInputError, RunFailedError
 from penstock.jobs.find import find_pipeline, logic_of
-from penstock.jobs.profiling import subject_of
+from penstock.jobs.profile_subject import subject_of
 from penstock.runtime.steps import Read, Step
 from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN
 from penstock.spark.trials.replay import LEAST_ROWS, Replay

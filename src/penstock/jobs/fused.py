@@ -18,7 +18,7 @@ from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError
 from penstock.jobs.find import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
 from penstock.modelling.model import Model
-from penstock.modelling.per_tuple_overhead import handling_seconds, without_handling
+from penstock.modelling.per_tuple_overhead import handling_seconds, passing_seconds, without_handling
 from penstock.prediction.crews import crews_of
 from penstock.prediction.fused import FusedSetup, fused_threads, rows_of_batch
 from penstock.report.figures import RecentBatches
@@ -210,6 +210,7 @@ def fused_setup(
     threads |= {name: -(-count // slots) for name, count in given.items()}
     modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
     crews = crews_of(pipeline, threads, sparks_own(pipeline, demands))
+    passing, passing_cpu = passing_seconds(modelled)
     setup = FusedSetup(
         pipeline_gains,
         handed_on(demands, crews),
@@ -220,6 +221,8 @@ def fused_setup(
         _overhead(modelled),
         batch_cpu_seconds(modelled),
         handling_seconds=handling_seconds(modelled),
+        passing_seconds=passing,
+        passing_cpu_seconds=passing_cpu,
         crews=crews,
     )
     return replace(setup, most_rows=rows_of_batch(setup, BATCH_SECONDS))

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Stopwatch, today
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
-from penstock.dataflow.endpoints import file_end, is_driven_by_load
+from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.logic import Logic, Per
-from penstock.errors import BadInputError, RunFailedError, nearest
+from penstock.errors import BadInputError, RunFailedError
 from penstock.files import write_output
-from penstock.jobs.find import PipelineLike, find_code_beside, find_pipeline, logic_of
 from penstock.modelling.cpu_speed import at_one_pace
 from penstock.modelling.file import models_document
-from penstock.modelling.fingerprint import fingerprint
 from penstock.modelling.fit import QUIET, described, fits, says_where
-from penstock.modelling.library import qualified
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.report.listener import Listener, Progress
-from penstock.workloads.operators import reference_logic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,11 +24,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.dataflow.pipeline import Operator, Pipeline
+    from penstock.dataflow.pipeline import Operator
+    from penstock.jobs.profile_subject import ProfileSubject
     from penstock.modelling.task_profile import TaskProfile
+    from penstock.spark.trials.engine_cost import EngineCost
     from penstock.spark.trials.profiling import ProfileSettings
     from penstock.spark.trials.samples import OperatorSample, OwnSample
-    from penstock.spark.trials.trials import EngineCost, TrialQuery
+    from penstock.spark.trials.trials import TrialQuery
 
 ENGINE_SECONDS = 1.0
 """A look at what the engine needs for a batch."""
@@ -83,67 +81,6 @@ def refuse_to_mix(path: Path, models: Iterable[Model], here: MeasuredOn) -> None
                 f"{path}: model '{model.name}' was measured on {described(model.measured_on)}, this is "
                 f"{described(here)}; write to another file, or start over with fresh="
             )
-
-
-@dataclass(frozen=True)
-class ProfileSubject:
-    """What is measured: code by the name its model will have."""
-
-    pipeline: Pipeline
-    logic: Mapping[str, Logic]
-    """Of all operators, by their own names."""
-    code: Mapping[str, Logic]
-    operators: Mapping[str, str]
-    """By the name of the model: one that has this code."""
-
-    ends: Mapping[str, str]
-    """By the name of the model: sources and sinks that are files, which take time to read and write."""
-
-    def fingerprints(self, beside: Path | None) -> dict[str, str]:
-        """Of the code of every model, where it can be seen, and of how files are read and written."""
-        prints = {
-            model: fingerprint(self.pipeline.operators[self.operators[model]], code, beside)
-            for model, code in self.code.items()
-        }
-        prints |= {model: fingerprint(self.pipeline.operators[name]) for model, name in self.ends.items()}
-        return {model: fingerprint for model, fingerprint in prints.items() if fingerprint is not None}
-
-    def sampled(self, models: Iterable[str]) -> dict[str, str]:
-        """Operators by model, of those for which tuples are put through the pipeline first: to see what they get, and
-        what they send. The reference operators need nothing but a number, and say what they send."""
-        return {m: self.operators[m] for m in models if self.code[m] is not reference_logic.get(m)}
-
-    def models_run_for(self, models: Iterable[str]) -> set[str]:
-        """Those whose code runs when `models` are measured: where tuples are put through the pipeline, all. They are
-        for a sink, too."""
-        measured = set(models)
-        everything = {self.pipeline.operators[name].model or name for name in self.logic}
-        return everything if self.ends or self.sampled(measured) else measured
-
-
-def subject_of(pipeline: PipelineLike, operators: list[str] | None) -> ProfileSubject:
-    """Only that of `operators`, where some are named."""
-    find_code_beside(pipeline)
-    declared = find_pipeline(pipeline)
-    logic = logic_of(declared)
-    models = {name: declared.operators[name].model or _own_model(declared, name, logic[name]) for name in logic}
-    by_model = {model: name for name, model in models.items()}
-    if not by_model:
-        raise BadInputError(f"pipeline '{declared.name}' has no operator with code to measure")
-    files = [name for name, operator in declared.operators.items() if file_end(operator) is not None]
-    ends = {qualified(declared.name, name): name for name in files}
-    models |= {name: model for model, name in ends.items()}
-    for name in operators or ():
-        if name not in {*by_model, *models, *ends}:
-            raise BadInputError(f"unknown operator or model '{name}'; {nearest(name, [*models, *by_model])}")
-    asked = {models.get(name, name) for name in operators or (*by_model, *ends)}
-    code = {model: logic[name] for model, name in by_model.items() if model in asked}
-    return ProfileSubject(declared, logic, code, by_model, {m: name for m, name in ends.items() if m in asked})
-
-
-def _own_model(pipeline: Pipeline, operator: str, code: Logic) -> str:
-    """A reference task is the same in every pipeline; other code is that of this operator of this pipeline alone."""
-    return operator if code is reference_logic.get(operator) else qualified(pipeline.name, operator)
 
 
 def _no_code(frame: Any) -> Any:
@@ -242,6 +179,8 @@ class Profile:
                 in_slots = {model: code for model, code in pending.items() if code.per is not Per.DATAFRAME}
                 with TrialQuery(session, in_slots, environment, self._tell, samples, audit=audit) as query:
                     engine = self._measure_all(in_slots, query)
+                if in_slots:
+                    self._measure_passing(session, in_slots, engine, audit=audit)
                 for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
                     own = taken.sparks_own.get(subject.operators[model])
                     self._measure_sparks_own(session, model, pending[model], own, engine)
@@ -249,6 +188,15 @@ class Profile:
                     self._measure_end(session, model, subject.pipeline.operators[name], taken.ends.get(name), engine)
         except RunFailedError as error:
             raise BadInputError(str(error)) from error
+
+    def _measure_passing(self, session: Any, measured: Mapping[str, Logic], engine: EngineCost, *, audit: bool) -> None:
+        """After the trials, whose query has warmed Java up."""
+        from penstock.spark.trials.passing import measure_passing  # noqa: PLC0415 - Spark loads only when it is used
+
+        self._doing = "what Spark needs for a tuple"
+        known = replace(engine, passing=measure_passing(session, engine, self._tell, audit=audit))
+        for name, code in measured.items():
+            self._keep(name, code, self.models[name].points, known)
 
     def _measure_sparks_own(
         self, session: Any, name: str, code: Logic, own: OwnSample | None, engine: EngineCost
@@ -292,21 +240,23 @@ class Profile:
         self._done += 1
 
     def _measure_all(self, pending: Mapping[str, Logic], query: TrialQuery) -> EngineCost:
-        engine = query.engine_cost(ENGINE_SECONDS)
-        handling = {
-            "row_seconds": query.handling_seconds(Per.ROW, HANDLING_SECONDS, self._settings.batch_seconds),
-            "column_seconds": query.handling_seconds(Per.ARROW, HANDLING_SECONDS, self._settings.batch_seconds),
-        }
-        engine = replace(engine, **handling)
+        engine = self._engine_cost(query)
         for name, code in pending.items():
             self._measure_one(name, code, query, engine)
             if not self._done:
                 # Java was new at the first look, and gets faster as it compiles
-                again = replace(query.engine_cost(ENGINE_SECONDS), **handling)
-                engine = min(engine, again, key=lambda cost: cost.batch_seconds)
+                engine = engine.least(self._engine_cost(query))
                 self._keep(name, code, self.models[name].points, engine)
             self._done += 1
         return engine
+
+    def _engine_cost(self, query: TrialQuery) -> EngineCost:
+        batch_seconds = self._settings.batch_seconds
+        return replace(
+            query.engine_cost(ENGINE_SECONDS),
+            row_seconds=query.handling_seconds(Per.ROW, HANDLING_SECONDS, batch_seconds),
+            column_seconds=query.handling_seconds(Per.ARROW, HANDLING_SECONDS, batch_seconds),
+        )
 
     def _measure_one(self, name: str, code: Logic, query: TrialQuery, engine: EngineCost) -> None:
         from penstock.spark.trials.profiling import MOST_BUDGETS, Limits  # noqa: PLC0415 - Spark loads only when it is used
@@ -371,6 +321,8 @@ class Profile:
                 "per": code.per,
                 "handling_us": None if own else 1e6 * engine.handling_seconds(code.per),
                 "column_handling_us": None if own else 1e6 * engine.column_seconds,
+                "passing_us": engine.passing and 1e6 * engine.passing.seconds,
+                "passing_cpu_us": engine.passing and 1e6 * engine.passing.cpu_seconds,
                 "own_batch_ms": None if own_batch_seconds is None else 1000 * own_batch_seconds,
                 "base_memory_mb": engine.base_memory_mb,
             }

@@ -82,6 +82,11 @@ class MeasuredOn(Spec):
     the rate of every point, and operators that run fused need them once."""
     column_handling_us: Amount | None = None
     """The part of it that code over columns would need too: the rest is for making dicts of rows, and rows of dicts."""
+    passing_us: Amount | None = None
+    """Microseconds Spark needed to let a tuple pass through one slot whose operator does nothing: code that is faster
+    waits for its tuples."""
+    passing_cpu_us: Amount | None = None
+    """The CPU of it beside the worker's: of Spark's own processes."""
     own_batch_ms: Amount | None = None
     """Of an operator that is Spark's own: what a batch takes longer for it, whatever is in it (shuffles, state)."""
     base_memory_mb: Amount | None = None

@@ -2,7 +2,7 @@
 
 A slot's part of a batch, n tuples, takes
 
-    o + max(max over crews c of T_c(n), n u) + f + sum over Spark's own operators of b_i(n)      seconds.
+    o + max(max over crews c of T_c(n), n u, n e) + f + sum over Spark's own operators of b_i(n)      seconds.
 
 `T_c(n) = sum over the operators i of c of b_i(n)`: operators that share a thread (`penstock.prediction.crews`) take
 turns, crews overlap. `b_i(n)` is how long the t_i threads of operator i are at work on what n tuples cause:
@@ -12,12 +12,13 @@ be B seconds of work and o of the engine's: `w = B / (B + o)`.) `u = p + sum gai
 the CPU of a tuple, of which a slot has one core: p for taking it in and giving it away as columns, which is in every
 model and counts once, and c_i that of its operators. `f` is the time the first piece needs to reach the slowest crew,
 and the last from there to the end: of every other crew a piece. Where one thread does everything, the second term is
-`T + n p` and f is 0. o is what the engine needs for any batch, and for Spark's own operators' state and shuffles.
+`T + n p` and f is 0. e is what Spark needs to let a tuple pass through a slot; it works ahead of the
+code. o is what the engine needs for any batch, and for Spark's own operators' state and shuffles.
 
 A batch ends with its slowest slot. Where the work of a batch varies by v_i of its mean from one to the next, the
 slowest of k slots needs `b_i v_i z(k)` longer, with z(k) the expected largest of k standard normal values: what makes a
-batch slow is taken to concern all operators of a slot, and no two slots, alike. And a batch takes no less than its CPU
-over all cores of the machine.
+batch slow is taken to concern all operators of a slot, and no two slots, alike. And a batch takes no less than its CPU,
+that of Spark's own processes among it, over all cores of the machine.
 
 Sources and sinks of files are Spark's own, and have models where they were profiled; what others of the user's own need
 is in no model. Assumed: keys are spread evenly over slots; code of one slot uses one core, though libraries that let go
@@ -148,6 +149,10 @@ class FusedSetup:
     """What the engine needed in the trials of the models, where that is known not to be the same."""
     handling_seconds: float = 0.0
     """What a worker needs for every tuple; it is in none of the models of `demands`."""
+    passing_seconds: float = 0.0
+    """e: a slot lets no more tuples pass, whatever code does with them."""
+    passing_cpu_seconds: float = 0.0
+    """Of Spark's own processes, for every tuple."""
     crews: Crews | None = None
     """None: all operators with one thread are one crew."""
 
@@ -230,7 +235,8 @@ class FusedSetup:
 
     def batch_seconds(self, tuples: int) -> float:
         """Of a batch of `tuples` over all slots: its slowest slot, or its CPU over all cores where that is more."""
-        return max(self.slot_seconds(tuples), (tuples * self.cpu_per_tuple + self.batch_cpu_seconds) / self.cores)
+        cpu = tuples * (self.cpu_per_tuple + self.passing_cpu_seconds) + self.batch_cpu_seconds
+        return max(self.slot_seconds(tuples), cpu / self.cores)
 
     @cached_property
     def fixed_seconds(self) -> float:
@@ -241,15 +247,16 @@ class FusedSetup:
     def _code_seconds(self, each: int) -> float:
         crews = self.modelled_crews
         times = [sum(self._slowest_seconds(name, each) for name in crew) for crew in crews]
+        passing = each * self.passing_seconds
         if len(crews) == 1 and all(self.threads[name] == 1 for name in crews[0]):
-            return times[0] + each * self.handling_seconds
+            return max(times[0] + each * self.handling_seconds, passing)
         slowest = times.index(max(times)) if times else 0
         pieces = [
             min(seconds, max(PIECE_SECONDS, sum(self.busy_seconds(name, 1) for name in crew)))
             for place, (crew, seconds) in enumerate(zip(crews, times, strict=True))
             if place != slowest
         ]
-        return max(max(times, default=0.0), each * self._cpu_in_code) + sum(pieces)
+        return max(max(times, default=0.0), each * self._cpu_in_code, passing) + sum(pieces)
 
     def _slowest_seconds(self, operator: str, each: int) -> float:
         """Of the slowest slot."""
@@ -305,6 +312,8 @@ class FusedSetup:
             batch_cpu_seconds=slower * self.batch_cpu_seconds,
             trial_overhead_seconds=slower * then,
             handling_seconds=slower * self.handling_seconds,
+            passing_seconds=slower * self.passing_seconds,
+            passing_cpu_seconds=slower * self.passing_cpu_seconds,
         )
 
     def use(self, rate: float) -> SlotUse:

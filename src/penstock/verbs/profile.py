@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.files import check_writable
-from penstock.jobs.profiling import Profile, profile_settings, refuse_to_mix, subject_of
+from penstock.jobs.profile_subject import subject_of
+from penstock.jobs.profiling import Profile, profile_settings, refuse_to_mix
 from penstock.jobs.services import services_for
 from penstock.modelling.file import read_models_and_profiles
 from penstock.modelling.machine import this_machine

@@ -39,6 +39,7 @@ from penstock.spark.session.process_tree import (
     share_of_others,
     tree_usage,
 )
+from penstock.spark.trials.engine_cost import EngineCost
 from penstock.spark.trials.function import OUTPUT_SCHEMA, TrialFunction, packed
 from penstock.spark.trials.samples import OperatorSample, numbers
 from penstock.spark.trials.schedule import TrialSchedule, batch_spread, busy_seconds
@@ -100,24 +101,6 @@ class TrialRunner(Protocol):
 
     def saturate(self, threads: int, seconds: float) -> Trial:
         """Offer more than can be done for `seconds`: how much was done?"""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineCost:
-    """What the engine needs for a batch with next to nothing in it, and what a worker holds without any operator."""
-
-    batch_seconds: float
-    batch_cpu_seconds: float
-    worker_cpu_seconds: float
-    """Of the worker, beside the engine."""
-    base_memory_mb: float
-    row_seconds: float = 0.0
-    """Of the worker, for every tuple that comes as columns, is given to code as a dict, and leaves as columns."""
-    column_seconds: float = 0.0
-    """The same where code gets the columns as they are."""
-
-    def handling_seconds(self, per: Per) -> float:
-        return self.row_seconds if per is Per.ROW else self.column_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,82 @@
+"""What Spark needs for every tuple besides the worker it hands it to: making it, carrying it there and back.
+
+A fused run of one operator that hands its columns on, in one slot, as fast as it goes. Trials do not show this: what
+they make leaves as bytes, and what a slot waits for its tuples is none of its operator's time.
+The first batches do not count: Java compiles.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.clock import Stopwatch, pause
+from penstock.dataflow.builder import pipeline
+from penstock.dataflow.load import Load
+from penstock.dataflow.logic import Logic, Per
+from penstock.errors import RunFailedError
+from penstock.files import temporary_folder
+from penstock.spark.fused.engine import FusedQuery, FusedSpec
+from penstock.spark.session.process_tree import cpu_between, cpu_by_process, java_process
+from penstock.spark.trials.engine_cost import passing_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from penstock.report.report import BatchObservation
+    from penstock.spark.trials.engine_cost import EngineCost, PassingCost
+
+ROWS = 400_000
+"""Of a batch: enough that the tuples, not the batch, take the time."""
+WARM_BATCHES = 4
+COUNTED_BATCHES = 6
+MORE_THAN_ANY = 1e9
+PATIENCE_SECONDS = 60.0
+_OPERATOR = "pass"
+
+
+def measure_passing(session: SparkSession, engine: EngineCost, tick: Callable[[], None], *, audit: bool) -> PassingCost:
+    with temporary_folder("passing") as folder:
+        made = pipeline("passing").source("load").then(_OPERATOR, logic=_as_it_is, per="arrow", schema="value long")
+        spec = FusedSpec(
+            run="passing",
+            pipeline=made.sink("out").build(),
+            code={_OPERATOR: Logic(_as_it_is, Per.ARROW, schema="value long")},
+            threads={_OPERATOR: 1},
+            slots=1,
+            folder=folder,
+            checkpoint=str(folder / "checkpoint"),
+            load=Load.constant(MORE_THAN_ANY),
+            most_rows=ROWS,
+            interval_ms=1,
+            audit=audit,
+        )
+        query = FusedQuery(session, spec)
+        try:
+            query.begin()
+            java = java_process(session)
+            warm = _pass(query, WARM_BATCHES, tick)
+            before = cpu_by_process(java)
+            counted = _pass(query, COUNTED_BATCHES, tick)
+            cpu = cpu_between(before, cpu_by_process(java))
+            seconds = counted[-1].finished - warm[-1].finished
+            return passing_cost(sum(batch.tuples for batch in counted), len(counted), seconds, cpu, engine)
+        finally:
+            query.stop()
+
+
+def _pass(query: FusedQuery, wanted: int, tick: Callable[[], None]) -> list[BatchObservation]:
+    waited, batches = Stopwatch(), list(query.poll())
+    while len(batches) < wanted:
+        if waited.seconds() > PATIENCE_SECONDS:
+            raise RunFailedError(f"{wanted} batches of {ROWS:,} tuples did not pass within {PATIENCE_SECONDS:g} s")
+        tick()
+        pause(0.02)
+        batches += query.poll()
+    return batches
+
+
+def _as_it_is(table: pa.Table) -> pa.Table:
+    return table
