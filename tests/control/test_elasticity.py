@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from penstock.cluster.topology import Slot
 from penstock.control.core.incoming import Amend, PartReading
 from penstock.control.core.outcome import DecisionKind
-from penstock.control.elasticity import catch_up, smoothing
+from penstock.control.core.records import ServiceTarget
+from penstock.control.elasticity import catch_up, gathering, smoothing
 from penstock.control.elasticity.follow import decide
 from penstock.control.elasticity.forecasts.registry import FORECASTS
 from penstock.control.elasticity.forecasts.seasonal import Seasonal
+from penstock.control.elasticity.gathering import NOTHING
 from penstock.control.elasticity.limits import Bounds, even
 from penstock.control.elasticity.memory import LastChange, Memory
 from penstock.control.elasticity.options import ElasticOptions
@@ -128,6 +130,40 @@ class TestParts:
         assert doublings_after(shrunk, options, 86_400.0, grows=True) == 0
         assert doublings_after(shrunk, options, 600.0, grows=False) == 0
         assert cost_of_change(shrunk._replace(doublings=1), options, 10) == 10 * (10 + 2 * 900)
+
+
+class TestGathering:
+    """What comes between two decisions."""
+
+    def test_readings_are_added_up_and_what_is_no_number_is_left_out(self) -> None:
+        gathered = NOTHING
+        for rate, done, busy in ((100.0, 90.0, 0.5), (math.nan, 1.0, 0.1), (110.0, 100.0, 0.7)):
+            gathered = gathering.after(gathered, {"offered_rate": rate, "rate": done, "busy": busy}, None, 1.0)
+        assert (gathered.rate, gathered.processed_rate, gathered.busy) == (105.0, 95.0, pytest.approx(0.6))
+
+    def test_two_readings_far_off_start_the_mean_anew_and_one_does_not(self) -> None:
+        gathered = NOTHING
+        for second, rate in enumerate([100.0, 100.0, 300.0, 100.0]):
+            gathered = gathering.after(gathered, {"offered_rate": rate}, None, second)
+        assert gathered.rate == 150.0
+        assert gathered.risen_at is None
+        for second, rate in enumerate([400.0, 420.0], 4):
+            gathered = gathering.after(gathered, {"offered_rate": rate}, None, second)
+        assert gathered.rate == 410.0
+        assert [gathered.has_risen(now) for now in (6.9, 7.0)] == [False, True]
+
+    def test_a_load_that_always_swings_does_not_jump(self) -> None:
+        swings = smoothing.first(100)._replace(spread=0.2)
+        gathered = NOTHING
+        for second, rate in enumerate([100.0, 200.0, 205.0]):
+            gathered = gathering.after(gathered, {"offered_rate": rate}, swings, second)
+        assert gathered.rate == pytest.approx(505 / 3)
+
+    def test_the_first_reading_is_held_against_the_level_known(self) -> None:
+        level = smoothing.first(100)
+        gathered = gathering.after(NOTHING, {"offered_rate": 300.0}, level, 0.0)
+        gathered = gathering.after(gathered, {"offered_rate": 310.0}, level, 1.0)
+        assert gathered.risen_at == 1.0
 
 
 class TestLearning:
@@ -270,9 +306,31 @@ class TestInTheController:
         assert scaled[0].expected["catch_up_s"] > 0
         assert bench.held()["a"] == scaled[0].after
 
-    def test_the_predicted_catch_up_is_the_one_that_comes(self) -> None:
-        # an executor takes as long to come as a change is taken to last before one was measured
-        bench = Bench(cluster(40), PerUnit(10.0), Times(executor=10.0))
+    def test_a_rise_is_not_kept_waiting_for_the_next_decision_in_turn(self) -> None:
+        waits = []
+        for first in range(300, 310):
+            bench = Bench(cluster(40), PerUnit(10.0))
+            target = ServiceTarget(100.0, 10_000.0)
+            bench.tell(asked("a", target=target, load=f"steps:{first}x100,600x300"))
+            bench.run(first + 30)
+            at = next(found.at for found in bench.decisions if found.kind is DecisionKind.SCALE and found.at > 1290)
+            waits.append(at - 1000 - first)
+        # two readings, and two seconds in which it stays; 12 s where it waits for its turn
+        assert max(waits) <= 6
+
+    def test_how_long_a_change_takes_is_measured_to_its_first_tuple(self) -> None:
+        bench = Bench(cluster(40), PerUnit(10.0), Times(executor=3.0))
+        bench.tell(asked("a", rate=100.0, load="steps:300x100,600x290"))
+        bench.run(360)
+        memory = bench["a"].following.memory
+        assert memory is not None
+        assert memory.first_change == pytest.approx(4.5, abs=0.5)
+        assert memory.change_seconds.value == pytest.approx(3.0, abs=0.6)
+
+    # 4 s: as long as its start took; 10 s: what is assumed at most
+    @pytest.mark.parametrize("executor_s", [4.0, 10.0])
+    def test_the_predicted_catch_up_is_the_one_that_comes(self, executor_s: float) -> None:
+        bench = Bench(cluster(40), PerUnit(10.0), Times(executor=executor_s))
         bench.tell(asked("a", rate=100.0, load="steps:300x100,3000x290"))
         bench.run(330)
         # the one for the step; another cleared what came before its driver was up

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LAST_BATCHES = 20
 """Latency, busy times and CPU are those of so many batches."""
-ARRIVAL_SECONDS = 5.0
+ARRIVAL_SECONDS = 2.0
 """What arrives is that of the batches of so long, at least one."""
 
 

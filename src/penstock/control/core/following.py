@@ -5,20 +5,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.core.outcome import DecisionKind, Rejected
 from penstock.control.core.records import Engine
 from penstock.control.core.states import PipelineState
+from penstock.control.elasticity import gathering
 from penstock.control.elasticity.follow import decide
 from penstock.control.elasticity.forecasts.registry import FORECASTS
+from penstock.control.elasticity.gathering import NOTHING, still_risen
 from penstock.control.elasticity.limits import Bounds
-from penstock.control.elasticity.memory import Following, Memory
+from penstock.control.elasticity.memory import Memory
 from penstock.control.elasticity.options import ElasticOptions
 from penstock.control.elasticity.verdict import Observed, VerdictKind
 from penstock.control.elasticity.veto import veto_of
-from penstock.control.metrics import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,41 +26,15 @@ if TYPE_CHECKING:
     from penstock.control.core.records import PipelineRecord, Submission
     from penstock.control.core.sizing import Sizing
     from penstock.control.core.turn import Turn
+    from penstock.control.elasticity.gathering import Gathered
+    from penstock.control.elasticity.memory import Following
     from penstock.control.elasticity.verdict import SizeVerdict
 
 
-def noted(following: Following, values: Mapping[str, float]) -> Following:
-    """One report more since the last decision; what is no number is not taken for one."""
-    rate, done = values.get(Metric.OFFERED_RATE), values.get(Metric.RATE)
-    if not _number(rate):
-        return following
-    backlog, busy, latency = (values.get(metric) for metric in (Metric.BACKLOG, Metric.BUSY, Metric.LATENCY_MS))
-    return replace(
-        following,
-        rates=following.rates + float(rate or 0.0),
-        done=following.done + (float(done) if done is not None and _number(done) else 0.0),
-        readings=following.readings + 1,
-        latest=_latest(following.latest, float(rate or 0.0)),
-        backlog=float(backlog) if backlog is not None and _number(backlog) else following.backlog,
-        busy=_mean(following.busy, busy, following.readings),
-        latency_ms=float(latency) if latency is not None and _number(latency) else None,
-    )
-
-
-def _latest(known: float | None, rate: float) -> float:
-    """Mostly the last reading."""
-    return rate if known is None else 0.2 * known + 0.8 * rate
-
-
-def _mean(known: float | None, value: float | None, readings: int) -> float | None:
-    """Of all readings since the last decision; None where one of them did not say it."""
-    if value is None or not _number(value) or (readings and known is None):
-        return None
-    return ((known or 0.0) * readings + float(value)) / (readings + 1)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
+def noted(following: Following, values: Mapping[str, float], now: float) -> Following:
+    """One report more since the last decision."""
+    smoothed = None if following.memory is None else following.memory.smoothed
+    return replace(following, gathered=gathering.after(following.gathered, values, smoothed, now))
 
 
 def follow_loads(turn: Turn) -> None:
@@ -78,12 +52,12 @@ def _follow(turn: Turn, record: PipelineRecord) -> None:
         # readings of the start say nothing yet
         turn.change(
             record.name,
-            following=replace(Following(memory=following.memory, learned=following.learned), decided_at=turn.now),
+            following=replace(following, gathered=NOTHING, decided_at=turn.now),
         )
         return
-    if turn.age(following.decided_at) < options.decide_seconds:
+    if turn.age(following.decided_at) < options.decide_seconds and not following.gathered.has_risen(turn.now):
         return
-    memory = following.memory or Memory(forecast=FORECASTS.create(options.forecast))
+    memory = following.memory or _first_memory(following, options)
     memory, verdict = decide(
         memory,
         _observed(turn, record),
@@ -94,25 +68,40 @@ def _follow(turn: Turn, record: PipelineRecord) -> None:
         veto_of(options.veto),
     )
     said_last = _say(turn, record, verdict, following.said_last)
-    turn.change(record.name, following=Following(memory, turn.now, learned=following.learned, said_last=said_last))
+    gathered = _next_gathered(following.gathered, verdict, turn.now)
+    following = replace(following, memory=memory, decided_at=turn.now, gathered=gathered, said_last=said_last)
+    turn.change(record.name, following=replace(following, took=None) if verdict.changes else following)
     if verdict.changes:
         _scale(turn, record, verdict)
 
 
+def _first_memory(following: Following, options: ElasticOptions) -> Memory:
+    """A change takes no longer than the start did, which is one too."""
+    memory = Memory(forecast=FORECASTS.create(options.forecast))
+    return memory if following.took is None else memory._replace(first_change=min(memory.first_change, following.took))
+
+
+def _next_gathered(before: Gathered, verdict: SizeVerdict, now: float) -> Gathered:
+    """A rise is looked at again soon while what waits grows and is not enough for a change yet."""
+    piles_up = before.backlog is not None and before.rate is not None and before.backlog > before.rate
+    return still_risen(now) if before.has_risen(now) and piles_up and verdict.kind is VerdictKind.HOLD else NOTHING
+
+
 def _observed(turn: Turn, record: PipelineRecord) -> Observed:
-    following = record.following
-    count = following.readings
+    gathered = record.following.gathered
     target_ms = record.target.latency_ms
     return Observed(
-        rate=following.rates / count if count else None,
-        processed_rate=following.done / count if count else None,
-        backlog=following.backlog or 0.0,
-        busy=following.busy,
-        latency_s=None if following.latency_ms is None else following.latency_ms / 1000,
+        rate=gathered.rate,
+        processed_rate=gathered.processed_rate,
+        backlog=gathered.backlog or 0.0,
+        busy=gathered.busy,
+        latency_s=None if gathered.latency_ms is None else gathered.latency_ms / 1000,
         held=turn.state.units(record.held),
         asked=record.desired,
         latency_target_s=None if target_ms is None else target_ms / 1000,
-        latest=following.latest,
+        latest=gathered.latest,
+        changing=record.change is not None,
+        took=record.following.took,
     )
 
 

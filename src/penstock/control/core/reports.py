@@ -86,7 +86,8 @@ def first_tuple(turn: Turn, report: FirstTuple) -> None:
         return
     turn.say(record.name, "message", "pipeline", "manager", "first tuple")
     turn.measure(record.change)
-    turn.change(record.name, change=None)
+    took = turn.age(record.change.asked_at)
+    turn.change(record.name, change=None, following=replace(record.following, took=took))
 
 
 def drained(turn: Turn, report: Drained) -> None:
@@ -150,7 +151,7 @@ def readings(turn: Turn, report: Readings) -> None:
         record.name,
         readings=MappingProxyType({**record.readings, **report.values}),
         following=replace(
-            noted(record.following, report.values),
+            noted(record.following, report.values, turn.now),
             learned=after_parts(record.following.learned, report.parts, turn.now),
         ),
     )

@@ -117,9 +117,10 @@ def _take_in(
         if model:
             speed = learned.after(speed, done / (busy * model), seconds, now)
     last, change_seconds = memory.last, memory.change_seconds
-    if last is not None and last.took is None and observed.held == last.after:
-        change_seconds = learned.after(change_seconds, now - last.at, seconds, now)
-        last = replace(last, took=now - last.at)
+    if last is not None and last.took is None and observed.held == last.after and not observed.changing:
+        took = now - last.at if observed.took is None else observed.took
+        change_seconds = learned.after(change_seconds, took, seconds, now)
+        last = replace(last, took=took)
     bucket, forecast, peaks, peak = memory.bucket, memory.forecast, memory.peaks, memory.peak
     if bucket is None or now - bucket.start >= BUCKET_SECONDS:
         if bucket is not None and bucket.readings:

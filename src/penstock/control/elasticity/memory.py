@@ -7,14 +7,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.control.elasticity.forecasts.seasonal import Seasonal
+from penstock.control.elasticity.gathering import NOTHING
 from penstock.control.learning.learned import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.control.elasticity.forecasts.contract import Forecast
+    from penstock.control.elasticity.gathering import Gathered
     from penstock.control.elasticity.smoothing import Smoothed
     from penstock.control.learning.learned import Learned
+
+FIRST_CHANGE_SECONDS = 10.0
 
 
 class Bucket(NamedTuple):
@@ -68,6 +72,8 @@ class Memory(NamedTuple):
     """Unit-seconds more than needed since then."""
     last: LastChange | None = None
     doublings: int = 0
+    first_change: float = FIRST_CHANGE_SECONDS
+    """How long a change is taken to last while none was measured."""
     ineffective_until: float | None = None
     ineffective_at: int = 0
     """From this size upward a change had no effect."""
@@ -79,14 +85,9 @@ class Following:
 
     memory: Memory | None = None
     decided_at: float | None = None
-    rates: float = 0.0
-    done: float = 0.0
-    readings: int = 0
-    latest: float | None = None
-    """Tuples/s that arrived, of the last few readings."""
-    backlog: float | None = None
-    busy: float | None = None
-    latency_ms: float | None = None
+    gathered: Gathered = NOTHING
+    took: float | None = None
+    """Seconds the last change took until tuples came through all of it; that may have been the start."""
     learned: Mapping[str, Learned] = field(default_factory=lambda: MappingProxyType({}))
     """By operator what a thread of it truly does, and what a slot holds."""
     said_last: str = ""

@@ -33,6 +33,10 @@ class Observed(NamedTuple):
     latency_target_s: float | None = None
     latest: float | None = None
     """Tuples/s of the last few seconds, where `rate` is a mean over longer."""
+    changing: bool = False
+    """The last change is still under way, though all its units may be there."""
+    took: float | None = None
+    """Seconds the last change took, where somebody measured it better than by looking from decision to decision."""
 
 
 @dataclass(frozen=True, slots=True)

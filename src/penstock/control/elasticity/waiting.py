@@ -13,13 +13,11 @@ if TYPE_CHECKING:
     from penstock.control.elasticity.memory import Memory
     from penstock.control.elasticity.options import ElasticOptions
 
-FIRST_CHANGE_SECONDS = 10.0
-"""How long a change is taken to last while none was measured."""
 MOST_DOUBLINGS = 4
 
 
 def change_seconds(memory: Memory) -> float:
-    return memory.change_seconds.value if memory.change_seconds.readings else FIRST_CHANGE_SECONDS
+    return memory.change_seconds.value if memory.change_seconds.readings else memory.first_change
 
 
 def cost_of_change(memory: Memory, options: ElasticOptions, units: int) -> float:

@@ -7,6 +7,7 @@ import fcntl
 import math
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from penstock.control.executors.driver_files import (
     get,
     put,
 )
-from penstock.control.executors.part_reports import parts_of
+from penstock.control.executors.part_reports import busiest, parts_of
 from penstock.control.metrics import Metric
 from penstock.errors import BadInputError, ClusterError, PenstockError, RunError
 from penstock.files import read_value
@@ -56,6 +57,9 @@ class Driver:
         self._places: tuple[Slot, ...] = ()
         self._watched: tuple[WatchedField, ...] = ()
         self._reported: object = None
+        self._move: _Move | None = None
+        """The change that is under way."""
+        self._nodes: dict[str, int] = {}
 
     def run(self) -> int:
         self._say(DriverState.STARTING)
@@ -80,6 +84,8 @@ class Driver:
         while True:
             order = self._read_order()
             if order is not None and order.kind is not OrderKind.RUN:
+                if self._move is not None:
+                    self._move.wait()
                 run.stop() if order.forced else run.drain()
                 return DriverState.DRAINED if order.kind is OrderKind.DRAIN else DriverState.ENDED
             if run.has_ended(LOOK_SECONDS):
@@ -93,14 +99,24 @@ class Driver:
         if order.watched != self._watched:
             self._watched = order.watched
             run.watch(order.watched)
+        if self._move is not None:
+            if not self._move.is_over:
+                return
+            moved, self._move = self._move, None
+            if isinstance(moved.failure, BadInputError | ClusterError | RunError):
+                print(f"{moved.failure}; it is tried again", file=sys.stderr, flush=True)
+                return
+            if moved.failure is not None:
+                raise moved.failure
+            self._moved_to(moved.order)
         if order.serial == self._done:
             return
-        try:
-            if set(order.places) != set(self._places):
-                run.move(order.places)
-        except (BadInputError, ClusterError, RunError) as error:
-            print(f"{error}; it is tried again", file=sys.stderr, flush=True)
-            return
+        if set(order.places) == set(self._places):
+            self._moved_to(order)
+        else:
+            self._move = _Move(run, order)
+
+    def _moved_to(self, order: DriverOrder) -> None:
         self._done, self._changed_at, self._places = order.serial, clock.now(), order.places
 
     def _read_order(self) -> DriverOrder | None:
@@ -121,16 +137,20 @@ class Driver:
                 Metric.OFFERED_RATE: figures.offered,
                 Metric.RATE: figures.sustained if figures.recent is None else figures.recent,
                 Metric.BACKLOG: float(figures.backlog),
-                Metric.BUSY: max(figures.busy.values(), default=0.0),
             }
             if "p95" in figures.latency_ms:
                 readings[Metric.LATENCY_MS] = figures.latency_ms["p95"]
+        parts = () if figures is None else parts_of(figures, run.threads_on)
+        if (busy := busiest(parts)) is not None:
+            readings[Metric.BUSY] = busy
         state = DriverState.RUNNING if run.is_running else DriverState.STARTING
+        if self._move is None:
+            self._nodes = dict(run.nodes())
         self._say(
             state,
-            nodes=dict(run.nodes()),
+            nodes=self._nodes,
             readings=finite(readings),
-            parts=() if figures is None else parts_of(figures, run.threads_on),
+            parts=parts,
             shares=dict(run.shares),
         )
 
@@ -149,6 +169,29 @@ class Driver:
         if changing != self._reported or now - self._reported_at >= REPORT_SECONDS:
             self._reported, self._reported_at = changing, now
             put(self._folder, REPORT, report)
+
+
+class _Move:
+    """To another share, in a thread of its own: it takes seconds, in which the pipeline flows and is reported on."""
+
+    def __init__(self, run: DrivenRun, order: DriverOrder) -> None:
+        self.order = order
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._make, args=(run,), name="move", daemon=True)
+        self._thread.start()
+
+    def _make(self, run: DrivenRun) -> None:
+        try:
+            run.move(self.order.places)
+        except Exception as error:
+            self.failure = error  # raised where the driver looks again
+
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        self._thread.join()
 
 
 def finite(readings: Mapping[str, float]) -> dict[str, float]:

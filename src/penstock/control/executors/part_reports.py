@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from penstock.control.executors.driver_files import PartReport
 from penstock.control.metrics import Metric
+from penstock.dataflow.tolerance import TOLERANCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.report.figures import Figures, OperatorFlow
 
@@ -28,6 +29,13 @@ def parts_of(figures: Figures, threads_on: Callable[[str, str], int]) -> tuple[P
         for where, (cpu, memory) in figures.slots.items()
     ]
     return tuple(parts)
+
+
+def busiest(parts: Sequence[PartReport]) -> float | None:
+    """Of its time, how much the busiest operator uses, over all slots. Of Spark's own operators no threads are known:
+    theirs is a part of the batch's time already."""
+    shares = [part.values[Metric.BUSY] for part in parts if part.operator is not None and part.slot is None]
+    return max((share for share in shares if share <= 1 + TOLERANCE), default=None)
 
 
 def _values(flow: OperatorFlow, threads: int) -> dict[str, float]:

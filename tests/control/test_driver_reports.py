@@ -1,0 +1,152 @@
+"""A driver's loop with a run that is not Spark's: what it reports while a change is under way, and how busy it is."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.clock import Stopwatch, pause
+from penstock.cluster.topology import Slot
+from penstock.control.core.outcome import OrderKind
+from penstock.control.executors.driver import Driver
+from penstock.control.executors.driver_files import (
+    ORDER,
+    REPORT,
+    DriverJob,
+    DriverOrder,
+    DriverReport,
+    DriverState,
+    PartReport,
+    get,
+    put,
+)
+from penstock.control.executors.part_reports import busiest, parts_of
+from penstock.errors import ClusterError
+from penstock.report.figures import Figures, OperatorFlow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+A, B = Slot("n1", 0), Slot("n2", 0)
+
+
+class Run:
+    """Its changes take until they are let go on."""
+
+    is_running = True
+    last_batch = 0.0
+    shares: dict[int, float] = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.come = threading.Event()
+        self.moves: list[tuple[Slot, ...]] = []
+        self.fails = 0
+        self.drained = False
+        self.backlog = 0
+
+    @property
+    def figures(self) -> Figures:
+        self.backlog += 1
+        flow = OperatorFlow(100.0, 100.0, 1.5)
+        return Figures(
+            1.0, None, 100.0, 90.0, self.backlog, {"p95": 5.0}, {"work": 1.5}, {"n1/0": (0.5, 10.0)}, recent=95.0,
+            operators={"work": flow}, on_slots={("work", "n1/0"): flow, ("work", "n2/0"): flow},
+        )  # fmt: skip
+
+    def threads_on(self, operator: str, slot: str) -> int:
+        return 1
+
+    def nodes(self) -> dict[str, int]:
+        return {"n1": 1}
+
+    def move(self, slots: Sequence[Slot]) -> None:
+        self.moves.append(tuple(slots))
+        assert self.come.wait(20)
+        if self.fails:
+            self.fails -= 1
+            raise ClusterError("slots that did not come")
+
+    def watch(self, fields: object) -> None: ...
+
+    def drain(self) -> None:
+        self.drained = True
+
+    def stop(self) -> None: ...
+
+    def has_ended(self, timeout: float) -> bool:
+        pause(0.01)
+        return False
+
+
+@pytest.fixture
+def driven(tmp_path: Path) -> Iterator[tuple[Run, Callable[..., None], Callable[[], DriverReport]]]:
+    run, job = Run(), DriverJob(name="p", pipeline="linear", incarnation=1)
+
+    def tell(serial: int, slots: Sequence[Slot], kind: OrderKind = OrderKind.RUN) -> None:
+        places = tuple((slot.node, slot.number) for slot in slots)
+        put(tmp_path, ORDER, DriverOrder(kind=kind, serial=serial, incarnation=1, fence=1, slots=places))
+
+    def said() -> DriverReport:
+        report = get(DriverReport, tmp_path, REPORT)
+        assert report is not None
+        return report
+
+    tell(1, [A])
+    driver = Driver(tmp_path, job)
+    driver._done, driver._places = 1, (A,)
+    ended: list[DriverState] = []
+    thread = threading.Thread(target=lambda: ended.append(driver._conduct(run)))
+    thread.start()
+    until(lambda: get(DriverReport, tmp_path, REPORT))
+    yield run, tell, said
+    run.come.set()
+    tell(99, [], OrderKind.DRAIN)
+    thread.join(20)
+    assert ended == [DriverState.DRAINED]
+    assert run.drained
+
+
+def until(true: Callable[[], object]) -> None:
+    watch = Stopwatch()
+    while not true():
+        assert watch.seconds() < 20
+        pause(0.02)
+
+
+Driven = tuple[Run, "Callable[..., None]", "Callable[[], DriverReport]"]
+
+
+def test_while_executors_are_on_their_way_it_goes_on_reporting(driven: Driven) -> None:
+    run, tell, said = driven
+    tell(2, [A, B])
+    until(lambda: run.moves)
+    before = said().readings["backlog"]
+    until(lambda: said().readings["backlog"] > before + 1)
+    assert said().serial == 1
+    run.come.set()
+    until(lambda: said().serial == 2)
+    assert run.moves == [(A, B)]
+
+
+def test_what_did_not_come_is_asked_for_again(driven: Driven, capfd: pytest.CaptureFixture[str]) -> None:
+    run, tell, said = driven
+    run.fails = 1
+    run.come.set()
+    tell(2, [A, B])
+    until(lambda: said().serial == 2)
+    assert run.moves == [(A, B), (A, B)]
+    assert "did not come; it is tried again" in capfd.readouterr().err
+
+
+def test_how_busy_it_is_counts_all_its_threads() -> None:
+    # 1.5 busy seconds a second on two slots with a thread each
+    parts = parts_of(Run().figures, Run().threads_on)
+    assert busiest(parts) == pytest.approx(0.75)
+
+
+def test_more_than_all_of_unknown_threads_is_no_share() -> None:
+    assert busiest((PartReport(operator="work", values={"busy": 1.5}),)) is None
+    assert busiest((PartReport(operator="frame", values={"busy": 0.5}),)) == 0.5
