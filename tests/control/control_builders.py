@@ -39,6 +39,9 @@ class PerUnit:
     def gains_of(self, _: Submission) -> dict[str, float]:
         return {}
 
+    def batch_cost(self, _: Submission) -> float:
+        return 0.025
+
 
 def node(name: str, slots: int = 1) -> NodeRecord:
     return NodeRecord(

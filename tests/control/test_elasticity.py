@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.topology import Slot
+from penstock.control.core.division import divide
 from penstock.control.core.incoming import Amend, PartReading
 from penstock.control.core.outcome import DecisionKind
 from penstock.control.core.records import ServiceTarget
@@ -22,12 +23,14 @@ from penstock.control.elasticity.gathering import NOTHING
 from penstock.control.elasticity.limits import Bounds, even
 from penstock.control.elasticity.memory import LastChange, Memory
 from penstock.control.elasticity.options import ElasticOptions
+from penstock.control.elasticity.response import response_seconds, units_in_time
 from penstock.control.elasticity.verdict import Observed, VerdictKind
 from penstock.control.elasticity.waiting import cost_of_change, doublings_after
+from penstock.control.executors.simulated import SimulatedExecutors
 from penstock.control.executors.simulated_pipeline import Times
 from penstock.control.learning import learned
-from penstock.control.learning.drift import drifted
-from penstock.control.learning.parts import SLOT_MEMORY, after_parts
+from penstock.control.learning.drift import drifted, drifted_from
+from penstock.control.learning.parts import BATCH_COST, SLOT_MEMORY, after_parts
 
 
 class Hundred:
@@ -139,7 +142,8 @@ class TestGathering:
         gathered = NOTHING
         for rate, done, busy in ((100.0, 90.0, 0.5), (math.nan, 1.0, 0.1), (110.0, 100.0, 0.7)):
             gathered = gathering.after(gathered, {"offered_rate": rate, "rate": done, "busy": busy}, None, 1.0)
-        assert (gathered.rate, gathered.processed_rate, gathered.busy) == (105.0, 95.0, pytest.approx(0.6))
+        assert (gathered.rate, gathered.processed_rate) == (105.0, 95.0)
+        assert gathered.busy == pytest.approx(0.6)
 
     def test_two_readings_far_off_start_the_mean_anew_and_one_does_not(self) -> None:
         gathered = NOTHING
@@ -166,6 +170,20 @@ class TestGathering:
         assert gathered.risen_at == 1.0
 
 
+class TestResponse:
+    def test_batches_follow_each_other_and_a_tuple_waits_for_two(self) -> None:
+        # half of what can be done arrives: a batch takes 0.3 / (1 - 0.5); a tuple waits for one, then for its own
+        assert response_seconds(50, 100, 0.3) == pytest.approx(1.2)
+        assert response_seconds(100, 100, 0.3) == math.inf
+
+    def test_the_fewest_units_that_are_in_time(self) -> None:
+        # 2 * 0.3 / (1 - 250 / (100 u)) <= 2: 0.7 >= 2.5 / u
+        assert units_in_time(250, 2.0, 0.3, 10, Hundred().rate_on) == 4
+        assert units_in_time(250, 2.0, 0.3, 3, Hundred().rate_on) == 0
+        assert units_in_time(250, 0.5, 0.3, 1000, Hundred().rate_on) == 0
+        assert units_in_time(250, 2.0, 0.3, 10, lambda _: None) == 0
+
+
 class TestLearning:
     def test_it_counts_after_some_readings_and_says_when_it_left_the_profile(self) -> None:
         speed = learned.UNKNOWN
@@ -176,6 +194,17 @@ class TestLearning:
         speed = learned.after(speed, 0.7, 10, 6)
         assert speed.factor == pytest.approx(0.7, rel=1e-6)
         assert "30% slower than profiled" in str(drifted(speed))
+
+    def test_a_figure_of_its_own_unit_is_held_against_the_profiled_one(self) -> None:
+        memory = learned.UNKNOWN
+        for second in range(6):
+            memory = learned.after(memory, 150.0, 10, second)
+        assert "the memory of a slot is 50% more than profiled" in str(
+            drifted_from(memory, 100.0, "the memory of a slot")
+        )
+        assert drifted_from(memory, 140.0, "memory") is None
+        assert drifted_from(memory, None, "memory") is None
+        assert drifted_from(None, 100.0, "memory") is None
 
     @pytest.mark.parametrize("reading", [math.nan, math.inf, -1.0, 0.0])
     def test_what_is_no_rate_teaches_nothing(self, reading: float) -> None:
@@ -192,7 +221,9 @@ class TestLearning:
         known = after_parts({}, parts, 10.0)
         assert {name: figure.value for name, figure in known.items()} == {"work": 50.0, SLOT_MEMORY: 300.0}
         faster = PartReading("work", None, {"rate_in": 70.0, "busy": 0.5, "threads": 2.0})
-        figure = after_parts(known, (faster,), 20.0)["work"]
+        known = after_parts(known, (faster,), 20.0, {"batch_cost_s": 0.3})
+        assert known[BATCH_COST].value == pytest.approx(0.3)
+        figure = known["work"]
         assert (figure.value, figure.readings, figure.since) == (60.0, 2, 10.0)
         assert figure.spread > 0
 
@@ -308,11 +339,11 @@ class TestInTheController:
 
     def test_a_rise_is_not_kept_waiting_for_the_next_decision_in_turn(self) -> None:
         waits = []
-        for first in range(300, 310):
+        for first in range(300, 310, 3):
             bench = Bench(cluster(40), PerUnit(10.0))
             target = ServiceTarget(100.0, 10_000.0)
             bench.tell(asked("a", target=target, load=f"steps:{first}x100,600x300"))
-            bench.run(first + 30)
+            bench.run(first + 30, every=1.0)
             at = next(found.at for found in bench.decisions if found.kind is DecisionKind.SCALE and found.at > 1290)
             waits.append(at - 1000 - first)
         # two readings, and two seconds in which it stays; 12 s where it waits for its turn
@@ -362,3 +393,46 @@ class TestInTheController:
         bench.run(120)
         assert bench.held()["a"] == 3
         assert any(event.kind == "size" and "paused" in event.why for event in bench.events)
+
+    def test_what_left_its_profile_is_said_once(self) -> None:
+        bench = Bench(cluster(16), PerUnit(10.0))
+        bench.tell(asked("a", rate=30.0, load="25"))
+        bench.run(60)
+        bench.executors = SimulatedExecutors(PerUnit(6.0), 1, Times())
+        bench.run(2000, every=1.0)
+        said = [event for event in bench.events if event.kind == "drift"]
+        assert len(said) == 1
+        assert "slower than profiled" in said[0].why
+        assert list(bench["a"].following.drifts) == ["speed"]
+
+
+class TestDeadlines:
+    """3 + 3 units for 4, or 5 of them where a deadline asks for it."""
+
+    def shares(self, deadline_s: float | None, load: str = "28") -> Bench:
+        bench = Bench(cluster(6, sharing="fair-max-min"), PerUnit(10.0))
+        latency_ms = None if deadline_s is None else 1000 * deadline_s
+        bench.tell(asked("other", 5, load="10"))
+        bench.tell(asked("late", target=ServiceTarget(40.0, latency_ms), load=load, desired=5))
+        bench.run(30)
+        return bench
+
+    def test_a_division_that_would_be_too_late_is_rejected_and_the_decision_says_so(self) -> None:
+        assert self.shares(None).held() == {"late": 3, "other": 3}
+        # 40 tuples/s, which it was submitted for, on 3 units of 10: ever longer; on 5: 2 * 0.025 / (1 - 0.8) = 0.25 s
+        bench = self.shares(0.3)
+        assert bench.held() == {"late": 5, "other": 1}
+        rejected = {found.pipeline: found for found in bench.decisions if found.rejected}
+        assert any("tuples would take ever longer" in r.why for r in rejected["late"].rejected)
+        assert any("'late' would miss its deadline" in r.why for r in rejected["other"].rejected)
+        assert rejected["late"].expected["in_time"] is True
+        assert rejected["late"].expected["response_s"] == pytest.approx(0.25)
+        assert rejected["late"].expected["batch_cost"].startswith("profiled")
+
+    def test_where_no_share_is_in_time_the_policy_divides_alone(self) -> None:
+        assert self.shares(0.2).held() == {"late": 3, "other": 3}
+
+    def test_a_pass_can_be_repeated_from_what_was_kept(self) -> None:
+        bench = self.shares(0.3)
+        kept = bench.passes[-1]
+        assert {name: len(slots) for name, slots in divide(kept.inputs).slots.items()} == dict(kept.shares)

@@ -33,6 +33,7 @@ class Metric(StrEnum):
     RATE_OUT = "rate_out"
     THREADS = "threads"
     SLOTS_USED = "slots_used"
+    BATCH_COST_S = "batch_cost_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ MEANINGS = {
     Metric.THREADS: Meaning("count", "Threads of the operator.", _PARTS),
     Metric.CPU: Meaning("cores", "CPU its executors use; 1 is one core all the time.", (Scope.PIPELINE, Scope.NODE)),
     Metric.MEMORY_MB: Meaning("MB", "Memory its executors hold.", (Scope.PIPELINE, Scope.NODE)),
+    Metric.BATCH_COST_S: Meaning("s", "What a batch takes besides the work in it: its fixed cost."),
     Metric.SLOTS_USED: Meaning("slots", "Slots executors are on.", (Scope.NODE,)),
 }
 """Every metric has one name and one unit, wherever it is seen."""

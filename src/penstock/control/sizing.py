@@ -11,7 +11,8 @@ from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.dataflow.file import parse_pipeline
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import gains
-from penstock.jobs.fused import demands_to_run
+from penstock.jobs.fused import batch_overhead_seconds, demands_to_run
+from penstock.modelling.model import Model
 from penstock.planning.planner import Planner
 from penstock.sharing.tenants import equal_nodes
 
@@ -38,6 +39,7 @@ class ModelSizing:
     _rates: dict[tuple[str, int], float | None] = field(default_factory=dict)
     _usage: dict[tuple[str, float], tuple[float, float] | None] = field(default_factory=dict)
     _gains: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    _batch_costs: dict[str, float] = field(default_factory=dict)
 
     def units_for(self, submission: Submission, rate: float) -> int | None:
         """Slots the allocation needs, in whole units; None where no operator needs more at a higher rate."""
@@ -74,6 +76,13 @@ class ModelSizing:
         if key not in self._gains:
             self._gains[key] = {name: gain.at(1.0) for name, gain in gains(pipeline_of(submission)).items()}
         return self._gains[key]
+
+    def batch_cost(self, submission: Submission) -> float:
+        key = _key(submission)
+        if key not in self._batch_costs:
+            demands = demands_to_run(pipeline_of(submission), self.library).values()
+            self._batch_costs[key] = batch_overhead_seconds([model for model in demands if isinstance(model, Model)])
+        return self._batch_costs[key]
 
     def planner(self, submission: Submission) -> Planner | None:
         """What plans it on nodes of one unit; None where its models say nothing."""

@@ -218,7 +218,7 @@ def fused_setup(
         slots,
         cores,
         1,
-        _overhead(modelled),
+        batch_overhead_seconds(modelled),
         batch_cpu_seconds(modelled),
         handling_seconds=handling_seconds(modelled),
         passing_seconds=passing,
@@ -315,6 +315,7 @@ def batch_cpu_seconds(models: list[Model]) -> float:
     return sum(batch_cpu_ms) / len(batch_cpu_ms) / 1000 if batch_cpu_ms else ASSUMED_BATCH_CPU_SECONDS
 
 
-def _overhead(models: list[Model]) -> float:
+def batch_overhead_seconds(models: list[Model]) -> float:
+    """What a micro-batch takes whatever it holds, as the models say."""
     overheads_ms = [m.measured_on.batch_overhead_ms for m in models if m.measured_on.batch_overhead_ms is not None]
     return sum(overheads_ms) / len(overheads_ms) / 1000 if overheads_ms else ASSUMED_OVERHEAD_SECONDS

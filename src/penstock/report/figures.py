@@ -11,7 +11,7 @@ import numpy as np
 from penstock.report.report import weighted_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
@@ -54,6 +54,8 @@ class Figures:
     operators: Mapping[str, OperatorFlow] = field(default_factory=dict)
     on_slots: Mapping[tuple[str, str], OperatorFlow] = field(default_factory=dict)
     """By operator and slot, where that is known."""
+    batch_cost: float | None = None
+    """Seconds a batch takes besides the work in it, where batches are timed."""
 
 
 @dataclass
@@ -122,6 +124,7 @@ class RecentBatches:
                 ),
                 window,
             ),
+            batch_cost=mean_cost(counted),
         )
 
     def _offered(self, recent: list[BatchObservation], passed: float) -> float:
@@ -136,6 +139,18 @@ class RecentBatches:
             return self.load.rate_between(max(0.0, passed - window), passed)
         taken = sum(batch.tuples for batch in recent if batch.finished > begin.finished)
         return max(0.0, taken + last.backlog - begin.backlog) / window
+
+
+def mean_cost(batches: Sequence[BatchObservation]) -> float | None:
+    """seconds - (the longest slot's work + that of operators no slot knows, which are Spark's own), in the mean."""
+    costs = []
+    for batch in batches:
+        if batch.seconds > 0:
+            in_slots = {name for slot in batch.slots for name in slot.operators}
+            own = sum(seen.busy_seconds for name, seen in batch.operators.items() if name not in in_slots)
+            work = max((slot.wall_seconds for slot in batch.slots), default=0.0) + own
+            costs.append(max(0.0, batch.seconds - work))
+    return sum(costs) / len(costs) if costs else None
 
 
 K = TypeVar("K")

@@ -79,6 +79,12 @@ class BatchObservation:
     slots: Sequence[SlotObservation]
     latency_weight: float = 1.0
     """How many tuples each of the latencies stands for."""
+    seconds: float = 0.0
+    """From when it was begun, where that is known."""
+
+    @property
+    def began(self) -> float:
+        return self.finished - self.seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.control.core.following import options_of
 from penstock.control.core.records import TriggerKind
 from penstock.control.core.states import NodeState
-from penstock.control.learning.drift import drifted
-from penstock.control.learning.parts import SLOT_MEMORY
+from penstock.control.learning.parts import BATCH_COST, SLOT_MEMORY
 from penstock.control.metrics import MEANINGS, Metric, Subject
 
 if TYPE_CHECKING:
@@ -85,11 +84,15 @@ def elastic(record: PipelineRecord) -> dict[str, Any] | None:
             "spread": speed.spread,
             "readings": speed.readings,
             "since": speed.since or None,
-            "drift": drifted(speed),
+            "drift": record.following.drifts.get("speed"),
+            "drifts": dict(record.following.drifts),
             "operators": {
-                name: _learned(figure) for name, figure in record.following.learned.items() if name != SLOT_MEMORY
+                name: _learned(figure)
+                for name, figure in record.following.learned.items()
+                if name not in {SLOT_MEMORY, BATCH_COST}
             },
             "slot_memory_mb": _learned(record.following.learned.get(SLOT_MEMORY)),
+            "batch_cost_s": _learned(record.following.learned.get(BATCH_COST)),
         },
         "change_seconds": memory.change_seconds.value if memory.change_seconds.readings else None,
         "waste_unit_seconds": memory.waste,

@@ -3,13 +3,14 @@ the plain document of its inputs that the store keeps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.sharing.contract import Divides
+from penstock.sharing.deadlines import share_in_time
 from penstock.sharing.handover import Moves, hand_over
 from penstock.sharing.registry import SHARERS
 from penstock.sharing.tenants import Tenant, Tenants
@@ -34,12 +35,18 @@ class Wish:
     waited: float
     fairness: float
     slots: tuple[Slot, ...]
+    in_time: int = 0
+    """Units with which its tuples are predicted to keep its deadline; 0: it has none, or nobody can say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
     slots: Mapping[str, tuple[Slot, ...]]
     waiting: Mapping[str, str]
+    alone: Mapping[str, int] = field(default_factory=dict)
+    """What the policy alone would give, where that was rejected."""
+    late: tuple[str, ...] = ()
+    """Whose deadlines stood against it."""
 
 
 def document(sharing: str, nodes: Iterable[NodeRecord], unit_slots: int, wishes: Iterable[Wish]) -> dict[str, Any]:
@@ -53,7 +60,7 @@ def document(sharing: str, nodes: Iterable[NodeRecord], unit_slots: int, wishes:
         ],
         "pipelines": [
             {
-                **{field.name: getattr(wish, field.name) for field in fields(wish)},
+                **{named.name: getattr(wish, named.name) for named in fields(wish)},
                 "slots": [list(slot) for slot in wish.slots],
             }
             for wish in wishes
@@ -101,15 +108,18 @@ def divide(inputs: Mapping[str, Any]) -> Division:
         unit_slots,
     )
     sharer = SHARERS.create(inputs["sharing"])
-    shares = sharer.share(tenants)
-    waiting = dict(shares.waiting)
+    made = share_in_time(sharer, tenants, {wish.name: wish.in_time for wish in wishes})
+    shares, waiting = made.shares, dict(made.shares.waiting)
+    alone = {} if made.rejected is None else {name: int(units) for name, units in made.rejected.nodes.items()}
     if sharer.divides is Divides.SLOTS:
         counts = {name: len(slots) for name, slots in shares.slots.items()}
-        return Division(_kept_slots(tenants, counts, wishes, unit_slots), waiting)
+        return Division(_kept_slots(tenants, counts, wishes, unit_slots), waiting, alone, made.late)
     handed = hand_over(tenants, shares.nodes, sharer, Moves.FEWEST, shares.takers)
     return Division(
         {name: slots_of(holding.nodes, unit_slots) for name, holding in handed.holdings.items()},
         {**waiting, **handed.waiting},
+        alone,
+        made.late,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.core.outcome import DecisionKind, Rejected
@@ -19,6 +20,8 @@ from penstock.control.elasticity.memory import Memory
 from penstock.control.elasticity.options import ElasticOptions
 from penstock.control.elasticity.verdict import Observed, VerdictKind
 from penstock.control.elasticity.veto import veto_of
+from penstock.control.learning.drift import drifted, drifted_from
+from penstock.control.learning.parts import BATCH_COST, SLOT_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,8 +71,10 @@ def _follow(turn: Turn, record: PipelineRecord) -> None:
         veto_of(options.veto),
     )
     said_last = _say(turn, record, verdict, following.said_last)
+    drifts = _drifts(turn, record, memory)
     gathered = _next_gathered(following.gathered, verdict, turn.now)
     following = replace(following, memory=memory, decided_at=turn.now, gathered=gathered, said_last=said_last)
+    following = replace(following, drifts=drifts)
     turn.change(record.name, following=replace(following, took=None) if verdict.changes else following)
     if verdict.changes:
         _scale(turn, record, verdict)
@@ -103,6 +108,26 @@ def _observed(turn: Turn, record: PipelineRecord) -> Observed:
         changing=record.change is not None,
         took=record.following.took,
     )
+
+
+def _drifts(turn: Turn, record: PipelineRecord, memory: Memory) -> Mapping[str, str]:
+    """What runs otherwise than it was profiled; an event says when that begins and when it is over."""
+    sizing, submission, known = turn.sizing, record.submission, record.following.learned
+    slots = turn.state.unit_slots * max(1, turn.state.units(record.held))
+    used = None if memory.smoothed is None else sizing.usage(submission, memory.smoothed.level)
+    profiled_mb = None if used is None else used[1] / slots
+    left = {
+        "speed": drifted(memory.speed),
+        "memory": drifted_from(known.get(SLOT_MEMORY), profiled_mb, "the memory of a slot"),
+        "batch": drifted_from(known.get(BATCH_COST), sizing.batch_cost(submission), "the fixed cost of a batch"),
+    }
+    drifts = {what: text for what, text in left.items() if text is not None}
+    before = record.following.drifts
+    for what in drifts.keys() - before.keys():
+        turn.say(record.name, "drift", "profiled", "learned", drifts[what])
+    for what in before.keys() - drifts.keys():
+        turn.say(record.name, "drift", "learned", "profiled", f"{what}: as profiled again")
+    return MappingProxyType(drifts) if drifts != dict(before) else before
 
 
 def _scale(turn: Turn, record: PipelineRecord, verdict: SizeVerdict) -> None:

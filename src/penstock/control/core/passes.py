@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cluster.topology import Slot
+from penstock.control.core.deadlines import in_time, response, too_late
 from penstock.control.core.division import Wish, divide, document
 from penstock.control.core.outcome import DecisionKind, PassRecord, Rejected
 from penstock.control.core.records import Change
@@ -73,6 +74,7 @@ def inputs_of(turn: Turn, priorities: Mapping[str, int] | None = None) -> dict[s
             waited=0.0 if record.waiting_since is None else turn.age(record.waiting_since) // patience * patience,
             fairness=min(1.0, max(0.0, record.served.degree)),
             slots=record.assigned or _planned(record, taken),
+            in_time=in_time(turn, record),
         )
         for record in sorted(turn.pipelines.values(), key=order)
         if taking_part(record)
@@ -130,7 +132,7 @@ def _decide(turn: Turn, name: str, division: Division, inputs: Mapping[str, Any]
         before,
         after,
         f"{cause}; {inputs['sharing']} gives it {after} of the {record.desired} it desires",
-        _rejected(record, slots, inputs, before, after, division.waiting.get(name)),
+        (*_rejected(record, slots, inputs, before, after, division.waiting.get(name)), *too_late(turn, name, division)),
         _expected(turn, record, after, len(set(slots) - set(record.assigned))),
         pass_number,
     )
@@ -185,6 +187,7 @@ def _expected(turn: Turn, record: PipelineRecord, units: int, gained: int) -> di
         "slots_gained": gained,
         "rate": rate,
         "meets_target": None if rate is None or target is None else rate >= target,
+        **response(turn, record, units),
     }
 
 

@@ -152,7 +152,7 @@ def readings(turn: Turn, report: Readings) -> None:
         readings=MappingProxyType({**record.readings, **report.values}),
         following=replace(
             noted(record.following, report.values, turn.now),
-            learned=after_parts(record.following.learned, report.parts, turn.now),
+            learned=after_parts(record.following.learned, report.parts, turn.now, report.values),
         ),
     )
     if record.state is not PipelineState.ACTIVE:

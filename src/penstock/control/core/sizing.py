@@ -23,6 +23,9 @@ class Sizing(Protocol):
     def gains_of(self, submission: Submission) -> Mapping[str, float]:
         """Tuples that come to each operator for one of a source's."""
 
+    def batch_cost(self, submission: Submission) -> float:
+        """Seconds a batch takes whatever it holds, as profiled."""
+
 
 class NoSizing:
     """Where nothing is known of any pipeline."""
@@ -38,3 +41,6 @@ class NoSizing:
 
     def gains_of(self, submission: Submission) -> Mapping[str, float]:
         return {}
+
+    def batch_cost(self, submission: Submission) -> float:
+        return 0.0

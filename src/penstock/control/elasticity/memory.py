@@ -90,5 +90,7 @@ class Following:
     """Seconds the last change took until tuples came through all of it; that may have been the start."""
     learned: Mapping[str, Learned] = field(default_factory=lambda: MappingProxyType({}))
     """By operator what a thread of it truly does, and what a slot holds."""
+    drifts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """By what left what was profiled: how far."""
     said_last: str = ""
     """The last that was said although nothing changed."""

@@ -138,6 +138,8 @@ class Driver:
                 Metric.RATE: figures.sustained if figures.recent is None else figures.recent,
                 Metric.BACKLOG: float(figures.backlog),
             }
+            if figures.batch_cost is not None:
+                readings[Metric.BATCH_COST_S] = figures.batch_cost
             if "p95" in figures.latency_ms:
                 readings[Metric.LATENCY_MS] = figures.latency_ms["p95"]
         parts = () if figures is None else parts_of(figures, run.threads_on)

@@ -14,11 +14,28 @@ SPREADS = 3.0
 
 def drifted(learned: Learned) -> str | None:
     """|value - 1| > max(LEAST_DRIFT, SPREADS * spread), said in words; None while it is as profiled, or not known."""
-    away = abs(learned.value - 1)
-    if not learned.counts or away <= max(LEAST_DRIFT, SPREADS * learned.spread):
-        return None
+    away = _away(learned, 1.0)
     word = "faster" if learned.value > 1 else "slower"
+    return None if away is None else f"units are {away:.0%} {word} than profiled{_said(learned, 1.0)}"
+
+
+def drifted_from(learned: Learned | None, profiled: float | None, what: str) -> str | None:
+    """The same of a figure in its own unit, such as the memory of a slot."""
+    away = None if learned is None or not profiled else _away(learned, profiled)
+    if learned is None or away is None or not profiled:
+        return None
+    word = "more" if learned.value > profiled else "less"
+    return f"{what} is {away:.0%} {word} than profiled{_said(learned, profiled)}"
+
+
+def _away(learned: Learned, profiled: float) -> float | None:
+    """|value / profiled - 1| where that is more than noise."""
+    away = abs(learned.value / profiled - 1)
+    return None if not learned.counts or away <= max(LEAST_DRIFT, SPREADS * learned.spread / profiled) else away
+
+
+def _said(learned: Learned, profiled: float) -> str:
     return (
-        f"units are {away:.0%} {word} than profiled (spread {learned.spread:.0%}, {learned.readings} readings): "
+        f" (spread {learned.spread / profiled:.0%}, {learned.readings} readings): "
         "the code, the data or the machine changed; profile it again"
     )

@@ -1,5 +1,6 @@
 """What runs corrects the models part by part: the true processing rate of a thread of every operator (tuples over the
-time it was at work), and the memory of a slot. Kept beside the profiled figures, with spread and since when."""
+time it was at work), the memory of a slot, and what a batch costs whatever it holds. Kept beside the profiled figures,
+with spread and since when."""
 
 from __future__ import annotations
 
@@ -19,17 +20,21 @@ if TYPE_CHECKING:
 LEAST_BUSY = 0.05
 """Of a thread: below, what it did says little about what it could."""
 SLOT_MEMORY = "slot memory"
-"""The name under which memory is kept, beside those of operators, which have no blanks."""
+BATCH_COST = "batch cost"
+"""The names under which memory and the fixed cost of a batch are kept, beside those of operators, without blanks."""
 
 
-def after_parts(known: Mapping[str, Learned], parts: Sequence[PartReading], now: float) -> Mapping[str, Learned]:
-    """Figures as they are after these readings; what is no number teaches nothing."""
+def after_parts(
+    known: Mapping[str, Learned], parts: Sequence[PartReading], now: float, values: Mapping[str, float] | None = None
+) -> Mapping[str, Learned]:
+    """Figures as they are after these readings of its parts and of the whole; what is no number teaches nothing."""
     readings = {part.operator: _true_rate(part) for part in parts if part.operator is not None and part.slot is None}
     memory = [
         part.values[Metric.MEMORY_MB] for part in parts if part.operator is None and Metric.MEMORY_MB in part.values
     ]
     if memory:
         readings[SLOT_MEMORY] = max(memory)
+    readings[BATCH_COST] = (values or {}).get(Metric.BATCH_COST_S)
     taught = {name: reading for name, reading in readings.items() if reading is not None}
     if not taught:
         return known

@@ -1,6 +1,6 @@
 """Many pipelines that want more than the cluster has, for a simulated day: each follows its own load by our
-controller, a sharing policy divides the nodes whenever what they want changes, and everybody gets no more than its
-share.
+controller, a sharing policy divides the nodes every minute in which what they want changes, a division that would be
+too late for somebody is rejected where another would not, and everybody gets no more than its share.
 
 Sizes are in units of one node. Minima are promised; the first pipelines have a high priority.
 """
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.control.elasticity.response import units_in_time
 from penstock.experiments.control.loads import TICK_SECONDS, traffic
 from penstock.experiments.control.ours import OurRule
-from penstock.experiments.control.plant import Plant, Site
+from penstock.experiments.control.plant import BASE_SECONDS, Plant, Site
 from penstock.experiments.control.rivals import TickReading
+from penstock.sharing.deadlines import share_in_time
 from penstock.sharing.measures import Served, fairness_degree, jain
 from penstock.sharing.registry import SHARERS
 from penstock.sharing.tenants import Tenant, Tenants, equal_nodes
@@ -101,7 +103,7 @@ def run_day(policy: str, pipelines: int = 20, nodes: int = 100, seed: int = 0, h
         wanted_sum += sum(wanted) / nodes
         if dirty and plant.now - divided_at >= DIVIDE_SECONDS:
             divided_at, dirty = plant.now, False
-            _divide(plant, sharer, tenants, wanted, served, cluster)
+            _divide(plant, sharer, tenants, wanted, served, cluster, controllers)
     seconds = len(rates) * TICK_SECONDS
     degrees = tuple(service.degree for service in served)
     outside = plant.outside_s / seconds
@@ -119,15 +121,35 @@ def run_day(policy: str, pipelines: int = 20, nodes: int = 100, seed: int = 0, h
     )
 
 
+def _in_time(site: Site, controller: OurRule, most: int) -> int:
+    """Units with which its tuples are predicted to be in time, by what its controller knows."""
+    memory = controller.memory
+    if memory.smoothed is None:
+        return 0
+    speed = site.model_rate * memory.speed.factor
+    cost = (BASE_SECONDS + site.interval_s) / 2
+    return units_in_time(memory.smoothed.level, site.latency_target_s, cost, most, lambda units: units * speed)
+
+
 def _divide(
-    plant: Plant, sharer: Sharer, tenants: list[Tenant], wanted: list[int], served: list[Served], cluster: Cluster
+    plant: Plant,
+    sharer: Sharer,
+    tenants: list[Tenant],
+    wanted: list[int],
+    served: list[Served],
+    cluster: Cluster,
+    controllers: list[OurRule],
 ) -> None:
     """A fresh division of the nodes by the policy; only what differs is changed."""
     asking = [
         replace(tenant, desired=max(tenant.minimum, units), fairness=service.degree)
         for tenant, units, service in zip(tenants, wanted, served, strict=True)
     ]
-    shares = sharer.share(Tenants.of(cluster, asking, 1))
+    needs = {
+        tenant.name: _in_time(plant.sites[number], controllers[number], tenant.desired)
+        for number, tenant in enumerate(asking)
+    }
+    shares = share_in_time(sharer, Tenants.of(cluster, asking, 1), needs).shares
     for number, tenant in enumerate(tenants):
         given = int(shares.nodes.get(tenant.name, 0)) if shares.nodes else len(shares.slots.get(tenant.name, ()))
         if given >= 1:

@@ -72,6 +72,7 @@ class BatchObserver:
             operators=self._operators(account, tuples, progress, tasks),
             slots=self._slot_observations(tasks),
             latency_weight=tuples / max(1, len(latencies)),
+            seconds=progress.batchDuration / 1000,
         )
 
     def _taken_in(
