@@ -139,9 +139,13 @@ class TestInSimulatedTime:
         assert asked == [(90, 60, 2 * found.rounds[0].plan.nodes)]
 
     def test_a_target_no_number_of_nodes_meets_ends_with_what_is_short(self) -> None:
-        found = penstock.deploy("linear", 50, latency_ms=1.0, budget=64, simulated=True, most_rounds=3)
+        found = penstock.deploy("linear", 50, latency_ms=1.0, budget=64, simulated=True)
         assert not found.met
         assert "ms of 1" in found.why
+        # a second round with more nodes is as slow: a third with more still would be too
+        assert found.reason is StopReason.LATENCY
+        assert len(found.rounds) == 2
+        assert found.best == found.rounds[0]
 
     def test_a_budget_below_the_smallest_plan_is_said_before_anything_runs(self) -> None:
         found = penstock.deploy("linear", 200, budget=2, simulated=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from control_builders import Bench, PerUnit, asked, cluster
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster.topology import Slot
 from penstock.control.core.division import divide
-from penstock.control.core.incoming import Amend, PartReading
+from penstock.control.core.incoming import Amend, PartReading, Readings
 from penstock.control.core.outcome import DecisionKind
 from penstock.control.core.records import ServiceTarget
 from penstock.control.elasticity import catch_up, gathering, smoothing
@@ -31,6 +32,9 @@ from penstock.control.executors.simulated_pipeline import Times
 from penstock.control.learning import learned
 from penstock.control.learning.drift import drifted, drifted_from
 from penstock.control.learning.parts import BATCH_COST, SLOT_MEMORY, after_parts
+
+if TYPE_CHECKING:
+    from penstock.control.core.incoming import Incoming
 
 
 class Hundred:
@@ -404,6 +408,59 @@ class TestInTheController:
         assert len(said) == 1
         assert "slower than profiled" in said[0].why
         assert list(bench["a"].following.drifts) == ["speed"]
+
+
+class Blind(Bench):
+    """What its pipelines report from some time on is not what it should be."""
+
+    blind_from = math.inf
+    instead: dict[str, float] | None = None
+    """None: nothing at all is reported."""
+
+    def tell(self, *happened: Incoming) -> None:
+        if self.now >= self.blind_from:
+            happened = tuple(
+                replace(event, values=self.instead or {}, parts=()) if isinstance(event, Readings) else event
+                for event in happened
+                if self.instead is not None or not isinstance(event, Readings)
+            )
+        super().tell(*happened)
+
+
+class TestWithoutReadings:
+    @pytest.mark.parametrize(
+        "instead",
+        [
+            None,
+            {},
+            {"rate": 10.0, "backlog": 1e6},
+            {"offered_rate": math.nan, "backlog": math.nan},
+            {"offered_rate": math.inf},
+            {"offered_rate": -5.0, "busy": -1.0},
+        ],
+    )
+    def test_the_last_good_size_is_kept_and_that_is_said_once(self, instead: dict[str, float] | None) -> None:
+        bench = Blind(cluster(16), PerUnit(10.0))
+        bench.tell(asked("a", rate=30.0, load="steps:100x28,6000x90"))
+        bench.run(95)
+        bench.blind_from, bench.instead = bench.now, instead
+        bench.run(300, every=1.0)
+        assert bench.held()["a"] == 3
+        said = [event for event in bench.events if event.kind == "size"]
+        assert [event.after for event in said] == ["unmeasured"]
+        assert "last good size is kept" in said[0].why
+        bench.blind_from = math.inf
+        bench.run(60)
+        assert bench.held()["a"] >= 9
+
+    def test_a_metric_that_is_missing_is_done_without(self) -> None:
+        bench = Blind(cluster(16), PerUnit(10.0))
+        bench.tell(asked("a", rate=30.0, load="28"))
+        bench.run(60)
+        # neither how busy it is nor what it did: nothing is learned, and the load is still followed
+        bench.blind_from, bench.instead = bench.now, {"offered_rate": 90.0, "backlog": 5000.0}
+        bench.run(60)
+        assert bench.held()["a"] >= 9
 
 
 class TestDeadlines:

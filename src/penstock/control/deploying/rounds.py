@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 8
 MOST_RAISES = 20
 """Costs raised by a little may give the same plan: they are raised so often before that is the end."""
+LESS = 0.95
+"""Times the latency before: no less is no gain."""
 ROOM_FOR_LATENCY = 1.25
 """Rate met and latency missed: the next plan has so much room, so that less waits."""
 
@@ -60,14 +62,35 @@ def deploy_in_rounds(
             listener.on_message(f"round {len(rounds)}: {reading.throughput:,.4g} tuples/s on {plan.nodes} nodes{short}")
         if analysis.met:
             return stopped(StopReason.MET, f"met in round {len(rounds)} on {plan.nodes} nodes")
-        if len(rounds) >= most_rounds:
-            return stopped(StopReason.ROUNDS, f"not met in {most_rounds} rounds; {analysis.evidence}")
-        if analysis.shortage is ShortOf.ENGINE:
-            return stopped(StopReason.ENGINE, analysis.evidence)
+        if (end := _no_use(rounds, most_rounds)) is not None:
+            return stopped(*end)
         if analysis.shortage is ShortOf.LATENCY:
             costs = {name: cost * ROOM_FOR_LATENCY for name, cost in costs.items()}
         else:
             costs = planner.next_costs(costs, plan, reading, analysis)
+
+
+def _no_use(rounds: Sequence[DeployRound], most_rounds: int) -> tuple[StopReason, str] | None:
+    """Why another round would not help, or is not to be made."""
+    last = rounds[-1]
+    evidence = last.analysis.evidence
+    if last.analysis.shortage is ShortOf.ENGINE:
+        return StopReason.ENGINE, evidence
+    if last.analysis.shortage is ShortOf.LATENCY and len(rounds) > 1 and not _shorter(rounds[-2], last):
+        more = last.plan.nodes - rounds[-2].plan.nodes
+        word = "node" if more == 1 else "nodes"
+        return StopReason.LATENCY, f"{more} {word} more did not make a tuple's way shorter; {evidence}"
+    if len(rounds) >= most_rounds:
+        return StopReason.ROUNDS, f"not met in {most_rounds} rounds; {evidence}"
+    return None
+
+
+def _shorter(before: DeployRound, after: DeployRound) -> bool:
+    """Whether more nodes made a tuple's way shorter by as much as can be told from noise. A round that was short of
+    something else says nothing of that."""
+    was, now = before.reading.latency_ms, after.reading.latency_ms
+    alike = before.analysis.shortage is ShortOf.LATENCY and after.plan.nodes > before.plan.nodes
+    return not alike or was is None or now is None or now < LESS * was
 
 
 def _next_plan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,8 @@ class StopReason(StrEnum):
     ROUNDS = "out-of-rounds"
     SAME_PLAN = "same-plan"
     ENGINE = "engine-bound"
+    LATENCY = "latency-bound"
+    """More nodes do not make a tuple's way shorter."""
     UNPLACEABLE = "unplaceable"
 
 
@@ -115,8 +118,15 @@ class Deployment:
 
     @property
     def best(self) -> DeployRound | None:
-        """The highest throughput; of equals the fewest nodes."""
-        return max(self.rounds, key=lambda done: (done.reading.throughput, -done.plan.nodes), default=None)
+        """The most of the rate that is asked for; of equals the shortest latency, in two digits, then the fewest
+        nodes."""
+
+        def rank(done: DeployRound) -> tuple[float, float, int]:
+            latency = done.reading.latency_ms
+            taken = inf if latency is None else float(f"{latency:.2g}")
+            return min(done.reading.throughput, self.target.rate), -taken, -done.plan.nodes
+
+        return max(self.rounds, key=rank, default=None)
 
     def document(self) -> dict[str, Any]:
         best = self.best
