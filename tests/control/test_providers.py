@@ -60,7 +60,8 @@ class TestCommands:
         [
             ("import sys; sys.exit('no money')", "list ended with 1: no money"),
             ("import time; time.sleep(60)", "list took more than 1 s"),
-            ("print('hello')", "expected a JSON array, found 'hello"),
+            ("print('hello')", "expected a JSON array, found 'hello'$"),
+            ("import sys; sys.exit(3)", "list ended with 3: it said nothing$"),
             ("print('{}')", "list: nodes"),
             ('print(\'[{"name": "a"}, {"name": "a"}]\')', "it names a node twice"),
             ('print(\'[{"name": "a", "slots": -3}]\')', "greater than or equal to 1, found -3"),

@@ -80,7 +80,7 @@ def _answering(folder: Path, daemon: Daemon, log: Path) -> RunningService:
             return running
         if find(daemon) is None:
             lines = log.read_text("utf-8", errors="replace").strip().splitlines() if log.exists() else []
-            raise ClusterError(f"the controller did not start: {lines[-1] if lines else 'it lines nothing'}")
+            raise ClusterError(f"the controller did not start: {lines[-1] if lines else 'it said nothing'}")
         pause(0.05)
     process = find(daemon)
     if process is not None:

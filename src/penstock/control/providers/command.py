@@ -90,7 +90,8 @@ class CommandProvider:
         try:
             rows: Any = json.loads(printed or "[]")
         except ValueError as error:
-            raise ProviderError(f"provider command list: expected a JSON array, found '{printed[:80]}'") from error
+            shown = " ".join(printed.split())[:80]
+            raise ProviderError(f"provider command list: expected a JSON array, found '{shown}'") from error
         try:
             listed = check(ListedNodes, {"nodes": rows}, "list").nodes
         except BadInputError as error:
@@ -120,7 +121,7 @@ class CommandProvider:
         except OSError as error:
             raise ProviderError(f"provider command {what}: {filled[0]}: {error.strerror or error}") from error
         if done.returncode:
-            lines = done.stderr.decode(errors="replace").strip().splitlines() or [""]
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
             raise ProviderError(f"provider command {what} ended with {done.returncode}: {lines[-1][:200]}")
         if len(done.stdout) > MOST_OUTPUT:
             raise ProviderError(f"provider command {what} printed {len(done.stdout):,} bytes")
