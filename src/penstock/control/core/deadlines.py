@@ -46,12 +46,12 @@ def response(turn: Turn, record: PipelineRecord, units: int) -> dict[str, Any]:
     capacity = _capacity(turn, record, units)
     if deadline_ms is None or rate is None or capacity is None or not units:
         return {}
-    cost, said = _batch_cost(turn, record)
+    cost, cost_from = _batch_cost(turn, record)
     seconds = response_seconds(rate, capacity, cost)
     return {
         "response_s": seconds if isfinite(seconds) else None,
         "in_time": seconds <= deadline_ms / 1000,
-        "batch_cost": said,
+        "batch_cost": cost_from,
     }
 
 
