@@ -35,7 +35,6 @@ def test_placed_rounds_of_every_fault(own_broker: RunningBroker, tmp_path: Path)
     assert (chaos.sent, lost, doubled) == (6_000, 0, 0)
 
 
-@pytest.mark.unproven("written, and not run to its end yet")
 def test_placed_while_the_broker_is_away(own_broker: RunningBroker, tmp_path: Path) -> None:
     def restart() -> None:
         broker_down(tmp_path / "state", keep=True)
@@ -46,7 +45,6 @@ def test_placed_while_the_broker_is_away(own_broker: RunningBroker, tmp_path: Pa
     assert (chaos.sent, lost, doubled) == (2_000, 0, 0)
 
 
-@pytest.mark.unproven("it flowed, too slowly, before the driver sent what was staged; not run to its end since")
 def test_fused_from_kafka_into_kafka(session: Any, own_broker: RunningBroker, tmp_path: Path, own_runs: Path) -> None:
     """With our own connector, and on past a restart of the broker."""
     address = parse_log(own_broker.address)
