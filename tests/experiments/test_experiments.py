@@ -113,6 +113,24 @@ def test_the_page_has_a_table_and_pictures(tmp_path: Path) -> None:
     assert page.read_text() == text
 
 
+def test_a_page_keeps_what_the_folder_has_not(tmp_path: Path) -> None:
+    """Those on Spark take an hour: the others are written again without them."""
+    pytest.importorskip("matplotlib")
+    stored(tmp_path)
+    page = tmp_path / "results.md"
+    write_page(tmp_path, page)
+    text = page.read_text()
+    row = "| [priority-live](#priority-live) | Fig 10 | 1 | 0 | 0 | 0 | 0 |"
+    live = "## priority-live\n\nOn Spark.\n\n### Chosen\n\n- a quarter\n"
+    last = text[: text.index("\n## ")].rstrip().rpartition("\n")[2]
+    page.write_text(text.replace(last, f"{last}\n{row}") + "\n" + live)
+    before = page.read_text()
+    write_page(tmp_path, page)
+    assert page.read_text() == before
+    assert row in before
+    assert live in before
+
+
 def test_a_page_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no results here"):
         write_page(tmp_path, tmp_path / "results.md")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadInputError
@@ -11,25 +13,59 @@ from penstock.experiments.sweep import Finding, stored_finding
 from penstock.files import check_writable, write_output
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penstock.pictures.chart import Chart
 
+SHORTENED = "Shortened runs (`--quick`): "
+
 
 def write_page(folder: Path, path: Path) -> list[Path]:
-    """Write the page to `path` and its pictures to `pictures/` beside it: all files written."""
+    """Write the page to `path` and its pictures to `pictures/` beside it: all files written. Experiments that the page
+    has and the folder does not, such as those on Spark, stay on it as they are."""
     check_writable(path)
-    all_findings = findings(folder)
+    before = parts_of(path.read_text("utf-8")) if path.is_file() else {}
     written = [path]
-    sections = []
-    for each in all_findings:
+    parts = dict(before)
+    for each in findings(folder):
         charts = list(each.experiment.charts(each.results, each.published))
         pictures = draw(charts, path.parent / "pictures", f"result-{each.experiment.name}-")
-        sections.append(section(each, charts, [f"pictures/{picture.name}" for picture in pictures]))
+        shown = section(each, charts, [f"pictures/{picture.name}" for picture in pictures])
+        parts[each.experiment.name] = PagePart(_row(each), shown, is_quick=each.quick)
         written += pictures
-    write_output(path, "\n".join([head(all_findings), *sections]).rstrip() + "\n")
+    in_order = {name: parts[name] for name in _names() if name in parts}
+    write_output(path, "\n".join([head(in_order), *(part.section for part in in_order.values())]).rstrip() + "\n")
     return written
+
+
+@dataclass(frozen=True)
+class PagePart:
+    """What a page has of one experiment: a row of the table on top, and a section."""
+
+    row: str
+    section: str
+    is_quick: bool
+
+
+def parts_of(page: str) -> dict[str, PagePart]:
+    """Of a page as `write_page` makes it, by experiment."""
+    top, *sections = re.split(r"^## ", page, flags=re.MULTILINE)
+    rows = dict(re.findall(r"^(?=\| \[([^]]+)\]\(#)(.+)$", top, flags=re.MULTILINE))
+    shortened = re.search(rf"^{re.escape(SHORTENED)}(.*)\.$", top, flags=re.MULTILINE)
+    quick = shortened.group(1).split(", ") if shortened else []
+    by_name = {text.partition("\n")[0]: f"## {text}".rstrip() + "\n" for text in sections}
+    return {name: PagePart(rows[name], text, is_quick=name in quick) for name, text in by_name.items() if name in rows}
+
+
+def _names() -> list[str]:
+    return [registry.create(name).name for registry in (EXPERIMENTS, LIVE) for name in registry.names()]
+
+
+def _row(each: Finding) -> str:
+    counts = counted(each.lines)
+    cells = [f"[{each.experiment.name}](#{each.experiment.name})", each.experiment.figures]
+    return "| " + " | ".join([*cells, *(str(counts[verdict]) for verdict in Agreement)]) + " |"
 
 
 def findings(folder: Path) -> list[Finding]:
@@ -52,20 +88,16 @@ def draw(charts: Sequence[Chart], folder: Path, prefix: str = "") -> list[Path]:
     return paths
 
 
-def head(all_findings: Sequence[Finding]) -> str:
-    rows = []
-    for each in all_findings:
-        counts = counted(each.lines)
-        cells = [f"[{each.experiment.name}](#{each.experiment.name})", each.experiment.figures]
-        rows.append("| " + " | ".join([*cells, *(str(counts[verdict]) for verdict in Agreement)]) + " |")
-    quick = [each.experiment.name for each in all_findings if each.quick]
-    notes = f"\nShortened runs (`--quick`): {', '.join(quick)}.\n" if quick else ""
+def head(parts: Mapping[str, PagePart]) -> str:
+    quick = [name for name, part in parts.items() if part.is_quick]
+    notes = f"\n{SHORTENED}{', '.join(quick)}.\n" if quick else ""
     return f"""# Results
 
-The evaluations of the published systems, run again on simulated clusters, and our own policies beside them. This page
-is made from a folder of results; nothing on it is written by hand:
+The evaluations of the published systems, run again on simulated clusters, and our own policies beside them; those that
+end in -live ran on Spark, on two cores. This page is made from folders of results; nothing on it is written by hand:
 
     penstock experiment --all -o out/experiments
+    penstock experiment priority --on spark --scale small -o out/experiments
     penstock experiment page out/experiments -o docs/results.md
 
 Published values are in `src/penstock/experiments/published/`, each with its place in the document and how it was
@@ -74,7 +106,7 @@ claim holds), *better* or *worse* where one way is good, *differs* where none is
 {notes}
 | experiment | repeats | {" | ".join(Agreement)} |
 |---|---|{"---:|" * len(Agreement)}
-{chr(10).join(rows)}
+{chr(10).join(part.row for part in parts.values())}
 """
 
 

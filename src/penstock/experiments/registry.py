@@ -26,6 +26,11 @@ EXPERIMENTS: Registry[Experiment] = Registry(
 LIVE: Registry[Experiment] = Registry(
     kind="experiment on Spark",
     group="penstock.live_experiments",
-    built_in={"priority": "penstock.experiments.priority.live_experiment:PriorityLive"},
+    built_in={
+        "priority": "penstock.experiments.priority.live_experiment:PriorityLive",
+        "p-deployer": "penstock.experiments.p_deployer.live:PDeployerLive",
+        "e-stream": "penstock.experiments.e_stream.live:EStreamLive",
+        "r-storm": "penstock.experiments.r_storm.live:RStormLive",
+    },
 )
 """Those that can be run for real: under the controller, one case after the other."""

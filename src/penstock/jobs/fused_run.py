@@ -52,7 +52,9 @@ class FusedOptions:
     """What names the pipeline for whoever goes on with the run."""
 
     def __post_init__(self) -> None:
-        if self.seconds is not None and not 0 < self.warm_up < self.seconds:
+        if self.warm_up < 0:
+            raise BadInputError(f"warm_up=: expected at least 0, found {self.warm_up:g}")
+        if self.seconds is not None and self.seconds <= self.warm_up:
             raise BadInputError(f"seconds=: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
         if self.interval_ms < 1:
             raise BadInputError(f"interval_ms=: expected at least 1, found {self.interval_ms}")

@@ -43,14 +43,33 @@ CONSUME_SECONDS = 0.05
 STALL_SECONDS = 60.0
 """A read that gets nothing for so long is given up, and tried again by whoever asked."""
 RETRY_SECONDS = 0.2
-_TIMESTAMP_NONE = 0
+TRANSACTION_STALL_SECONDS = 15.0
+"""A transaction that gets no further for so long is given up: after a restart of the broker one was seen to hang for as
+long as it was waited for. Another producer of the same name begins anew."""
+CLOSE_SECONDS = 1.0
+RECONNECT_MS = 1_000
+"""The longest pause before a lost connection is tried again; librdkafka's own is ten times that."""
+
+_NOT_READY = frozenset(
+    {
+        ck.KafkaError.NOT_COORDINATOR,
+        ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
+        ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""What a broker says of groups just after it started."""
 
 
 class KafkaLog:
     """`settings` are librdkafka's own."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._settings: dict[str, Any] = {**settings, "log_level": 0, "error_cb": _ignore}
+        self._settings: dict[str, Any] = {
+            "reconnect.backoff.max.ms": RECONNECT_MS,
+            **settings,
+            "log_level": 0,
+            "error_cb": _ignore,
+        }
         self._made_admin: Any = None
         self._readers: dict[str, Any] = {}
 
@@ -209,14 +228,19 @@ class KafkaLog:
         return self._made_admin
 
     def _ask(self, question: Any) -> Any:
-        try:
-            return question()
-        except (ck.KafkaException, TimeoutError) as error:
-            failure = _of(error)
-            if failure is not None and failure.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise UnknownTopicError(f"{self._settings['bootstrap.servers']}: {failure.str()}") from error
-            why = failure.str() if failure is not None else "no answer"
-            raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {why}") from error
+        watch = Stopwatch()
+        while True:
+            try:
+                return question()
+            except (ck.KafkaException, TimeoutError) as error:
+                failure = _of(error)
+                if failure is not None and failure.code() in _NOT_READY and watch.seconds() < ANSWER_SECONDS:
+                    pause(RETRY_SECONDS)
+                    continue
+                if failure is not None and failure.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise UnknownTopicError(f"{self._settings['bootstrap.servers']}: {failure.str()}") from error
+                why = failure.str() if failure is not None else "no answer"
+                raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {why}") from error
 
 
 class KafkaProducer:
@@ -306,12 +330,24 @@ class KafkaTransactions(KafkaProducer):
 
     def commit(self, number: int) -> None:
         self._begin()
+        self._deliver()
         mark = [ck.TopicPartition(self._topic, 0, number + 1)]
         group = self._log.group_metadata(self._name)
         self._call(lambda: self._producer.send_offsets_to_transaction(mark, group, ANSWER_SECONDS))
-        self._call(lambda: self._producer.commit_transaction(DELIVERY_SECONDS))
+        self._call(lambda: self._producer.commit_transaction(ANSWER_SECONDS))
         self._open = False
         self.last = number
+
+    def _deliver(self) -> None:
+        """All messages, however many: as long as some arrive."""
+        left, watch = len(self._producer), Stopwatch()
+        while left:
+            before, left = left, self._producer.flush(1.0)
+            self._check()
+            if left < before:
+                watch = Stopwatch()
+            elif watch.seconds() > TRANSACTION_STALL_SECONDS:
+                raise LogError(f"Kafka: {left:,} messages did not arrive for {TRANSACTION_STALL_SECONDS:g} s")
 
     def abort(self) -> None:
         if self._open:
@@ -319,9 +355,12 @@ class KafkaTransactions(KafkaProducer):
             self._open = False
 
     def close(self) -> None:
-        """What is open is aborted by the broker, or by the next of this name."""
-        with suppress(LogError, FencedError):
-            self.abort()
+        """What is open and cannot be aborted at once is so by the next of this name, or by the broker."""
+        if self._open:
+            self._producer.purge()
+            with suppress(ck.KafkaException):
+                self._producer.abort_transaction(CLOSE_SECONDS)
+            self._open = False
 
     def _begin(self) -> None:
         if not self._open:
@@ -337,7 +376,7 @@ class KafkaTransactions(KafkaProducer):
                 return
             except ck.KafkaException as error:
                 failure = error.args[0]
-                if not failure.retriable() or watch.seconds() > DELIVERY_SECONDS:
+                if not failure.retriable() or watch.seconds() > TRANSACTION_STALL_SECONDS:
                     raise _failure(error) from error
                 pause(RETRY_SECONDS)
 

@@ -103,8 +103,8 @@ class Control(Experiment):
             Line(
                 f"{load} on Spark",
                 "beside the same simulated",
-                _live_shown(done.measures[load]["simulated"]),
-                _live_shown(done.measures[load]["spark"]),
+                live_shown(done.measures[load]["simulated"]),
+                live_shown(done.measures[load]["spark"]),
                 Agreement.NOT_COMPARABLE,
             )
             for done in results.where(kind="live")
@@ -164,7 +164,7 @@ def _followed(seconds: float) -> Measures:
     return measures
 
 
-def _live_shown(figures: Measures) -> str:
+def live_shown(figures: Measures) -> str:
     met, catch_up, predicted = (figures[name] for name in ("met_s", "catch_up_s", "predicted_catch_up_s"))
     words = [
         f"{60 * figures['slot_hours']:.1f} slot-minutes, {figures['outside_s']:.0f} s outside, "

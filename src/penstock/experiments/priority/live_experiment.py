@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from penstock.experiments.published_file import Published
 
-FIRST: Case = {"use": 1, "batches": 14, "BG": 25, "BL": 40, "EP": 0.8}
-SECOND: Case = {"use": 2, "rate": 8.0, "rate2": 2.5, "r1": 0.8, "seconds": 240}
+FIRST: Case = {"use": 1, "batches": 8, "BG": 25, "BL": 40, "EP": 0.8}
+SECOND: Case = {"use": 2, "rate": 8.0, "rate2": 2.5, "r1": 0.8, "seconds": 180}
 ORDERS = (
     (1, "TE", "BG=60", "Fig 10", "TE, seconds to infer a complex event", DYNAMIC, STATIC),
     (1, "TT high", "BG=60", "Fig 11", "TT, higher priority, seconds", DYNAMIC, STATIC),

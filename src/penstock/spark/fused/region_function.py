@@ -127,8 +127,11 @@ class RegionFunction:
 
     def _leaving(self, operator: str, batch: Batch) -> pa.RecordBatch:
         number, size = self.exits.index(operator), len(batch)
-        rows = batch.rows
-        if DUE_COLUMN in self.exit_schemas[number].names:
+        rows, names = batch.rows, self.exit_schemas[number].names
+        kept = [name for name in names if name != DUE_COLUMN]
+        if rows.schema.names != kept:
+            rows = rows.select(kept)  # a sink that only counts gets tuples of several kinds
+        if DUE_COLUMN in names:
             due = np.full(size, now()) if batch.marks.due is None else batch.marks.due
             rows = rows.append_column(DUE_COLUMN, pa.array(due))
         if not self.tagged:

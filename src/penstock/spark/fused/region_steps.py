@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.endpoints import reading_of
+import pyarrow as pa
+
+from penstock.dataflow.endpoints import COUNT, reading_of, writing_of
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.regions import LOAD_ENTRY, entry_of
 from penstock.errors import BadInputError
@@ -14,8 +16,6 @@ from penstock.spark.fused.schemas import arrow_of, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
 
     from penstock.dataflow.logic import Logic
     from penstock.dataflow.pipeline import Pipeline, Stream
@@ -80,7 +80,8 @@ def steps_of(
             reads.append(Read(place, 0 if only_way else numbers[id(stream)], share_of(pipeline, stream)))
             before.append(known.get(sender))
         logic = options.code.get(name)
-        schema = _schema_of(name, logic, before, inferred, strict=strict)
+        only_counts = operator.kind is Kind.SINK and writing_of(operator).format == COUNT
+        schema = _schema_of(name, logic, before, inferred, strict=strict, only_counts=only_counts)
         if schema is not None:
             known[name] = schema
         steps.append(
@@ -105,7 +106,9 @@ def _schema_of(
     inferred: Mapping[str, pa.Schema],
     *,
     strict: bool,
+    only_counts: bool,
 ) -> pa.Schema | None:
+    """`only_counts`: a sink that keeps nothing does with the columns that all tuples have."""
     if logic is not None and logic.schema is not None:
         return arrow_of(struct_of(logic.schema, f"operator '{name}'"))
     if logic is not None:
@@ -113,6 +116,8 @@ def _schema_of(
             raise BadInputError(f"operator '{name}': nothing says what its code sends; give schema='NAME TYPE, ...'")
         return inferred.get(name)
     first = before[0]
+    if only_counts and first is not None and (shared := _shared_columns([s for s in before if s is not None])):
+        return shared
     for other in before[1:]:
         if first is not None and other is not None and not first.equals(other):
             raise BadInputError(
@@ -120,6 +125,17 @@ def _schema_of(
                 "send the same from all of them"
             )
     return first
+
+
+def _shared_columns(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Of the same name and type in all."""
+    return pa.schema(
+        [
+            column
+            for column in schemas[0]
+            if all(column.name in s.names and s.field(column.name) == column for s in schemas)
+        ]
+    )
 
 
 def _columns(schema: pa.Schema) -> str:

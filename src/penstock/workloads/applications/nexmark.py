@@ -6,10 +6,11 @@ Time is that of the events. What a window or a join sends is final: nothing more
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
-from penstock.workloads.applications.auction import COLUMNS, FIRST_CATEGORY, auction_event
+from penstock.workloads.applications.auction import COLUMNS, FIRST_CATEGORY, OPEN_SECONDS, auction_event
 from penstock.workloads.applications.messages import message_of
 
 DOLLARS_TO_EUROS = 0.908
@@ -66,8 +67,11 @@ def _winning(frame: Any) -> Any:
 
 
 def _within(auctions: Any, bids: Any) -> Any:
+    """Spark keeps an auction for as long as the condition says something of when it was opened: without the last part
+    it took `over` for that, and forgot auctions with the batch they were opened in."""
     same = auctions["number"] == bids["auction"]
-    return same & (bids["moment"] >= auctions["opened"]) & (bids["moment"] < auctions["over"])
+    open_then = (bids["moment"] >= auctions["opened"]) & (bids["moment"] < auctions["over"])
+    return same & open_then & (bids["moment"] < auctions["opened"] + timedelta(seconds=OPEN_SECONDS + 1))
 
 
 def _q4(frame: Any) -> Any:
