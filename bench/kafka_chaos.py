@@ -51,7 +51,7 @@ def mark(row):
 pipeline = penstock.pipeline("marking")
 kafka = {{"kafka.bootstrap.servers": "{servers}"}}
 pipeline.source("in", format="kafka", options={{**kafka, "subscribe": "in", {connector}}})
-pipeline.then("mark", logic=mark, schema="value binary")
+pipeline.then("mark", logic=mark, schema="value binary"{model})
 pipeline.sink("out", format="kafka", options={{**kafka, "topic": "out"}})
 """
 RATE = 200
@@ -112,7 +112,10 @@ class Chaos:
         self.log.create("in", 4)
         self.log.create("out", 2)
         asked = f'"connector": "{connector}"' if engine == "fused" else ""
-        (folder / "marking_pipeline.py").write_text(MODULE.format(servers=self.broker.servers, connector=asked))
+        # a plan needs a model; that of `pi` makes it two slots
+        model = "" if engine == "fused" else ', model="pi"'
+        written = MODULE.format(servers=self.broker.servers, connector=asked, model=model)
+        (folder / "marking_pipeline.py").write_text(written)
         os.environ.update(PENSTOCK_RUNS=str(folder / "runs"), PENSTOCK_STATE=str(folder / "state"))
         source = str(Path(penstock.__file__).parent.parent)
         self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, str(folder)])}

@@ -14,8 +14,6 @@ import pyarrow as pa
 from penstock.clock import Stopwatch, pause
 from penstock.connectors.log.contract import (
     MESSAGES,
-    NONE_YET,
-    FencedError,
     GoneError,
     LogError,
     Span,
@@ -31,22 +29,18 @@ try:
 except ImportError as error:
     raise BadInputError("Kafka needs confluent-kafka; install it with: pip install 'penstock[kafka]'") from error
 
+from penstock.connectors.kafka.producers import KafkaProducer, KafkaTransactions
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 ANSWER_SECONDS = 10.0
 """The longest a broker may take for an answer."""
-DELIVERY_SECONDS = 120.0
-"""How long messages are tried to be delivered: a broker may be away for a minute."""
 READ_MESSAGES = 5_000
 CONSUME_SECONDS = 0.05
 STALL_SECONDS = 60.0
 """A read that gets nothing for so long is given up, and tried again by whoever asked."""
 RETRY_SECONDS = 0.2
-TRANSACTION_STALL_SECONDS = 15.0
-"""A transaction that gets no further for so long is given up: after a restart of the broker one was seen to hang for as
-long as it was waited for. Another producer of the same name begins anew."""
-CLOSE_SECONDS = 1.0
 RECONNECT_MS = 1_000
 """The longest pause before a lost connection is tried again; librdkafka's own is ten times that."""
 
@@ -241,151 +235,6 @@ class KafkaLog:
                     raise UnknownTopicError(f"{self._settings['bootstrap.servers']}: {failure.str()}") from error
                 why = failure.str() if failure is not None else "no answer"
                 raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {why}") from error
-
-
-class KafkaProducer:
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._failed: list[str] = []
-        self._producer = ck.Producer(
-            {
-                **settings,
-                "linger.ms": 20,
-                "batch.num.messages": 50_000,
-                "queue.buffering.max.messages": 500_000,
-                "delivery.report.only.error": True,
-                "delivery.timeout.ms": int(DELIVERY_SECONDS * 1000),
-                "partitioner": "murmur2_random",
-                "on_delivery": self._heard,
-            }
-        )
-
-    def send(
-        self,
-        topic: str,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None = None,
-        *,
-        partition: int | None = None,
-        times_ms: Sequence[int] | None = None,
-    ) -> None:
-        produce = self._producer.produce
-        more: dict[str, Any] = {} if partition is None else {"partition": partition}
-        for position, value in enumerate(values):
-            key = None if keys is None else keys[position]
-            if times_ms is not None:
-                more["timestamp"] = times_ms[position]
-            while True:
-                try:
-                    produce(topic, value, key, **more)
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
-                    self._check()
-                except ck.KafkaException as error:
-                    raise _failure(error) from error
-
-    def flush(self) -> None:
-        left = self._producer.flush(DELIVERY_SECONDS + ANSWER_SECONDS)
-        self._check()
-        if left:
-            raise LogError(f"Kafka: {left:,} messages could not be delivered")
-
-    def close(self) -> None:
-        self.flush()
-
-    def _heard(self, error: Any, _message: Any) -> None:
-        if error is not None:
-            self._failed.append(error.str())
-
-    def _check(self) -> None:
-        if self._failed:
-            failed, self._failed = self._failed, []
-            raise LogError(f"Kafka: {len(failed):,} messages could not be delivered: {failed[0]}")
-
-
-class KafkaTransactions(KafkaProducer):
-    def __init__(self, log: KafkaLog, settings: Mapping[str, Any], name: str, topic: str) -> None:
-        timeout = {"transaction.timeout.ms": int(DELIVERY_SECONDS * 1000)}
-        super().__init__({**settings, **timeout})
-        self._log, self._name, self._topic = log, name, topic
-        self._open = False
-        self.last = NONE_YET
-
-    def take_over(self) -> None:
-        """Whoever had the name is fenced, what it left open is aborted, and the last number is read."""
-        self._call(lambda: self._producer.init_transactions(ANSWER_SECONDS))
-        self.last = self._log.group_offsets(self._name, self._topic).get(0, 0) - 1
-
-    def send(
-        self,
-        topic: str,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None = None,
-        *,
-        partition: int | None = None,
-        times_ms: Sequence[int] | None = None,
-    ) -> None:
-        self._begin()
-        super().send(topic, values, keys, partition=partition, times_ms=times_ms)
-
-    def commit(self, number: int) -> None:
-        self._begin()
-        self._deliver()
-        mark = [ck.TopicPartition(self._topic, 0, number + 1)]
-        group = self._log.group_metadata(self._name)
-        self._call(lambda: self._producer.send_offsets_to_transaction(mark, group, ANSWER_SECONDS))
-        self._call(lambda: self._producer.commit_transaction(ANSWER_SECONDS))
-        self._open = False
-        self.last = number
-
-    def _deliver(self) -> None:
-        """All messages, however many: as long as some arrive."""
-        left, watch = len(self._producer), Stopwatch()
-        while left:
-            before, left = left, self._producer.flush(1.0)
-            self._check()
-            if left < before:
-                watch = Stopwatch()
-            elif watch.seconds() > TRANSACTION_STALL_SECONDS:
-                raise LogError(f"Kafka: {left:,} messages did not arrive for {TRANSACTION_STALL_SECONDS:g} s")
-
-    def abort(self) -> None:
-        if self._open:
-            self._call(lambda: self._producer.abort_transaction(ANSWER_SECONDS))
-            self._open = False
-
-    def close(self) -> None:
-        """What is open and cannot be aborted at once is so by the next of this name, or by the broker."""
-        if self._open:
-            self._producer.purge()
-            with suppress(ck.KafkaException):
-                self._producer.abort_transaction(CLOSE_SECONDS)
-            self._open = False
-
-    def _begin(self) -> None:
-        if not self._open:
-            self._call(self._producer.begin_transaction)
-            self._open = True
-
-    def _call(self, step: Any) -> None:
-        """Steps of a transaction may be asked for again where the broker was not ready."""
-        watch = Stopwatch()
-        while True:
-            try:
-                step()
-                return
-            except ck.KafkaException as error:
-                failure = error.args[0]
-                if not failure.retriable() or watch.seconds() > TRANSACTION_STALL_SECONDS:
-                    raise _failure(error) from error
-                pause(RETRY_SECONDS)
-
-
-def _failure(error: Any) -> LogError | FencedError:
-    failure = error.args[0]
-    if failure.code() in (ck.KafkaError._FENCED, ck.KafkaError.PRODUCER_FENCED, ck.KafkaError.INVALID_PRODUCER_EPOCH):
-        return FencedError("Kafka: another producer took over")
-    return LogError(f"Kafka: {failure.str()}")
 
 
 def _of(error: Exception) -> Any:

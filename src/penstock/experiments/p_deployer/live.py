@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from penstock.experiments.command import answer, started
 from penstock.experiments.contract import Case, Experiment, Line, Measures, Results
 from penstock.experiments.judging import not_comparable
 from penstock.pictures.chart import Chart, Panel, Series, Style
@@ -24,6 +25,7 @@ PUBLISHED = {
 }
 BUDGET = 4
 STABILISE_SECONDS, READ_SECONDS = 12.0, 15.0
+PATIENCE_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class PDeployerLive(Experiment):
     name: ClassVar[str] = "p-deployer-live"
     title: ClassVar[str] = "Rounds to a target on Spark"
     figures: ClassVar[str] = "Figs 10 and 11 (rounds, and what the first one reaches)"
-    published: ClassVar[str | None] = "p-deployer"
+    published: ClassVar[str | None] = "p-deployer-live"
     choices: ClassVar[tuple[str, ...]] = (
         f"A node is a slot of a fused run on embedded Spark, and {BUDGET} the budget. Targets are "
         + ", ".join(f"{rate:g} tuples/s ({name})" for name, rate in TARGETS.items())
@@ -50,17 +52,9 @@ class PDeployerLive(Experiment):
         return [{"pipeline": name, "rate": TARGETS[name]} for name in names]
 
     def run_case(self, case: Case) -> Measures:
-        from penstock.verbs.deploy import deploy  # noqa: PLC0415 - needs Spark
-
-        deployment = deploy(
-            case["pipeline"],
-            case["rate"],
-            budget=BUDGET,
-            node_slots=1,
-            stabilise_seconds=STABILISE_SECONDS,
-            read_seconds=READ_SECONDS,
-        )
-        document = deployment.document()
+        seconds = ["--stabilise", str(STABILISE_SECONDS), "--read", str(READ_SECONDS)]
+        words = ["deploy", case["pipeline"], "--rate", str(case["rate"]), "--budget", str(BUDGET), "--node-slots", "1"]
+        document = answer(started([*words, *seconds, "--json"]), case["pipeline"], PATIENCE_SECONDS)
         kept = ("round", "nodes", "throughput", "part_of_target", "shortage", "short")
         return {
             "met": document["met"],

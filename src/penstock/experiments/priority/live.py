@@ -18,7 +18,7 @@ from penstock.experiments.priority.live_pipelines import THRESHOLD, reading_pipe
 from penstock.files import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.connectors.log.contract import TopicLog
@@ -80,6 +80,11 @@ class LiveSite:
 
     def held(self) -> dict[str, int]:
         return {row["name"]: row["held"] for row in self.client.list() if row["state"] == "active"}
+
+    def settled(self, names: Collection[str]) -> dict[str, int] | None:
+        """What is held; None while one of those named is on its way from one share to another."""
+        held = self.held()
+        return held if set(names) <= set(held) else None
 
     def await_calm(self, names: Sequence[str]) -> dict[str, int]:
         """Until the shares have been the same for some seconds, with those named among them."""
@@ -158,8 +163,8 @@ def use_case_1_live(case: Case) -> Measures:
             producer.flush()
             while now() < begun + (batch + 1) * gap:
                 pause(0.5)
-                if batch == max(events, default=None):
-                    on = place.held()
+                if batch in events:
+                    on = place.settled(off) or on
         place.await_all(list(off))
         sent = {topic: perf.arrivals(place.log, topic) for topic in ("topic1", "topic2")}
         got = {want.name: perf.arrivals(place.log, want.sink) for want in USE_1}
@@ -204,16 +209,17 @@ def use_case_2_live(case: Case) -> Measures:
         ]
         for feed in feeds:
             feed.start()
-        for feed in feeds:
-            feed.join()
-        on = place.held()
+        on: dict[str, int] = {}
+        while any(feed.is_alive() for feed in feeds):
+            pause(0.5)
+            on = place.settled(off) or on
         place.await_all([want.name for want in USE_2])
         sent = {want.topic: perf.arrivals(place.log, want.topic) for want in USE_2}
         got = {want.name: perf.arrivals(place.log, want.sink) for want in USE_2}
         overheads = place.overheads()
     return {
         "nodes_off": [off.get(want.name, 0) for want in USE_2],
-        "nodes_on": [on.get(want.name, 0) for want in USE_2],
+        "nodes_on": [(on or off).get(want.name, 0) for want in USE_2],
         "TT high": perf.tuple_seconds(sent["feed1"], got["TP1"]),
         "TT low": perf.tuple_seconds(sent["feed2"], got["TP2"]),
         "O": _mean(overheads),

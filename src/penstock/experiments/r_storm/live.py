@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from penstock.clock import Stopwatch, pause
 from penstock.errors import RunError
+from penstock.experiments.command import answer, started
 from penstock.experiments.contract import Agreement, Case, Experiment, Line, Measures, Results
 from penstock.experiments.judging import shown
 from penstock.files import temporary_folder
 from penstock.pictures.chart import Chart, Panel, Series
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
@@ -107,13 +106,13 @@ def _side_by_side(case: Case, folder: Path, environment: Mapping[str, str]) -> M
         for name in PIPELINES:
             plan = folder / f"{name}.json"
             asked = ["--rate", str(case["rate"]), "--placer", case["placer"], "--cluster", "live", "-o", str(plan)]
-            made = _answer(_penstock(["plan", name, *asked, "--json"], environment), f"plan {name}")
+            made = answer(started(["plan", name, *asked, "--json"], environment), f"plan {name}", PATIENCE_SECONDS)
             nodes[name] = len({part["node"] for part in made["placement"]})
             held += len(made["placement"])
             words = ["run", str(plan), "--placed", "--seconds", str(case["seconds"]), "--warm-up", str(WARM_UP)]
-            running[name] = _penstock([*words, "--json"], environment)
+            running[name] = started([*words, "--json"], environment)
             _await_held(folder / "state", held, name, running[name])
-        reports = {name: _answer(process, name) for name, process in running.items()}
+        reports = {name: answer(process, name, PATIENCE_SECONDS) for name, process in running.items()}
     finally:
         for process in running.values():
             if process.poll() is None:
@@ -137,21 +136,8 @@ def _await_held(state: Path, slots: int, name: str, process: subprocess.Popen[st
     watch = Stopwatch()
     while sum(node.used for node in cluster_status(state).nodes) < slots:
         if process.poll() is not None:
-            _answer(process, name)
+            answer(process, name, PATIENCE_SECONDS)
             raise RunError(f"{name}: it ended before it had its slots")
         if watch.seconds() > PATIENCE_SECONDS:
             raise RunError(f"{name}: its slots were not there after {PATIENCE_SECONDS:g} s")
         pause(0.5)
-
-
-def _penstock(words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "penstock", *words]
-    return subprocess.Popen(line, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603 - this program itself
-
-
-def _answer(process: subprocess.Popen[str], what: str) -> dict[str, Any]:
-    output, complaints = process.communicate(timeout=PATIENCE_SECONDS)
-    try:
-        return dict(json.loads(output))
-    except ValueError:
-        raise RunError(f"{what}: {complaints.strip()[-500:] or 'no answer'}") from None

@@ -6,7 +6,6 @@ Time is that of the events. What a window or a join sends is final: nothing more
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
@@ -71,7 +70,8 @@ def _within(auctions: Any, bids: Any) -> Any:
     it took `over` for that, and forgot auctions with the batch they were opened in."""
     same = auctions["number"] == bids["auction"]
     open_then = (bids["moment"] >= auctions["opened"]) & (bids["moment"] < auctions["over"])
-    return same & open_then & (bids["moment"] < auctions["opened"] + timedelta(seconds=OPEN_SECONDS + 1))
+    soon = bids["moment"].cast("double") < auctions["opened"].cast("double") + (OPEN_SECONDS + 1.0)
+    return same & open_then & soon
 
 
 def _q4(frame: Any) -> Any:
