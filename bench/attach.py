@@ -1,6 +1,8 @@
 """Attach on real Spark: what it costs, and whether executors follow a step of load without a restart.
 
-attach_overhead_percent: rows/s of the same query in one local session, with and without, in turns.
+attach_overhead_percent: by how much a batch of one query in a local session takes longer while somebody is attached;
+blocks of batches with and without, in turns; attach_noise_percent is the standard error of that.
+attach_small_batch_more_ms: the same in milliseconds, for batches with hardly anything in them.
 attach_follow_seconds: from the step until more executors are there, on a cluster of two nodes with two slots each.
 attach_counts_missing, attach_counts_more: counts an unattended run over the same files has and this one has not, or
 the other way round.
@@ -18,14 +20,18 @@ import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 import penstock
 from penstock.spark.session.cluster import start_fused_session
 from penstock.spark.session.embedded import end_session, start_session
 
-ROUNDS, WARM_BATCHES, BATCHES, BATCH_ROWS = 3, 3, 12, 400_000
+WARM_BATCHES = 3
+BLOCKS, BLOCK_BATCHES, BATCH_ROWS = 32, 8, 400_000
+"""A block is attached or not; they come in the order of `turns`, in one query that is never restarted."""
+SMALL_ROWS = 1_000
+"""Batches as short as Spark makes them: what a batch costs us shows best there."""
 ROWS = 25
 """Of a file: half a second of one slot."""
 EXAMPLES = Path(__file__).parents[1] / "examples" / "attached"
@@ -33,50 +39,79 @@ sys.path.insert(0, str(EXAMPLES))
 window_count = importlib.import_module("window_count")
 
 
-def rate_of(session: Any, folder: Path, *, attached: bool) -> float:
-    """Rows/s of a count over windows, as fast as it goes."""
+def turns(blocks: int) -> list[bool]:
+    """Attached or not: without, with, with, without, so that what drifts meets both alike."""
+    return [number % 4 in (1, 2) for number in range(blocks)]
+
+
+def block_seconds(session: Any, folder: Path, rows: int, batches: int) -> list[float]:
+    """Seconds of a batch in every block: a count over windows as fast as it goes, attached in turns."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - only where Spark is
 
-    frame = session.readStream.format("rate-micro-batch").option("rowsPerBatch", BATCH_ROWS).option("numPartitions", 2)
+    frame = session.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
     counted = frame.load().groupBy(f.window("timestamp", "1 minute"), (f.col("value") % 100).alias("key")).count()
-    attachment = penstock.attach(session, name="bench", act=False) if attached else None
     query = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder)).start()
-    first = _batch_after(query, WARM_BATCHES)
-    began = time.monotonic()
-    last = _batch_after(query, first + BATCHES)
-    seconds = time.monotonic() - began
-    query.stop()
-    if attachment is not None:
-        assert attachment.model is not None, "nothing was learned"
-        attachment.detach()
-    return (last - first) * BATCH_ROWS / seconds
+    seconds = []
+    try:
+        _batch_after(query, WARM_BATCHES + batches * 4)
+        for attached in turns(BLOCKS):
+            attachment = penstock.attach(session, name="bench", act=False) if attached else None
+            first = _batch_after(query, 0)
+            began = time.monotonic()
+            last = _batch_after(query, first + batches)
+            seconds.append((time.monotonic() - began) / (last - first))
+            if attachment is not None:
+                assert attachment.model is not None, "nothing was learned: it did not listen"
+                attachment.detach()
+    finally:
+        query.stop()
+    return seconds
 
 
 def _batch_after(query: Any, number: int) -> int:
     """Waits for a batch of at least that number, and says which it was."""
+    last = -1
     while True:
+        if query.exception() is not None:
+            raise query.exception()
         progress = query.lastProgress
-        if progress is not None and progress["batchId"] >= number:
+        if progress is not None and progress["batchId"] >= number and last not in (-1, progress["batchId"]):
             return int(progress["batchId"])
+        last = -1 if progress is None else progress["batchId"]
         time.sleep(0.005)
 
 
 def overhead(folder: Path) -> dict[str, float]:
     session = start_session(2, folder / "java.log")
     try:
-        rate_of(session, folder / "warm", attached=False)
-        without, with_it = [], []
-        for number in range(ROUNDS):
-            without.append(rate_of(session, folder / f"a{number}", attached=False))
-            with_it.append(rate_of(session, folder / f"b{number}", attached=True))
+        large = block_seconds(session, folder / "large", BATCH_ROWS, BLOCK_BATCHES)
+        small = block_seconds(session, folder / "small", SMALL_ROWS, 10 * BLOCK_BATCHES)
     finally:
         end_session(session)
+    percent, noise = compared(large)
+    without, with_it = sides(small)
     return {
-        "attach_rows_per_second_without": round(median(without)),
-        "attach_rows_per_second_with": round(median(with_it)),
-        "attach_overhead_percent": round(100 * (1 - median(with_it) / median(without)), 2),
-        "attach_noise_percent": round(100 * (max(without) - min(without)) / median(without), 2),
+        "attach_rows_per_second_without": round(BATCH_ROWS / median(sides(large)[0])),
+        "attach_overhead_percent": round(percent, 2),
+        "attach_noise_percent": round(noise, 2),
+        "attach_small_batch_ms": round(1000 * median(without), 1),
+        "attach_small_batch_more_ms": round(1000 * (median(with_it) - median(without)), 2),
+        "attach_small_noise_ms": round(1000 * compared(small)[1] / 100 * median(without), 2),
     }
+
+
+def sides(seconds: list[float]) -> tuple[list[float], list[float]]:
+    """Of blocks without, and with."""
+    kinds = list(zip(turns(len(seconds)), seconds, strict=True))
+    return [value for attached, value in kinds if not attached], [value for attached, value in kinds if attached]
+
+
+def compared(seconds: list[float]) -> tuple[float, float]:
+    """By how many percent a batch is longer with than without: the mean over fours of blocks, and its standard
+    error."""
+    fours = [seconds[start : start + 4] for start in range(0, len(seconds) - 3, 4)]
+    more = [100 * ((with_1 + with_2) / (without_1 + without_2) - 1) for without_1, with_1, with_2, without_2 in fours]
+    return fmean(more), stdev(more) / len(more) ** 0.5
 
 
 def feed(folder: Path, files_per_second: float, stop: threading.Event, made: list[int]) -> None:

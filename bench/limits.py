@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SLOTS, MORE_SLOTS = 2, 4
-WARM_BATCHES, BATCHES = 2, 7
+BATCHES, SECONDS = 7, 4.0
+"""So many batches and so long at least, to get warm and again to be measured: short batches are compiled late."""
 HELPS, DOES_NOT = 1.4, 1.25
 
 
@@ -199,8 +200,9 @@ def rate_of(
     """Rows/s, waits between batches included, once it is warm: of the best batch, so that others make none slow."""
     query = started(session, application, name, folder)
     try:
-        last = after(query, WARM_BATCHES + BATCHES)
-        seen = [entry for entry in query.recentProgress if WARM_BATCHES <= entry["batchId"] <= last]
+        first = after(query, BATCHES // 2)
+        last = after(query, first + BATCHES)
+        seen = [entry for entry in query.recentProgress if first <= entry["batchId"] <= last]
     finally:
         query.stop()
     hear(seen)
@@ -210,12 +212,14 @@ def rate_of(
 
 
 def after(query: Any, number: int) -> int:
-    until = time.monotonic() + 90
-    while time.monotonic() < until:
+    """Waits for a batch of at least that number, and `SECONDS` at least."""
+    began = time.monotonic()
+    while time.monotonic() < began + 90:
         if query.exception() is not None:
             raise query.exception()
         progress = query.lastProgress
-        if progress is not None and progress["batchId"] >= number and progress["numInputRows"]:
+        long_enough = time.monotonic() >= began + SECONDS
+        if progress is not None and progress["batchId"] >= number and progress["numInputRows"] and long_enough:
             return int(progress["batchId"])
         time.sleep(0.005)
     raise TimeoutError(f"batch {number} did not come within 90 s")

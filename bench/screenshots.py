@@ -72,6 +72,7 @@ def shoot(browser: Browser, folder: Path, url: str, link: Any) -> None:
 
 def shoot_others(page: Page, folder: Path, url: str) -> None:
     page.click("[data-act=priority]")
+    page.fill("#ask-priority", "3")
     take(page, folder, "action", whole=False)
     page.goto(f"{url}/cluster")
     page.wait_for_selector(".slot")

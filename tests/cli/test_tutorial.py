@@ -38,27 +38,6 @@ def commands(page: str) -> list[tuple[list[str], list[str]]]:
     return found
 
 
-def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
-    told = commands("tutorial.md")
-    assert [words[0] for words, _ in told] == [
-        *("plan", "up", "submit", "submit", "list", "priority", "decisions", "down"),
-    ]
-    try:
-        for words, shown in told:
-            assert run(words) == 0, words
-            said = capsys.readouterr().out
-            if words[0] in {"submit", "priority"}:
-                assert said.strip().split(",")[1:] == shown[0].split(",")[1:]
-            if words[0] == "decisions":
-                # what was decided and why is the same at any hour
-                reasons = [line[10:] for line in shown if line[:2].isdigit()]
-                assert reasons
-                assert all(reason in said for reason in reasons)
-    finally:
-        penstock.down()
-
-
 @pytest.mark.parametrize("page", ["attach.md", "kubernetes.md", "i-have-a-query.md"])
 def test_output_is_as_shown(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -109,8 +88,8 @@ def first_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     SHARERS.__dict__.pop("_addresses", None)
 
 
-@pytest.mark.parametrize("page", ["i-run-a-cluster.md", "i-write-a-policy.md"])
-def test_pages_by_role(
+@pytest.mark.parametrize("page", ["tutorial.md", "i-run-a-cluster.md", "i-write-a-policy.md"])
+def test_what_lives_prints_what_is_shown(
     page: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,6 +117,9 @@ def test_pages_by_role(
                 assert words[0] in LOOKS, f"{missing} is not in\n{printed}"
                 assert waited.seconds() < SECONDS, f"{missing} is not in\n{printed}"
                 pause(0.2)
+            if page == "tutorial.md" and words[0] in {"submit", "priority"}:
+                # one after the other on an empty cluster: who gets how many does not depend on the hour
+                assert printed.strip().split(",")[1:] == shown[0].split(",")[1:]
     finally:
         penstock.down(folder=tmp_path / "state")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,8 +71,13 @@ class TestProgress:
         assert odd is not None
         assert (odd.partitions, odd.backlog) == (None, None)
 
-    def test_a_batch_without_rows_says_nothing(self) -> None:
-        assert batch_of({**PROGRESS_BATCH, "numInputRows": 0}, 2) is None
+    def test_no_batch_is_none_and_one_without_rows_is_one(self) -> None:
+        """Spark makes batches without rows to let go state."""
+        idle = {**PROGRESS_BATCH, "numInputRows": 0, "durationMs": {"triggerExecution": 5, "latestOffset": 5}}
+        assert batch_of(idle, 2) is None
+        seen = batch_of({**PROGRESS_BATCH, "numInputRows": 0}, 2)
+        assert seen is not None
+        assert (seen.rows, seen.seconds, seen.run) == (0, 0.9, "r-1")
 
 
 class TestLearning:
@@ -101,6 +107,24 @@ class TestLearning:
         assert model is not None
         assert model.fixed_seconds == 0.5
         assert model.row_seconds == pytest.approx(69.5 / 2450)
+
+    def test_batches_without_rows_tell_what_one_costs_at_all(self) -> None:
+        """All of 50 rows and 1.5 s, of which the driver needs 0.1 by itself; without rows they take 1 s: 10 ms a row,
+        not 28."""
+        seen = [BatchSeen(2.0 * at, 50 * (at % 2), 1 + 0.5 * (at % 2), 1, driver_seconds=0.1) for at in range(8)]
+        model = learn(seen)
+        assert model is not None
+        assert (model.batches, model.from_driver) == (4, False)
+        assert model.fixed_seconds == pytest.approx(1)
+        assert model.row_seconds == pytest.approx(0.01)
+
+    def test_the_first_batch_of_a_run_starts_workers_and_teaches_nothing(self) -> None:
+        seen = batches([100, 400, 900, 200], fixed=0.3, row=0.002, slots=1, run="r")
+        slow = replace(seen[0], seconds=30.0)
+        model = learn([slow, *seen[1:]])
+        assert model is not None
+        assert (model.batches, model.fixed_seconds) == (3, pytest.approx(0.3))
+        assert learn([slow, *seen[1:3]]) is None
 
     def test_more_slots_than_partitions_do_nothing(self) -> None:
         found = model_of([100, 400, 900], fixed=0.1, row=0.002, slots=8, partitions=2)

@@ -91,8 +91,10 @@ def _advice(
             advice = advice_for(model, rate=rate, latency_ms=latency_ms, load=load, price=price)
             queries.append(QueryAdvice(name, advice))
     if not queries:
-        count = sum(len(seen) for seen in by_query.values())
-        raise BadInputError(f"{source}: {count} batches with rows; at least {LEAST_BATCHES} of a query are needed")
+        count = sum(batch.rows > 0 for seen in by_query.values() for batch in seen)
+        raise BadInputError(
+            f"{source}: {count} batches with rows; at least {LEAST_BATCHES} of a query are needed, its first aside"
+        )
     return queries
 
 

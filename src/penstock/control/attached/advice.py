@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from penstock.dataflow.tolerance import whole_up
+from penstock.dataflow.tolerance import whole_down, whole_up
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _rows_per_batch(model: LearnedModel, needed: int | None, batch: float) -> in
     """rows = (batch - fixed) * parallel / row: what is done in a batch of that length."""
     slots = needed or (model.partitions or model.slots)
     useful = max(0.0, batch - model.fixed_seconds)
-    return max(1, int(useful * model.parallel_on(slots) / max(model.row_seconds, 1e-12)))
+    return max(1, whole_down(useful * model.parallel_on(slots) / max(model.row_seconds, 1e-12)))
 
 
 def _catch_up(model: LearnedModel, needed: int | None, rate: float, batch: float) -> float | None:

@@ -240,7 +240,7 @@ class Attachment:
             "why": "nothing was learned yet" if target is None else target.why,
             "serial": self._acted_on,
             "nodes": None if nodes is None else {node: count * cores for node, count in nodes.items()},
-            "values": {} if not self._batches else _readings(self._batches[-1]),
+            "values": next((_readings(batch) for batch in reversed(self._batches) if batch.rows), {}),
             "advice": None if self.advice is None else self._advice(self.advice),
         }
 

@@ -39,23 +39,26 @@ class BatchSeen:
     arrived_rate: float | None = None
     """Rows/s at its sources since the batch before."""
     query: str = ""
+    run: str = ""
+    """Of the query: a new one with every start; empty where nobody says."""
 
 
 def batch_of(progress: Mapping[str, Any], slots: int | None, partitions: int | None = None) -> BatchSeen | None:
-    """From Spark's own JSON of a progress; None for one that read nothing: what it cost says nothing about rows."""
+    """From Spark's own JSON of a progress; None for one in which no batch was made. A batch without rows is one: Spark
+    makes it to let go state once time has passed, and it tells what a batch costs at all."""
     rows = _number(progress.get("numInputRows"))
     sources = [source for source in progress.get("sources") or () if isinstance(source, dict)]
     if rows is None:
         rows = sum(_number(source.get("numInputRows")) or 0.0 for source in sources)
     durations = progress.get("durationMs") or {}
     total = _number(durations.get("triggerExecution")) or _number(progress.get("batchDuration"))
-    if not rows or not total:
+    if not total or not (rows or "addBatch" in durations):
         return None
     driver = [_number(durations.get(step)) or 0.0 for step in DRIVER_STEPS]
     states = [state for state in progress.get("stateOperators") or () if isinstance(state, dict)]
     return BatchSeen(
         at=seconds_of(str(progress["timestamp"])) if progress.get("timestamp") else 0.0,
-        rows=rows,
+        rows=rows or 0.0,
         seconds=total / 1000,
         slots=slots,
         partitions=partitions or partitions_of(sources),
@@ -66,6 +69,7 @@ def batch_of(progress: Mapping[str, Any], slots: int | None, partitions: int | N
         backlog=_backlog(sources),
         arrived_rate=_number(progress.get("inputRowsPerSecond")) or _sum(sources, "inputRowsPerSecond"),
         query=str(progress.get("name") or progress.get("id") or ""),
+        run=str(progress.get("runId") or ""),
     )
 
 

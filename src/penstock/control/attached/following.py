@@ -68,7 +68,7 @@ class Calm:
 def arriving(batches: Sequence[BatchSeen]) -> float:
     """Rows/s at the sources: the mean over the newest batches, or what the last one says where that is more, or a step
     would be followed three batches late. The first batch of all has what waited before there was a query."""
-    rates = [batch.arrived_rate for batch in batches[1:][-RECENT_BATCHES:] if batch.arrived_rate]
+    rates = [batch.arrived_rate for batch in batches[1:] if batch.arrived_rate][-RECENT_BATCHES:]
     return max(sum(rates) / len(rates), rates[-1]) if rates else 0.0
 
 

@@ -68,15 +68,16 @@ class LearnedModel:
 
 def learn(batches: Sequence[BatchSeen]) -> LearnedModel | None:
     """None while there is too little to learn from."""
-    seen = sorted((batch for batch in batches if batch.rows > 0 and batch.seconds > 0), key=lambda batch: batch.at)
-    seen = seen[-MOST_BATCHES:]
+    warm = _warm(sorted((batch for batch in batches if batch.seconds > 0), key=lambda batch: batch.at))[-MOST_BATCHES:]
+    seen = [batch for batch in warm if batch.rows > 0]
     if len(seen) < LEAST_BATCHES:
         return None
+    without_rows = [batch.seconds for batch in warm if batch.rows == 0]
     slots = seen[-1].slots or 1
     partitions = next((batch.partitions for batch in reversed(seen) if batch.partitions), None)
     loads = [batch.rows / _parallel(batch, partitions) for batch in seen]
     times = [batch.seconds for batch in seen]
-    fixed, row, from_driver = _fit(loads, times, seen)
+    fixed, row, from_driver = _fit(loads, times, without_rows, seen)
     modelled = [fixed + row * load for load in loads]
     return LearnedModel(
         batches=len(seen),
@@ -105,10 +106,25 @@ def _parallel(batch: BatchSeen, partitions: int | None) -> int:
     return max(1, slots if parts is None else min(slots, parts))
 
 
-def _fit(loads: Sequence[float], times: Sequence[float], seen: Sequence[BatchSeen]) -> tuple[float, float, bool]:
-    """Least squares of time over rows per slot, the fixed cost not below 0. Where batches are alike, or smaller ones
-    took longer (the first of all starts workers), size tells nothing: then the fixed cost is what the driver did by
+def _warm(batches: Sequence[BatchSeen]) -> list[BatchSeen]:
+    """Without the first of every run: it starts workers, compiles, and has what waited before there was a query."""
+    runs: set[str] = set()
+    warm = []
+    for batch in batches:
+        if not batch.run or batch.run in runs:
+            warm.append(batch)
+        runs.add(batch.run)
+    return warm
+
+
+def _fit(
+    loads: Sequence[float], times: Sequence[float], without_rows: Sequence[float], seen: Sequence[BatchSeen]
+) -> tuple[float, float, bool]:
+    """Least squares of time over rows per slot, the fixed cost not below 0; batches without rows are of load 0. Where
+    batches are alike, or smaller ones took longer, size tells nothing: then the fixed cost is what the driver did by
     itself."""
+    alone = loads, times
+    loads, times = [*loads, *[0.0] * len(without_rows)], [*times, *without_rows]
     low, high = min(loads), max(loads)
     mean_load, mean_time = sum(loads) / len(loads), sum(times) / len(times)
     together = sum((load - mean_load) * (time - mean_time) for load, time in zip(loads, times, strict=True))
@@ -120,6 +136,7 @@ def _fit(loads: Sequence[float], times: Sequence[float], seen: Sequence[BatchSee
             row = sum(load * time for load, time in zip(loads, times, strict=True)) / sum(load**2 for load in loads)
             fixed = 0.0
         return fixed, row, False
+    loads, times = alone
     fixed = min(median(batch.driver_seconds or 0.0 for batch in seen), *times)
     return fixed, median((time - fixed) / load for load, time in zip(loads, times, strict=True)), True
 

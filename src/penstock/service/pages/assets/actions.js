@@ -45,7 +45,7 @@ export function askPriority(pipeline, frame) {
   askFor({
     title: `Priority of ${pipeline.name}`,
     fields: [{ name: "priority", label: "Level (1 is the highest)", type: "number", min: 1, step: 1, value: pipeline.initial_priority, required: true }],
-    words: (value) => `${pipeline.name} gets priority ${value.priority || "?"} instead of ${pipeline.priority}; shares are divided anew.`,
+    words: (value) => Number(value.priority) === pipeline.priority ? `${pipeline.name} has priority ${pipeline.priority}: nothing changes.` : `${pipeline.name} gets priority ${value.priority || "?"} instead of ${pipeline.priority}; shares are divided anew.`,
     act: (value) => patch(at("pipelines", pipeline.name), { priority: Number(value.priority) }),
     button: "Set priority",
   }, frame);
@@ -69,7 +69,7 @@ export function askLimits(pipeline, frame) {
     title: `Limits of ${pipeline.name}`,
     fields: [
       { name: "minimum", label: "At least, units", type: "number", min: 1, step: 1, value: pipeline.minimum, required: true },
-      { name: "maximum", label: "At most, units", type: "number", min: 1, step: 1, value: pipeline.maximum },
+      { name: "maximum", label: "At most, units", type: "number", min: 1, step: 1, value: pipeline.maximum, required: pipeline.maximum !== null, hint: pipeline.maximum === null ? null : "It can be raised, not taken away." },
     ],
     words: (value) => `${pipeline.name} holds at least ${value.minimum || "?"}${value.maximum ? ` and at most ${value.maximum}` : ""} units.`,
     act: (value) => patch(at("pipelines", pipeline.name), { minimum: Number(value.minimum), ...(value.maximum ? { maximum: Number(value.maximum) } : {}) }),

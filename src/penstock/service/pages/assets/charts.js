@@ -35,6 +35,17 @@ function marksPlugin(marks) {
   };
 }
 
+// Without a pointer over a chart its legend has the newest figures.
+function newestPlugin() {
+  const last = (column) => {
+    let index = column.length - 1;
+    while (index > 0 && (column[index] === null || column[index] === undefined)) index -= 1;
+    return Math.max(0, index);
+  };
+  const show = (plot) => { if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idxs: plot.data.map(last) }, false); };
+  return { hooks: { draw: [show], setCursor: [show] } };
+}
+
 // `lines` are {label, colour, dash, width, fill}; `data` is [times, column, ...]; `at` says how the first axis is read
 export class Chart {
   constructor({ title, unit, lines, marks = () => [], group, height = 170, times = true, about = "" }) {
@@ -55,7 +66,7 @@ export class Chart {
       width: Math.max(200, this.box.clientWidth),
       height,
       cursor: { sync: group ? { key: group } : undefined, points: { size: 6 }, drag: { x: true, y: false } },
-      legend: { live: true },
+      legend: { live: true, markers: { dash: (_, index) => (!lines[index - 1]?.dash ? "solid" : lines[index - 1].dash[0] > 3 ? "dashed" : "dotted") } },
       scales: { x: { time: times }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high || 1) * 1.08] } },
       axes: [
         { ...axis, space: 70, values: times ? (_, splits) => splits.map((at) => clock(at).slice(0, splits.length > 1 && splits[1] - splits[0] < 60 ? 8 : 5)) : (_, splits) => splits.map((at) => `${at} s`) },
@@ -74,7 +85,7 @@ export class Chart {
           value: (_, value) => (value === null || value === undefined ? "–" : `${figure(value)} ${unit}`),
         })),
       ],
-      plugins: [marksPlugin(marks)],
+      plugins: [marksPlugin(marks), newestPlugin()],
     };
   }
 

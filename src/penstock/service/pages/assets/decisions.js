@@ -21,7 +21,7 @@ function overhead(taken) {
 
 // `made` is false for decisions that would be made: nothing came of them
 export function decisionList(decisions, made = true) {
-  if (!decisions.length) return empty("Nothing was decided yet.");
+  if (!decisions.length) return empty(made ? "Nothing was decided yet." : "It would decide nothing.");
   return h("ol", { class: "decisions" }, decisions.map((decision) => h("li", { class: `decision decision-${decision.kind}` },
     h("div", { class: "decision-head" },
       h("span", { class: "kind" }, h("span", { "aria-hidden": "true" }, `${markSign(decision.kind)} `), decision.kind),

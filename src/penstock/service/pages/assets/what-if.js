@@ -77,12 +77,18 @@ export function whatIfView(start) {
         tile("Latency p95", change(mine.before?.latency_ms ?? null, mine.after.latency_ms, milliseconds), "at the end"),
         tile("Others moved", String(moved.filter((row) => row.name !== found.pipeline).length), `of ${found.pipelines.length - 1}`),
         tile("Nodes", change(found.nodes.before, found.nodes.after), "alive")),
-      h("div", { class: "charts" }, charts.map((chart) => chart.root)),
+      h("div", { class: "charts four" }, charts.map((chart) => chart.root)),
       h("div", { class: "columns" },
         h("section", { class: "card" }, h("h2", {}, "Everybody's share"), h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Pipeline", "Priority", "Held", "Rate", "Backlog"].map((label, index) => h("th", { scope: "col", class: index ? "number" : null }, label)))), h("tbody", {}, sorted.slice(0, 40).map((row) => h("tr", {}, h("td", {}, pipelineLink(row.name)), h("td", { class: "number" }, change(row.before?.priority ?? null, row.after.priority)), h("td", { class: "number" }, change(row.before?.held ?? null, row.after.held)), h("td", { class: "number" }, change(row.before?.rate ?? null, row.after.rate)), h("td", { class: "number" }, change(row.before?.backlog ?? null, row.after.backlog))))))), sorted.length > 40 ? h("p", { class: "note" }, `and ${sorted.length - 40} more that keep their share`) : null),
         h("section", { class: "card" }, h("h2", {}, "The plan"), planned(found.plan))),
-      h("section", {}, h("h2", {}, "What it would decide"), decisionList(found.decisions, false)));
+      h("section", {}, h("h2", {}, "What it would decide"), ...decided(found.decisions, found.pipeline)));
     for (const chart of charts) chart.set([found.series.before.at, found.series.before[chart.key], found.series.after[chart.key]]);
+  }
+
+  // those about the pipeline that was asked for; the others on request
+  function decided(decisions, name) {
+    const mine = decisions.filter((one) => one.pipeline === name), others = decisions.filter((one) => one.pipeline !== name);
+    return [decisionList(mine, false), others.length ? h("details", { class: "further" }, h("summary", {}, `${others.length} about others`), decisionList(others, false)) : null].filter(Boolean);
   }
 
   function planned(plan) {
