@@ -12,11 +12,11 @@ import pytest
 
 from penstock.clock import Stopwatch, pause
 from penstock.cluster.topology import Slot
-from penstock.control.core.incoming import Died, Drained, DriverEnded, FirstTuple, Holds, Started
+from penstock.control.core.incoming import Died, Drained, DriverEnded, FirstTuple, Holds, PartReading, Started
 from penstock.control.core.outcome import OrderKind, PipelineOrder
 from penstock.control.core.records import Submission
 from penstock.control.executors.driver_files import DRIVER, DriverProcess, get
-from penstock.control.executors.processes import DriverExecutors, end_drivers
+from penstock.control.executors.processes import DriverExecutors, end_drivers, used_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,6 +98,14 @@ def test_started_rescaled_drained_and_each_said_once(made: Callable[[], DriverEx
     executors.want([order(serial=5, incarnation=2, slots=(), kind=OrderKind.END)], 1)
     until(executors, DriverEnded("p"))
     assert executors.observe(0.0) == []
+
+
+def test_cpu_and_memory_of_a_pipeline_are_those_of_its_slots() -> None:
+    operator = PartReading("parse", A, {"busy": 0.5})
+    parts = (operator, PartReading(None, A, {"cpu": 0.5, "memory_mb": 100.0}), PartReading(None, B, {"cpu": 0.25}))
+    # a sum of which one part is not known is not known
+    assert used_by(parts) == {"cpu": 0.75}
+    assert used_by((operator,)) == {}
 
 
 def test_one_that_dies_says_why(made: Callable[[], DriverExecutors]) -> None:

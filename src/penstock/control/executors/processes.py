@@ -36,6 +36,7 @@ from penstock.control.executors.driver_files import (
     get,
     put,
 )
+from penstock.control.metrics import Metric
 from penstock.files import private_folder
 from penstock.spark.standalone.processes import Daemon, end, find, kill, start, tree
 
@@ -191,7 +192,7 @@ class DriverExecutors:
                     PartReading(part.operator, None if part.slot is None else Slot(*part.slot), part.values)
                     for part in report.parts
                 )
-                yield Readings(name, report.readings, report.shares, parts)
+                yield Readings(name, {**used_by(parts), **report.readings}, report.shares, parts)
 
     @staticmethod
     def _holding(known: _Followed, holds: Holds) -> Iterator[Observation]:
@@ -219,6 +220,16 @@ class DriverExecutors:
 
     def close(self) -> None:
         """Drivers flow on without us."""
+
+
+def used_by(parts: Sequence[PartReading]) -> dict[str, float]:
+    """CPU and memory of all its slots together; nothing of those that no slot says."""
+    of_slots = [part.values for part in parts if part.operator is None and part.slot is not None]
+    return {
+        str(metric): sum(values[metric] for values in of_slots)
+        for metric in (Metric.CPU, Metric.MEMORY_MB)
+        if of_slots and all(metric in values for values in of_slots)
+    }
 
 
 def held_of(ordered: Sequence[Slot], nodes: Mapping[str, int]) -> tuple[Slot, ...] | None:
