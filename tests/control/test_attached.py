@@ -14,12 +14,13 @@ from penstock.control.attached.advice import Limit
 from penstock.control.attached.advice import advise as advice_for
 from penstock.control.attached.batches import BatchSeen, batch_of
 from penstock.control.attached.endpoint import batches_of_samples, cores_of, samples_of
-from penstock.control.attached.event_log import PROGRESS
+from penstock.control.attached.event_log import PROGRESS, batches_of_log
 from penstock.control.attached.learning import LearnedModel, learn
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+TASK_END = "SparkListenerTaskEnd"
 PROGRESS_BATCH = {
     "id": "q-1",
     "runId": "r-1",
@@ -123,7 +124,8 @@ class TestLearning:
         slow = replace(seen[0], seconds=30.0)
         model = learn([slow, *seen[1:]])
         assert model is not None
-        assert (model.batches, model.fixed_seconds) == (3, pytest.approx(0.3))
+        assert model.batches == 3
+        assert model.fixed_seconds == pytest.approx(0.3)
         assert learn([slow, *seen[1:3]]) is None
 
     def test_more_slots_than_partitions_do_nothing(self) -> None:
@@ -152,6 +154,16 @@ class TestLimits:
         )
         assert (found.limit, found.needed_slots, found.useful_slots) == (Limit.PARTITIONS, None, 2)
         assert "2 partitions" in found.evidence[-1]
+
+    def test_partitions_of_which_one_has_nearly_all_rows(self) -> None:
+        """Tasks of 1, 1, 1 and 27 s: 30 s of work, of which 27 s are one after the other whatever there is."""
+        model = model_of([100, 200, 300], fixed=0.2, row=0.002, slots=2, partitions=4, at_once=30 / 27)
+        found = advice_for(model, rate=1000, latency_ms=2000)
+        assert (found.limit, found.needed_slots, found.useful_slots) == (Limit.PARTITIONS, None, 1)
+        assert "4 partitions" in found.evidence[-1]
+        assert "more evenly" in found.what_to_do
+        even = model_of([100, 200, 300], fixed=0.2, row=0.002, slots=2, partitions=4, at_once=3.4)
+        assert (even.partitions, even.uneven) == (4, None)
 
     def test_state(self) -> None:
         model = model_of([100, 200, 300], fixed=0.2, row=0.002, slots=1, state_seconds=0.5, partitions=8)
@@ -222,6 +234,27 @@ class TestSources:
         said = capsys.readouterr().out
         assert "executors   2 of one core (now 2, more than 4 do nothing)" in said
         assert "limit       nothing" in said
+
+    def test_tasks_of_a_log_tell_how_evenly_rows_are_divided(self, tmp_path: Path) -> None:
+        """Two stages of a batch: tasks of 1 and 3 s, then 2 and 2 s: 8 s, of which 5 are one after the other."""
+        words = {"sql.streaming.queryId": "q-1", "streaming.sql.batchId": "7"}
+        stages = [{"Stage ID": 4, "Parent IDs": [], "Number of Tasks": 2}, {"Stage ID": 5, "Parent IDs": [4]}]
+        events: list[dict[str, Any]] = [
+            {"Event": "SparkListenerJobStart", "Stage Infos": stages, "Properties": words},
+            *(
+                {
+                    "Event": "SparkListenerTaskEnd",
+                    "Stage ID": stage,
+                    "Task Info": {"Launch Time": 1, "Finish Time": end},
+                }
+                for stage, end in ((4, 1001), (4, 3001), (5, 2001), (5, 2001), (99, 50_000))
+            ),
+            {"Event": PROGRESS, "progress": PROGRESS_BATCH},
+        ]
+        (tmp_path / "log").write_text("".join(json.dumps(event) + "\n" for event in events), "utf-8")
+        (batch,) = batches_of_log(tmp_path / "log")
+        assert batch.partitions == 2
+        assert batch.at_once == pytest.approx(8 / 5)
 
     def test_a_rolling_log(self, tmp_path: Path) -> None:
         folder = tmp_path / "eventlog_v2_app-1"

@@ -228,6 +228,11 @@ def _by_partitions(case: _Case) -> list[str]:
         return []
     if case.needed is not None and (case.keeps_up or model.slots < model.partitions):
         return []
+    if model.uneven is not None:
+        return [
+            f"its input has {model.uneven} partitions, yet its longest tasks leave work for {model.partitions} at once:"
+            " rows are not divided evenly, or by fewer keys or shuffle partitions"
+        ]
     return [f"its input has {model.partitions} partitions: {model.slots} slots read with {model.parallel} at once"]
 
 
@@ -254,7 +259,9 @@ def _what_to_do(limit: Limit, model: LearnedModel, needed: int | None, batch: fl
     if limit is Limit.EXECUTORS:
         return f"take {needed} executors of one core instead of {model.slots}"
     if limit is Limit.PARTITIONS:
-        return f"divide the input into more than {model.partitions} partitions; more executors do nothing"
+        input_alone = f"the input into more than {model.partitions} partitions"
+        unevenly = "its rows more evenly, or into more shuffle partitions"
+        return f"divide {input_alone if model.uneven is None else unevenly}; more executors do nothing"
     if limit is Limit.STATE:
         return "keep less state (a shorter watermark or window), or more state partitions and RocksDB as its store"
     if limit is Limit.DRIVER:

@@ -29,6 +29,8 @@ class BatchSeen:
     """Cores that could work on it."""
     partitions: int | None = None
     """Tasks its input was read with: no more cores than that read at once."""
+    at_once: float | None = None
+    """Slots that could work on it at once, by its tasks: the time of all, over that of the longest of every stage."""
     driver_seconds: float | None = None
     state_seconds: float | None = None
     """Time of tasks that went into reading, updating and committing state, divided among the slots."""
@@ -43,7 +45,9 @@ class BatchSeen:
     """Of the query: a new one with every start; empty where nobody says."""
 
 
-def batch_of(progress: Mapping[str, Any], slots: int | None, partitions: int | None = None) -> BatchSeen | None:
+def batch_of(
+    progress: Mapping[str, Any], slots: int | None, partitions: int | None = None, at_once: float | None = None
+) -> BatchSeen | None:
     """From Spark's own JSON of a progress; None for one in which no batch was made. A batch without rows is one: Spark
     makes it to let go state once time has passed, and it tells what a batch costs at all."""
     rows = _number(progress.get("numInputRows"))
@@ -62,6 +66,7 @@ def batch_of(progress: Mapping[str, Any], slots: int | None, partitions: int | N
         seconds=total / 1000,
         slots=slots,
         partitions=partitions or partitions_of(sources),
+        at_once=at_once,
         driver_seconds=sum(driver) / 1000 if durations else None,
         state_seconds=_state_seconds(states, slots),
         state_rows=_sum(states, "numRowsTotal"),

@@ -23,6 +23,10 @@ class _Reading:
     cores: dict[str, int] = field(default_factory=dict)
     tasks: dict[tuple[str, str], int] = field(default_factory=dict)
     """Of the first stage of a batch: its input."""
+    stages: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """The batch a stage is of."""
+    seconds: dict[tuple[str, str], dict[int, tuple[float, float]]] = field(default_factory=dict)
+    """By stage of a batch: of all its tasks together, and of the longest."""
     batches: list[BatchSeen] = field(default_factory=list)
 
 
@@ -79,12 +83,17 @@ def _take(reading: _Reading, event: dict[str, Any]) -> None:
         reading.cores.pop(str(event["Executor ID"]), None)
     elif kind == "SparkListenerJobStart":
         _take_job(reading, event)
+    elif kind == "SparkListenerTaskEnd":
+        _take_task(reading, event)
     elif kind == PROGRESS:
         progress = event["progress"]
         if isinstance(progress, str):
             progress = json.loads(progress)
         key = (str(progress.get("id", "")), str(progress.get("batchId", "")))
-        batch = batch_of(progress, _slots(reading.cores), reading.tasks.pop(key, None))
+        stages = reading.seconds.pop(key, {})
+        for stage in stages:
+            reading.stages.pop(stage, None)
+        batch = batch_of(progress, _slots(reading.cores), reading.tasks.pop(key, None), _at_once(stages.values()))
         if batch is not None:
             reading.batches.append(batch)
 
@@ -96,6 +105,24 @@ def _take_job(reading: _Reading, event: dict[str, Any]) -> None:
     if query and batch and stages:
         key = (str(query), str(batch))
         reading.tasks.setdefault(key, max(int(stage["Number of Tasks"]) for stage in stages))
+        reading.stages.update((int(stage["Stage ID"]), key) for stage in event.get("Stage Infos") or ())
+
+
+def _take_task(reading: _Reading, event: dict[str, Any]) -> None:
+    stage, times = int(event["Stage ID"]), event.get("Task Info") or {}
+    key = reading.stages.get(stage)
+    seconds = (float(times.get("Finish Time", 0)) - float(times.get("Launch Time", 0))) / 1000
+    if key is not None and seconds > 0:
+        of_batch = reading.seconds.setdefault(key, {})
+        together, longest = of_batch.get(stage, (0.0, 0.0))
+        of_batch[stage] = together + seconds, max(longest, seconds)
+
+
+def _at_once(stages: Iterable[tuple[float, float]]) -> float | None:
+    """Stages come one after the other, and none is over before its longest task: sum of all / sum of longest."""
+    stages = list(stages)
+    longest = sum(most for _, most in stages)
+    return sum(together for together, _ in stages) / longest if longest > 0 else None
 
 
 def _slots(cores: dict[str, int]) -> int | None:

@@ -16,6 +16,8 @@ MOST_BATCHES = 500
 """The newest: a query changes with its data."""
 LEAST_SPREAD = 1.3
 """Between small and large batches, as a ratio; below it nothing can be told apart by size."""
+EVEN = 0.6
+"""Tasks keep at least this part of the input's partitions at work at once, or rows are not divided evenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,9 @@ class LearnedModel:
     """Slots that could work at once in what was seen."""
     slots: int
     partitions: int | None
+    """More slots do nothing: partitions of the input, or what its tasks keep at work at once where that is far less."""
+    uneven: int | None
+    """How many partitions the input has, where its tasks keep far fewer slots at work."""
     error: float
     """Median of |measured - modelled| / measured."""
     from_driver: bool
@@ -74,7 +79,8 @@ def learn(batches: Sequence[BatchSeen]) -> LearnedModel | None:
         return None
     without_rows = [batch.seconds for batch in warm if batch.rows == 0]
     slots = seen[-1].slots or 1
-    partitions = next((batch.partitions for batch in reversed(seen) if batch.partitions), None)
+    of_input = next((batch.partitions for batch in reversed(seen) if batch.partitions), None)
+    partitions = _useful(of_input, _median([batch.at_once for batch in seen if batch.at_once]))
     loads = [batch.rows / _parallel(batch, partitions) for batch in seen]
     times = [batch.seconds for batch in seen]
     fixed, row, from_driver = _fit(loads, times, without_rows, seen)
@@ -86,6 +92,7 @@ def learn(batches: Sequence[BatchSeen]) -> LearnedModel | None:
         parallel=max(1, slots if partitions is None else min(slots, partitions)),
         slots=slots,
         partitions=partitions,
+        uneven=of_input if partitions != of_input else None,
         error=median(abs(model - time) / time for model, time in zip(modelled, times, strict=True)),
         from_driver=from_driver,
         driver_share=median((batch.driver_seconds or 0.0) / batch.seconds for batch in seen),
@@ -102,8 +109,14 @@ def learn(batches: Sequence[BatchSeen]) -> LearnedModel | None:
 
 
 def _parallel(batch: BatchSeen, partitions: int | None) -> int:
-    slots, parts = batch.slots or 1, batch.partitions or partitions
-    return max(1, slots if parts is None else min(slots, parts))
+    most = [count for count in (batch.slots or 1, batch.partitions, partitions) if count]
+    return min(most)
+
+
+def _useful(partitions: int | None, at_once: float | None) -> int | None:
+    if partitions is None or at_once is None or at_once >= EVEN * partitions:
+        return partitions
+    return max(1, round(at_once))
 
 
 def _warm(batches: Sequence[BatchSeen]) -> list[BatchSeen]:
