@@ -67,8 +67,12 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert running is not None
     os.kill(running.pid, signal.SIGKILL)
     until(lambda: find(Daemon(running.pid, running.started)) is None)
-    answer(capsys, "up", "--simulated", "--nodes", "4", "--speed", "20")
+    assert run(["up", "--simulated", "--nodes", "4", "--speed", "20"]) == 0
+    assert "goes on     with 2 pipelines of its store" in capsys.readouterr().out
     with penstock.connect() as client:
+        # their loads go on from now, not from when clocks began
+        until(lambda: client.show("orders")["backlog"] is not None)
+        assert client.show("orders")["backlog"] < 100_000
         until(lambda: {one["name"]: one["held"] for one in client.list()} == {"orders": 2, "late": 2})
         assert [one["kind"] for one in client.decisions("orders")] == ["start", "shrink"]
     assert answer(capsys, "pause", "orders")["paused"]

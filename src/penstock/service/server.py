@@ -73,7 +73,7 @@ def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller
     sizing = ModelSizing(reference_library(), settings.unit_slots)
     latest = max((record.since for record in known.pipelines.values()), default=0.0) if known else 0.0
     clock = SteadyClock(settings.speed, not_before=max(latest, known.last_pass if known else 0.0))
-    executors = _executors(settings, folder, sizing)
+    executors = _executors(settings, folder, sizing, clock.now())
     attached = WithAttached(executors, settings.unit_slots)
     nodes, node_slots, price = _nodes(settings, known)
     budget = Budget(settings.budget, settings.hourly_budget)
@@ -117,10 +117,10 @@ def _simulated_nodes(settings: ServiceSettings, known: ControllerState | None) -
     return nodes
 
 
-def _executors(settings: ServiceSettings, folder: Path, sizing: ModelSizing) -> Executors:
+def _executors(settings: ServiceSettings, folder: Path, sizing: ModelSizing, now: float) -> Executors:
     """Drivers find the cluster as everybody does: by the folder it keeps its state in."""
     if settings.simulated:
-        return SimulatedExecutors(sizing, settings.unit_slots)
+        return SimulatedExecutors(sizing, settings.unit_slots, now=now)
     return DriverExecutors(folder / DRIVERS, {**os.environ, "PENSTOCK_STATE": settings.cluster_folder})
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 DRIVER_STEPS = ("latestOffset", "getOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets", "commitBatch")
 """What the driver does for a batch while executors wait: Spark's names in `durationMs`."""
 
+WRITTEN = 0.5
+"""A batch that changes less state than this part of its rows is not long because of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSeen:
@@ -33,7 +36,7 @@ class BatchSeen:
     """Slots that could work on it at once, by its tasks: the time of all, over that of the longest of every stage."""
     driver_seconds: float | None = None
     state_seconds: float | None = None
-    """Time of tasks that went into reading, updating and committing state, divided among the slots."""
+    """Time of tasks that went into state, divided among the slots."""
     state_rows: float | None = None
     state_bytes: float | None = None
     backlog: float | None = None
@@ -45,9 +48,21 @@ class BatchSeen:
     """Of the query: a new one with every start; empty where nobody says."""
 
 
-def batch_of(
-    progress: Mapping[str, Any], slots: int | None, partitions: int | None = None, at_once: float | None = None
-) -> BatchSeen | None:
+@dataclass(frozen=True, slots=True)
+class BatchTasks:
+    """What the tasks of a batch tell, where they are heard of."""
+
+    partitions: int | None = None
+    """Of the first stage: its input."""
+    at_once: float | None = None
+    with_state: float = 0.0
+    """Seconds of tasks of stages that have state."""
+
+
+UNHEARD = BatchTasks()
+
+
+def batch_of(progress: Mapping[str, Any], slots: int | None, tasks: BatchTasks = UNHEARD) -> BatchSeen | None:
     """From Spark's own JSON of a progress; None for one in which no batch was made. A batch without rows is one: Spark
     makes it to let go state once time has passed, and it tells what a batch costs at all."""
     rows = _number(progress.get("numInputRows"))
@@ -65,10 +80,10 @@ def batch_of(
         rows=rows or 0.0,
         seconds=total / 1000,
         slots=slots,
-        partitions=partitions or partitions_of(sources),
-        at_once=at_once,
+        partitions=tasks.partitions or partitions_of(sources),
+        at_once=tasks.at_once,
         driver_seconds=sum(driver) / 1000 if durations else None,
-        state_seconds=_state_seconds(states, slots),
+        state_seconds=_state_seconds(states, slots, rows or 0.0, tasks.with_state),
         state_rows=_sum(states, "numRowsTotal"),
         state_bytes=_sum(states, "memoryUsedBytes"),
         backlog=_backlog(sources),
@@ -78,11 +93,17 @@ def batch_of(
     )
 
 
-def _state_seconds(states: Iterable[Mapping[str, Any]], slots: int | None) -> float | None:
-    """Spark adds these up over tasks; they ran `slots` at a time."""
+def _state_seconds(
+    states: Iterable[Mapping[str, Any]], slots: int | None, rows: float, with_state: float
+) -> float | None:
+    """Spark adds these up over tasks; they ran `slots` at a time. It counts updates and commits; reading, and merging
+    with what was read, only tasks tell: those of stages with state, where most rows change it."""
     names = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
     times_ms = [value for state in states for name in names if (value := _number(state.get(name))) is not None]
-    return sum(times_ms) / 1000 / max(1, slots or 1) if times_ms else None
+    if not times_ms:
+        return None
+    changes = (_sum(states, "numRowsUpdated") or 0.0) >= WRITTEN * rows
+    return max(sum(times_ms) / 1000, with_state if changes else 0.0) / max(1, slots or 1)
 
 
 def partitions_of(sources: Iterable[Mapping[str, Any]]) -> int | None:

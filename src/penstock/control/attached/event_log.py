@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.control.attached.batches import BatchSeen, batch_of
+from penstock.control.attached.batches import BatchSeen, BatchTasks, batch_of
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
+STATE = "StateStore"
+"""What Spark calls its data sets that have state begins so."""
 LARGEST_LINE = 16 * 2**20
 COMPRESSED = frozenset({".lz4", ".lzf", ".snappy", ".zstd", ".zst", ".gz"})
 
@@ -27,6 +29,8 @@ class _Reading:
     """The batch a stage is of."""
     seconds: dict[tuple[str, str], dict[int, tuple[float, float]]] = field(default_factory=dict)
     """By stage of a batch: of all its tasks together, and of the longest."""
+    with_state: set[int] = field(default_factory=set)
+    """Stages that read and write state."""
     batches: list[BatchSeen] = field(default_factory=list)
 
 
@@ -91,9 +95,12 @@ def _take(reading: _Reading, event: dict[str, Any]) -> None:
             progress = json.loads(progress)
         key = (str(progress.get("id", "")), str(progress.get("batchId", "")))
         stages = reading.seconds.pop(key, {})
+        stateful = sum(together for stage, (together, _) in stages.items() if stage in reading.with_state)
         for stage in stages:
             reading.stages.pop(stage, None)
-        batch = batch_of(progress, _slots(reading.cores), reading.tasks.pop(key, None), _at_once(stages.values()))
+            reading.with_state.discard(stage)
+        tasks = BatchTasks(reading.tasks.pop(key, None), _at_once(stages.values()), stateful)
+        batch = batch_of(progress, _slots(reading.cores), tasks)
         if batch is not None:
             reading.batches.append(batch)
 
@@ -105,7 +112,10 @@ def _take_job(reading: _Reading, event: dict[str, Any]) -> None:
     if query and batch and stages:
         key = (str(query), str(batch))
         reading.tasks.setdefault(key, max(int(stage["Number of Tasks"]) for stage in stages))
-        reading.stages.update((int(stage["Stage ID"]), key) for stage in event.get("Stage Infos") or ())
+        for stage in event.get("Stage Infos") or ():
+            reading.stages[int(stage["Stage ID"])] = key
+            if any(str(data.get("Name", "")).startswith(STATE) for data in stage.get("RDD Info") or ()):
+                reading.with_state.add(int(stage["Stage ID"]))
 
 
 def _take_task(reading: _Reading, event: dict[str, Any]) -> None:

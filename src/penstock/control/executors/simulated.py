@@ -29,8 +29,10 @@ class SimulatedExecutors:
         unit_slots: int,
         times: Times | None = None,
         backlogs: Mapping[str, float] | None = None,
+        now: float = 0.0,
     ) -> None:
-        """`backlogs` is what waits for each pipeline when it is first wanted."""
+        """`backlogs` is what waits for each pipeline when it is first wanted; `now`, when loads begin of those that are
+        wanted before anybody looks, as after a restart."""
         self._sizing = sizing
         self._unit_slots = unit_slots
         self._times = times or Times()
@@ -38,7 +40,7 @@ class SimulatedExecutors:
         self._pipelines: dict[str, SimulatedDriver] = {}
         self._happened: list[Observation] = []
         self._fence = 0
-        self._now = 0.0
+        self._now = now
 
     def want(self, orders: Iterable[PipelineOrder], fence: int) -> None:
         if fence < self._fence:

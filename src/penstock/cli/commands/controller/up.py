@@ -73,11 +73,16 @@ def up(
     if json:
         output.print_json(service.document())
         return
+    from penstock.verbs.connect import connect
     from penstock.verbs.dashboard import dashboard
 
+    with connect() as controller:
+        lives, sharing = len(controller.list()), controller.policy()["sharing"]
     output.say(f"controller  {service.url}  ({len(service.nodes)} nodes)")
     output.say(f"page        {dashboard()}  (once, within ten minutes; another: penstock dashboard)")
     output.say(f"token       {service.token_file}  (only reading: {service.read_token_file})")
+    if lives:
+        output.say(f"goes on     with {lives} pipelines of its store, with its nodes and policy ({sharing})")
     output.say("next        penstock submit NAME PIPELINE --rate R, penstock list, penstock down")
 
 
