@@ -24,11 +24,12 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 import penstock
+from penstock.clock import seconds_of
 from penstock.spark.session.cluster import start_fused_session
 from penstock.spark.session.embedded import end_session, start_session
 
 WARM_BATCHES = 3
-BLOCKS, BLOCK_BATCHES, BATCH_ROWS = 32, 8, 400_000
+BLOCKS, BLOCK_BATCHES, BATCH_ROWS = 28, 8, 400_000
 """A block is attached or not; they come in the order of `turns`, in one query that is never restarted."""
 SMALL_ROWS = 1_000
 """Batches as short as Spark makes them: what a batch costs us shows best there."""
@@ -56,10 +57,9 @@ def block_seconds(session: Any, folder: Path, rows: int, batches: int) -> list[f
         _batch_after(query, WARM_BATCHES + batches * 4)
         for attached in turns(BLOCKS):
             attachment = penstock.attach(session, name="bench", act=False) if attached else None
-            first = _batch_after(query, 0)
-            began = time.monotonic()
-            last = _batch_after(query, first + batches)
-            seconds.append((time.monotonic() - began) / (last - first))
+            began, first = _batch_after(query, _last_batch(query) + 1)
+            ended, last = _batch_after(query, first + batches)
+            seconds.append((ended - began) / (last - first))
             if attachment is not None:
                 assert attachment.model is not None, "nothing was learned: it did not listen"
                 attachment.detach()
@@ -68,23 +68,27 @@ def block_seconds(session: Any, folder: Path, rows: int, batches: int) -> list[f
     return seconds
 
 
-def _batch_after(query: Any, number: int) -> int:
-    """Waits for a batch of at least that number, and says which it was."""
-    last = -1
+def _last_batch(query: Any) -> int:
+    return -1 if query.lastProgress is None else int(query.lastProgress["batchId"])
+
+
+def _batch_after(query: Any, number: int) -> tuple[float, int]:
+    """Waits for a batch of at least that number; says when Spark began it, and which it was. Looked for seldom: asking
+    costs, too."""
     while True:
         if query.exception() is not None:
             raise query.exception()
         progress = query.lastProgress
-        if progress is not None and progress["batchId"] >= number and last not in (-1, progress["batchId"]):
-            return int(progress["batchId"])
-        last = -1 if progress is None else progress["batchId"]
-        time.sleep(0.005)
+        if progress is not None and progress["batchId"] >= number:
+            return seconds_of(progress["timestamp"]), int(progress["batchId"])
+        time.sleep(0.1)
 
 
 def overhead(folder: Path) -> dict[str, float]:
     session = start_session(2, folder / "java.log")
     try:
         large = block_seconds(session, folder / "large", BATCH_ROWS, BLOCK_BATCHES)
+        print(f"a large batch is longer by {compared(large)} percent", file=sys.stderr, flush=True)
         small = block_seconds(session, folder / "small", SMALL_ROWS, 10 * BLOCK_BATCHES)
     finally:
         end_session(session)
@@ -212,6 +216,7 @@ def main() -> int:
     for part in (overhead,) if "--cost-only" in sys.argv else (follow,) if "--follow-only" in sys.argv else PARTS:
         with tempfile.TemporaryDirectory() as folder:
             figures |= part(Path(folder))
+        print(f"{part.__name__}: {figures}", file=sys.stderr, flush=True)
     print(json.dumps(figures, indent=None if "--json" in sys.argv else 1))
     return 0
 
