@@ -247,6 +247,18 @@ class TestFollowing:
         assert world.changes() == 1
         assert world.backlog == 0
 
+    def test_a_jump_beyond_what_units_do_is_met_before_tuples_wait_long(self) -> None:
+        world = World()
+        world.run(900, 600)
+        # five seconds of it: 1 s of waiting, and 15 s more once a change of 10 s is done
+        seen = Observed(2500.0, 1000.0, 1000.0, 1.0, None, 10, 10, 15.0)
+        _, verdict = decide(world.memory, seen, Hundred(), Bounds(), ElasticOptions(), world.now + 5)
+        assert verdict.kind is VerdictKind.GROW
+        assert verdict.why.startswith("tuples will wait 16.0 s")
+        # while nobody knows how fast units are, what waits is believed and nothing else
+        unknown = world.memory._replace(speed=learned.UNKNOWN)
+        assert decide(unknown, seen, Hundred(), Bounds(), ElasticOptions(), world.now + 5)[1].kind is VerdictKind.HOLD
+
     def test_what_is_not_needed_goes_after_a_quarter_of_an_hour_and_in_one_step_where_it_ran_before(self) -> None:
         world = World()
         world.run(900, 3600)
@@ -308,7 +320,7 @@ class TestFollowing:
         world.run(2700, 60)
         assert world.units == 10
         assert why in world.why[-1]
-        assert "else: tuples wait" in world.why[-1]
+        assert "else: tuples" in world.why[-1]
 
     def test_a_veto_is_obeyed(self) -> None:
         world = World()

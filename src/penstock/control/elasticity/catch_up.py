@@ -19,6 +19,11 @@ def wait_seconds(backlog: float, capacity: float) -> float:
     return backlog / capacity if capacity > 0 else inf
 
 
+def wait_after(backlog: float, rate: float, capacity: float, seconds: float) -> float:
+    """How long the newest tuple waits after so many more seconds."""
+    return wait_seconds(backlog + (rate - capacity) * seconds, capacity)
+
+
 def rate_to_catch_up(backlog: float, rate: float, seconds: float, change_seconds: float) -> float:
     """What must be done per second so that the backlog is gone in `seconds` after the change, which takes
     `change_seconds` in which at worst nothing is done:  rate + (backlog + rate * change) / seconds"""

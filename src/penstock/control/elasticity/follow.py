@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.control.elasticity import catch_up, effect, smoothing, waiting
@@ -164,8 +164,12 @@ def _grow(memory: Memory, case: _Case) -> tuple[Memory, SizeVerdict | None]:
     jumps = smoothed.far > 0 or smoothed.jumped
     rate = max(smoothed.level, smoothed.last, observed.latest or 0.0) if jumps else smoothed.level
     wait = catch_up.wait_seconds(observed.backlog, capacity)
-    lasts = catch_up.catch_up_seconds(observed.backlog, rate, capacity)
+    piles_up = jumps and rate > capacity and memory.speed.counts
+    lasts = inf if piles_up else catch_up.catch_up_seconds(observed.backlog, rate, capacity)
     patience = WAIT_SHARE * observed.latency_target_s if observed.latency_target_s else options.decide_seconds
+    if piles_up:
+        # what waits now is only the beginning: what counts is what will wait when a change is done
+        wait = catch_up.wait_after(observed.backlog, rate, capacity, waiting.change_seconds(memory))
     if wait <= patience or lasts <= options.catch_up_seconds:
         return memory, None
     expected = (sizes.rate_on(observed.asked) or 0.0) - (
@@ -200,7 +204,7 @@ def _grow(memory: Memory, case: _Case) -> tuple[Memory, SizeVerdict | None]:
     then = (sizes.rate_on(units) or 0.0) * memory.speed.factor
     cleared = catch_up.seconds_with_change(observed.backlog, rate, capacity, then, waiting.change_seconds(memory))
     why = (
-        f"tuples wait {wait:.1f} s and the backlog lasts "
+        f"tuples {'will ' if piles_up else ''}wait {wait:.1f} s and the backlog lasts "
         f"{'for ever' if not isfinite(lasts) else f'{lasts:.0f} s'} at {rate:.4g} tuples/s on {capacity:.4g}"
     )
     return memory, SizeVerdict(
