@@ -58,6 +58,7 @@ RATE = 200
 SLOTS = (2, 3)
 PATIENCE_SECONDS = 300.0
 LOOK_SECONDS = 0.2
+RUN_SECONDS = 86_400
 
 
 class Feed:
@@ -139,6 +140,8 @@ class Chaos:
             self._penstock("plan", "marking_pipeline:pipeline", "--rate", str(RATE), *where)
             words = ["run", str(plan), "--placed"]
         words += [] if self.drivers else ["--folder", str(self.run_folder)]
+        # a placed run that is not told how long ends by itself
+        words += [] if self.engine == "fused" else ["--seconds", str(RUN_SECONDS)]
         self.drivers += 1
         with (self.folder / f"driver-{self.drivers}.log").open("wb") as output:
             line = [sys.executable, "-m", "penstock", *words]
