@@ -7,7 +7,12 @@ import pytest
 import penstock
 from penstock.jobs.fused import demands_to_run, fused_setup
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.modelling.per_tuple_overhead import handling_seconds, passing_seconds, without_handling
+from penstock.modelling.per_tuple_overhead import (
+    handling_cpu_seconds,
+    handling_seconds,
+    passing_seconds,
+    without_handling,
+)
 
 ON = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=250, handling_us=2000)
 POINT = Point(threads=2, rate=100, cpu=0.9, memory=0.1, operator_cpu=0.7)
@@ -34,6 +39,17 @@ def test_the_mean_of_what_models_say() -> None:
     other = Model("o", (POINT,), MeasuredOn(handling_us=4000))
     assert handling_seconds([said, silent, other]) == pytest.approx(0.003)
     assert handling_seconds([silent]) == 0
+
+
+def test_waiting_for_spark_is_no_cpu() -> None:
+    # of the 2 ms of any tuple, 0.5 are CPU: of the 7 ms of CPU a tuple, 6.5 ms are left
+    on = ON.model_copy(update={"column_handling_us": 2000, "column_handling_cpu_us": 500})
+    measured = Model("m", (POINT,), on)
+    assert handling_cpu_seconds([measured]) == pytest.approx(0.0005)
+    assert handling_cpu_seconds([Model("m", (POINT,), ON)]) == pytest.approx(0.002)
+    left = without_handling(measured).points[0]
+    assert left.rate == pytest.approx(1000 / 6 / 1.25)
+    assert left.operator_cpu == pytest.approx(0.0065 * 1000 / 6 / 1.25)
 
 
 def test_what_spark_needs_for_a_tuple_is_the_mean_of_the_models_that_say_it() -> None:

@@ -55,8 +55,10 @@ def test_trials_of_several_operators_in_one_query(session: Any) -> None:
         assert engine.base_memory_mb > 20
 
         # a tuple's way in and out is microseconds, not milliseconds, and less where no dict is made of it
-        by_row = query.handling_seconds(Per.ROW, 1.0, 0.5)
-        assert 0 < query.handling_seconds(Per.ARROW, 1.0, 0.5) < by_row < 0.001
+        by_row = query.handling_cost(Per.ROW, 1.0, 0.5)
+        by_column = query.handling_cost(Per.ARROW, 1.0, 0.5)
+        assert 0 < by_column.seconds < by_row.seconds < 0.001
+        assert 0 < by_column.cpu_seconds <= by_column.seconds
 
         bench = query.bench("waits", batch_seconds=0.5)
         one = bench.saturate(1, 1.0)

@@ -18,7 +18,12 @@ from penstock.dataflow.rates import checked_rate, gains
 from penstock.errors import BadInputError
 from penstock.jobs.find import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
 from penstock.modelling.model import Model
-from penstock.modelling.per_tuple_overhead import handling_seconds, passing_seconds, without_handling
+from penstock.modelling.per_tuple_overhead import (
+    handling_cpu_seconds,
+    handling_seconds,
+    passing_seconds,
+    without_handling,
+)
 from penstock.prediction.crews import crews_of
 from penstock.prediction.fused import FusedSetup, fused_threads, rows_of_batch
 from penstock.report.figures import RecentBatches
@@ -221,6 +226,7 @@ def fused_setup(
         batch_overhead_seconds(modelled),
         batch_cpu_seconds(modelled),
         handling_seconds=handling_seconds(modelled),
+        handling_cpu_seconds=handling_cpu_seconds(modelled),
         passing_seconds=passing,
         passing_cpu_seconds=passing_cpu,
         crews=crews,

@@ -19,7 +19,7 @@ from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.report.listener import Listener, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -104,6 +104,13 @@ def own_point(rate: float, operator_cpu: float, beside: str) -> Point:
     )
 
 
+def widest(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The one with the most columns; a number, where nothing is known."""
+    import pyarrow as pa  # noqa: PLC0415 - planning does without
+
+    return max(schemas, key=len, default=pa.schema([("value", pa.int64())]))
+
+
 def described_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
@@ -180,7 +187,8 @@ class Profile:
                 with TrialQuery(session, in_slots, environment, self._tell, samples, audit=audit) as query:
                     engine = self._measure_all(in_slots, query)
                 if in_slots:
-                    self._measure_passing(session, in_slots, engine, audit=audit)
+                    sends = [sample.sends for sample in samples.values() if sample.sends is not None]
+                    self._measure_passing(session, in_slots, engine, widest(sends), audit=audit)
                 for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
                     own = taken.sparks_own.get(subject.operators[model])
                     self._measure_sparks_own(session, model, pending[model], own, engine)
@@ -189,12 +197,14 @@ class Profile:
         except RunFailedError as error:
             raise BadInputError(str(error)) from error
 
-    def _measure_passing(self, session: Any, measured: Mapping[str, Logic], engine: EngineCost, *, audit: bool) -> None:
+    def _measure_passing(
+        self, session: Any, measured: Mapping[str, Logic], engine: EngineCost, columns: pa.Schema, *, audit: bool
+    ) -> None:
         """After the trials, whose query has warmed Java up."""
         from penstock.spark.trials.passing import measure_passing  # noqa: PLC0415 - Spark loads only when it is used
 
         self._doing = "what Spark needs for a tuple"
-        known = replace(engine, passing=measure_passing(session, engine, self._tell, audit=audit))
+        known = replace(engine, passing=measure_passing(session, engine, columns, self._tell, audit=audit))
         for name, code in measured.items():
             self._keep(name, code, self.models[name].points, known)
 
@@ -252,10 +262,14 @@ class Profile:
 
     def _engine_cost(self, query: TrialQuery) -> EngineCost:
         batch_seconds = self._settings.batch_seconds
+        engine = query.engine_cost(ENGINE_SECONDS)
+        by_row = query.handling_cost(Per.ROW, HANDLING_SECONDS, batch_seconds)
+        by_column = query.handling_cost(Per.ARROW, HANDLING_SECONDS, batch_seconds)
         return replace(
-            query.engine_cost(ENGINE_SECONDS),
-            row_seconds=query.handling_seconds(Per.ROW, HANDLING_SECONDS, batch_seconds),
-            column_seconds=query.handling_seconds(Per.ARROW, HANDLING_SECONDS, batch_seconds),
+            engine,
+            row_seconds=by_row.seconds,
+            column_seconds=by_column.seconds,
+            column_cpu_seconds=by_column.cpu_seconds,
         )
 
     def _measure_one(self, name: str, code: Logic, query: TrialQuery, engine: EngineCost) -> None:
@@ -321,6 +335,7 @@ class Profile:
                 "per": code.per,
                 "handling_us": None if own else 1e6 * engine.handling_seconds(code.per),
                 "column_handling_us": None if own else 1e6 * engine.column_seconds,
+                "column_handling_cpu_us": None if own else 1e6 * engine.column_cpu_seconds,
                 "passing_us": engine.passing and 1e6 * engine.passing.seconds,
                 "passing_cpu_us": engine.passing and 1e6 * engine.passing.cpu_seconds,
                 "own_batch_ms": None if own_batch_seconds is None else 1000 * own_batch_seconds,

@@ -82,6 +82,8 @@ class MeasuredOn(Spec):
     the rate of every point, and operators that run fused need them once."""
     column_handling_us: Amount | None = None
     """The part of it that code over columns would need too: the rest is for making dicts of rows, and rows of dicts."""
+    column_handling_cpu_us: Amount | None = None
+    """The CPU of that part, where it is known: the rest of it is spent waiting for Spark."""
     passing_us: Amount | None = None
     """Microseconds Spark needed to let a tuple pass through one slot whose operator does nothing: code that is faster
     waits for its tuples."""

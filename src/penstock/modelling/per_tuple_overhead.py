@@ -30,6 +30,12 @@ def handling_seconds(models: Iterable[Model]) -> float:
     return mean(microseconds) / 1e6 if microseconds else 0.0
 
 
+def handling_cpu_seconds(models: Iterable[Model]) -> float:
+    """The CPU of p: all of it where a model does not say how much."""
+    microseconds = [us - _waiting(model) for model in models if (us := _of_columns(model)) is not None]
+    return mean(microseconds) / 1e6 if microseconds else 0.0
+
+
 def passing_seconds(models: Iterable[Model]) -> tuple[float, float]:
     """What Spark needs to let a tuple pass through a slot, by the clock, and of CPU beside the worker's: means over the
     models that say it; 0 where none does."""
@@ -50,8 +56,10 @@ def without_handling(model: Model, *, gets_rows: bool = False) -> Model:
     part = work / (work + overhead)
     return replace(
         model,
-        points=tuple(_point_without(point, per_tuple, part) for point in model.points),
-        measured_on=on.model_copy(update={"handling_us": None, "column_handling_us": None}),
+        points=tuple(_point_without(point, per_tuple, _waiting(model) / 1e6, part) for point in model.points),
+        measured_on=on.model_copy(
+            update={"handling_us": None, "column_handling_us": None, "column_handling_cpu_us": None}
+        ),
     )
 
 
@@ -61,11 +69,19 @@ def _of_columns(model: Model) -> float | None:
     return on.handling_us if on.column_handling_us is None else on.column_handling_us
 
 
-def _point_without(point: Point, per_tuple: float, part: float) -> Point:
+def _waiting(model: Model) -> float:
+    """Microseconds of p that take no CPU."""
+    on = model.measured_on
+    if on.column_handling_us is None or on.column_handling_cpu_us is None:
+        return 0.0
+    return max(0.0, on.column_handling_us - on.column_handling_cpu_us)
+
+
+def _point_without(point: Point, per_tuple: float, waiting: float, part: float) -> Point:
     each = (point.busy or part) / point.rate
     left = max(LEAST_LEFT * each, each - per_tuple) / each
     cpu = point.operator_cpu
     changed = {"rate": point.rate / left}
     if cpu is not None:
-        changed["operator_cpu"] = max(LEAST_LEFT * cpu, cpu - per_tuple * point.rate) / left
+        changed["operator_cpu"] = max(LEAST_LEFT * cpu, cpu - (per_tuple - waiting) * point.rate) / left
     return point.model_copy(update=changed)

@@ -76,7 +76,7 @@ def fused_usage(
     threads: Mapping[str, int],
     slots: int,
     rate: float,
-    handling_seconds: float = 0.0,
+    handling_cpu_seconds: float = 0.0,
 ) -> SlotUse:
     """What each of the slots uses at `rate` tuples/s over all of them.
 
@@ -84,7 +84,7 @@ def fused_usage(
     need whatever is in them is the engine's. Memory: the base of a worker and
     `sum M_i(t_i min(1, received_i / I_i(t_i)))`, that of as many threads as have something to do.
     """
-    cpu, memory, base = rate / slots * handling_seconds, 0.0, 0.0
+    cpu, memory, base = rate / slots * handling_cpu_seconds, 0.0, 0.0
     for name, gain in gains.items():
         model = demands[name]
         if isinstance(model, Model):
@@ -149,6 +149,8 @@ class FusedSetup:
     """What the engine needed in the trials of the models, where that is known not to be the same."""
     handling_seconds: float = 0.0
     """What a worker needs for every tuple; it is in none of the models of `demands`."""
+    handling_cpu_seconds: float | None = None
+    """The CPU of it; None: all of it."""
     passing_seconds: float = 0.0
     """e: a slot lets no more tuples pass, whatever code does with them."""
     passing_cpu_seconds: float = 0.0
@@ -181,9 +183,13 @@ class FusedSetup:
         """All slots are alike."""
         return {Slot("any", 0): self.threads}
 
+    @property
+    def _handling_cpu(self) -> float:
+        return self.handling_seconds if self.handling_cpu_seconds is None else self.handling_cpu_seconds
+
     @cached_property
     def cpu_per_tuple(self) -> float:
-        return self.handling_seconds + cpu_seconds_per_tuple(self.gains, self.demands, self._one_slot)
+        return self._handling_cpu + cpu_seconds_per_tuple(self.gains, self.demands, self._one_slot)
 
     @cached_property
     def _cpu_in_code(self) -> float:
@@ -312,9 +318,10 @@ class FusedSetup:
             batch_cpu_seconds=slower * self.batch_cpu_seconds,
             trial_overhead_seconds=slower * then,
             handling_seconds=slower * self.handling_seconds,
+            handling_cpu_seconds=slower * self._handling_cpu,
             passing_seconds=slower * self.passing_seconds,
             passing_cpu_seconds=slower * self.passing_cpu_seconds,
         )
 
     def use(self, rate: float) -> SlotUse:
-        return fused_usage(self.gains, self.demands, self.threads, self.slots, rate, self.handling_seconds)
+        return fused_usage(self.gains, self.demands, self.threads, self.slots, rate, self._handling_cpu)

@@ -8,8 +8,8 @@ from penstock.dataflow.logic import Per
 
 
 @dataclass(frozen=True, slots=True)
-class PassingCost:
-    """Of one tuple: by the clock, in one slot, and of CPU beside that of the worker."""
+class TupleCost:
+    """Of one tuple: by the clock, in one slot, and of CPU."""
 
     seconds: float
     cpu_seconds: float
@@ -28,8 +28,10 @@ class EngineCost:
     """Of the worker, for every tuple that comes as columns, is given to code as a dict, and leaves as columns."""
     column_seconds: float = 0.0
     """The same where code gets the columns as they are."""
-    passing: PassingCost | None = None
-    """Of Spark, for every tuple; None: not measured."""
+    column_cpu_seconds: float = 0.0
+    """The CPU of that: code over columns waits for Spark most of the time."""
+    passing: TupleCost | None = None
+    """Of Spark, for every tuple, its CPU beside the worker's; None: not measured."""
 
     def handling_seconds(self, per: Per) -> float:
         return self.row_seconds if per is Per.ROW else self.column_seconds
@@ -41,12 +43,13 @@ class EngineCost:
             quicker,
             row_seconds=min(self.row_seconds, other.row_seconds),
             column_seconds=min(self.column_seconds, other.column_seconds),
+            column_cpu_seconds=min(self.column_cpu_seconds, other.column_cpu_seconds),
         )
 
 
-def passing_cost(tuples: int, batches: int, seconds: float, cpu_seconds: float, engine: EngineCost) -> PassingCost:
+def passing_cost(tuples: int, batches: int, seconds: float, cpu_seconds: float, engine: EngineCost) -> TupleCost:
     """Of n tuples in b batches that took T seconds by the clock, and C of CPU of Spark's whole process tree:
     `(T - b o) / n` and `(C - b c) / n - p`, with o and c for any batch and p for a tuple in the worker."""
     wall = (seconds - batches * engine.batch_seconds) / tuples
-    cpu = (cpu_seconds - batches * engine.batch_cpu_seconds) / tuples - engine.column_seconds
-    return PassingCost(max(0.0, wall), max(0.0, cpu))
+    cpu = (cpu_seconds - batches * engine.batch_cpu_seconds) / tuples - engine.column_cpu_seconds
+    return TupleCost(max(0.0, wall), max(0.0, cpu))

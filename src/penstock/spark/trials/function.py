@@ -70,23 +70,26 @@ class TrialFunction:
         os.environ.update(self.environment)
         setting = TrialSetting.read(Path(self.folder))
         on_trial = _on_trial(self, setting.operator, setting.threads)
-        watch, cpu = Stopwatch(), cpu_seconds()
-        first: int | None = None
+        # what it waits for its first tuple is the engine's: of a longer batch that would be a smaller part
+        watch: Stopwatch | None = None
+        cpu = cpu_seconds()
+        first = 0
 
         def entering() -> Iterator[Batch]:
-            nonlocal first
+            nonlocal watch, first
             for numbers in batches:
                 if numbers.num_rows:
                     ids, due = np.asarray(numbers["id"]), np.asarray(numbers["due"])
-                    first = int(ids[0]) if first is None else first
+                    if watch is None:
+                        watch, first = Stopwatch(), int(ids[0])
                     yield from on_trial.entering(ids, due)
 
         for _, batch in on_trial.segment.process(entering()):
             yield _row(rows=_as_bytes(batch.rows))
         account = on_trial.segment.take_account()
         yield _row(
-            first=first or 0,
-            wall_seconds=watch.seconds(),
+            first=first,
+            wall_seconds=0.0 if watch is None else watch.seconds(),
             cpu_seconds=cpu_seconds() - cpu - account.pieces_seconds,
             account=account.to_bytes(),
         )

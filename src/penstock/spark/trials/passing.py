@@ -1,13 +1,16 @@
 """What Spark needs for every tuple besides the worker it hands it to: making it, carrying it there and back.
 
-A fused run of one operator that hands its columns on, in one slot, as fast as it goes. Trials do not show this: what
-they make leaves as bytes, and what a slot waits for its tuples is none of its operator's time.
+A fused run of one operator that makes rows of the given columns out of nothing, in one slot, as fast as it goes. Trials
+do not show this: what they make leaves as bytes, and what a slot waits for its tuples is none of its operator's time.
 The first batches do not count: Java compiles.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from penstock.clock import Stopwatch, pause
 from penstock.dataflow.builder import pipeline
@@ -16,34 +19,40 @@ from penstock.dataflow.logic import Logic, Per
 from penstock.errors import RunFailedError
 from penstock.files import temporary_folder
 from penstock.spark.fused.engine import FusedQuery, FusedSpec
+from penstock.spark.fused.schemas import struct_of_arrow
 from penstock.spark.session.process_tree import cpu_between, cpu_by_process, java_process
 from penstock.spark.trials.engine_cost import passing_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from penstock.report.report import BatchObservation
-    from penstock.spark.trials.engine_cost import EngineCost, PassingCost
+    from penstock.spark.trials.engine_cost import EngineCost, TupleCost
 
 ROWS = 400_000
 """Of a batch: enough that the tuples, not the batch, take the time."""
 WARM_BATCHES = 4
 COUNTED_BATCHES = 6
 MORE_THAN_ANY = 1e9
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
 _OPERATOR = "pass"
 
 
-def measure_passing(session: SparkSession, engine: EngineCost, tick: Callable[[], None], *, audit: bool) -> PassingCost:
+def measure_passing(
+    session: SparkSession, engine: EngineCost, columns: pa.Schema, tick: Callable[[], None], *, audit: bool
+) -> TupleCost:
+    """`columns` leave the slot."""
+    fields = struct_of_arrow(columns).fields
+    schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
+    code = Logic(RowsOf(columns), Per.ARROW, schema=schema)
     with temporary_folder("passing") as folder:
-        made = pipeline("passing").source("load").then(_OPERATOR, logic=_as_it_is, per="arrow", schema="value long")
+        made = pipeline("passing").source("load").then(_OPERATOR, logic=code)
         spec = FusedSpec(
             run="passing",
             pipeline=made.sink("out").build(),
-            code={_OPERATOR: Logic(_as_it_is, Per.ARROW, schema="value long")},
+            code={_OPERATOR: code},
             threads={_OPERATOR: 1},
             slots=1,
             folder=folder,
@@ -78,5 +87,28 @@ def _pass(query: FusedQuery, wanted: int, tick: Callable[[], None]) -> list[Batc
     return batches
 
 
-def _as_it_is(table: pa.Table) -> pa.Table:
-    return table
+@dataclass(frozen=True)
+class RowsOf:
+    """As many rows as come, all alike: of columns with a typical value, or none where there is no such thing."""
+
+    columns: pa.Schema
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        made = [pa.repeat(_typical(field.type), table.num_rows) for field in self.columns]
+        return pa.table(made, schema=self.columns)
+
+
+def _typical(kind: pa.DataType) -> pa.Scalar[Any]:
+    for is_kind, value in _TYPICAL:
+        if is_kind(kind):
+            return pa.scalar(value, kind)
+    return pa.scalar(None, kind)
+
+
+_TYPICAL: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
+    (pa.types.is_boolean, True),
+    (pa.types.is_integer, 100),
+    (pa.types.is_floating, 0.5),
+    (pa.types.is_string, "sixteen letters."),
+    (pa.types.is_binary, b"sixteen letters."),
+)

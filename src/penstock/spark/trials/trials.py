@@ -39,7 +39,7 @@ from penstock.spark.session.process_tree import (
     share_of_others,
     tree_usage,
 )
-from penstock.spark.trials.engine_cost import EngineCost
+from penstock.spark.trials.engine_cost import EngineCost, TupleCost
 from penstock.spark.trials.function import OUTPUT_SCHEMA, TrialFunction, packed
 from penstock.spark.trials.samples import OperatorSample, numbers
 from penstock.spark.trials.schedule import TrialSchedule, batch_spread, busy_seconds
@@ -190,11 +190,11 @@ class TrialQuery:
         self._base_mb = self._base_mb or self._peak_mb
         return EngineCost(wall / len(counted), engine / len(counted), worker / len(counted), self._base_mb)
 
-    def handling_seconds(self, per: Per, seconds: float, batch_seconds: float) -> float:
+    def handling_cost(self, per: Per, seconds: float, batch_seconds: float) -> TupleCost:
         """What a worker needs for every tuple, from a saturated trial of an operator that does nothing: all of the time
-        it is at work."""
+        it is at work, and of its CPU."""
         trial = self.bench(_IDLE[per], batch_seconds).saturate(1, seconds)
-        return trial.busy / trial.rate
+        return TupleCost(trial.busy / trial.rate, min(trial.busy, trial.operator_cpu) / trial.rate)
 
     def run(self, operator: str, threads: int, rate: float, schedule: TrialSchedule) -> TrialSchedule:
         """One trial, from setting it up to the end of its last batch. Nothing is emitted after that."""
