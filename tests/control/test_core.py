@@ -160,6 +160,23 @@ class TestPriorities:
         found = [decision.number for decision in bench.decisions if decision.kind is DecisionKind.PRIORITY]
         assert [measured.overhead.drained_s for measured in bench.measured if measured.decision in found] == [0.0]
 
+    @pytest.mark.parametrize("sharing", ["dynamic-priority", "isolation", "max-min"])
+    def test_with_less_again_it_keeps_what_it_had_before(self, sharing: str) -> None:
+        """What came last has only just started, wherever it stands among the nodes."""
+        bench = Bench(cluster(3, sharing=sharing))
+        bench.tell(asked("first", 2), asked("second", 2))
+        bench.run(10)
+        had = bench["second"].held
+        assert (len(had), bench.held()["first"]) == (1, 2)
+        bench.tell(Amend("first", paused=True))
+        bench.run(10)
+        grown = bench["second"].held
+        assert len(grown) == 2
+        assert max(grown) == had[0]
+        bench.tell(Amend("first", paused=False))
+        bench.run(10)
+        assert bench["second"].held == had
+
     def test_whose_share_stays_the_same_is_not_touched(self) -> None:
         bench = running(24, "dynamic-priority", USE_CASE_1, levels=False)
         serials = {name: bench[name].serial for name in bench.state.pipelines}
@@ -331,6 +348,21 @@ class TestLife:
         assert bench.held() == {"a": 2, "b": 2}
         assert lost not in {slot.node for slot in bench["a"].held}
         assert bench["b"].serial == serial
+        assert [(made.pipeline, made.kind, made.before, made.after) for made in bench.decisions[2:]] == [
+            ("a", DecisionKind.MOVE, 2, 2)
+        ]
+        second = bench["b"].held[0].node
+        for name in ("n1", "n2", "n3", "n4", "n5"):
+            if name not in {lost, second}:
+                bench.executors.lose_node(name)
+                bench.tell(NodeLost(name))
+        bench.run(5)
+        # whatever anybody has less of, or elsewhere, was decided, and by the node that was lost
+        assert sum(bench.held().values()) == 1
+        last = {made.pipeline: made for made in bench.decisions}
+        assert {last["a"].after + last["b"].after} == {1}
+        assert "was lost" in last["a"].why
+        assert last["a"].kind in {DecisionKind.SHRINK, DecisionKind.WAIT}
 
     def test_a_released_node_is_emptied_first(self) -> None:
         bench = Bench(cluster(3))

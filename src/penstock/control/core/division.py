@@ -26,7 +26,8 @@ SEPARATOR = "#"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One pipeline's part in a division. Units it holds come first when it is decided which it gets."""
+    """One pipeline's part in a division. Units it holds come first when it is decided which it gets, those it has held
+    longest before others: what runs there is warm."""
 
     name: str
     desired: int
@@ -148,9 +149,9 @@ def slots_of(units: Sequence[str], unit_slots: int) -> tuple[Slot, ...]:
 
 
 def units_with(slots: Iterable[Slot], unit_slots: int, cluster: Cluster) -> tuple[str, ...]:
-    """The units these slots belong to, in the cluster's order, as far as it has them."""
-    names = {f"{slot.node}{SEPARATOR}{slot.number // unit_slots}" for slot in slots}
-    return tuple(sorted((name for name in names if cluster.find(name) is not None), key=cluster.position))
+    """The units these slots belong to, in the order of the slots, as far as the cluster has them."""
+    names = dict.fromkeys(f"{slot.node}{SEPARATOR}{slot.number // unit_slots}" for slot in slots)
+    return tuple(name for name in names if cluster.find(name) is not None)
 
 
 def _kept_slots(

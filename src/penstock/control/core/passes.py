@@ -59,9 +59,11 @@ def inputs_of(turn: Turn, priorities: Mapping[str, int] | None = None) -> dict[s
     asked_patience = getattr(SHARERS.create(turn.state.policy.sharing), "patience", None)
     patience = asked_patience or DEFAULT_PATIENCE
 
+    alive = {node.name for node in _alive(turn)}
+
     def order(record: PipelineRecord) -> tuple[bool, int]:
         """As submitted; where a policy lets some wait for others, those who run stand before those who do not."""
-        runs = turn.state.units(record.assigned) >= record.minimum
+        runs = turn.state.units(tuple(slot for slot in record.assigned if slot.node in alive)) >= record.minimum
         return asked_patience is not None and not runs, record.number
 
     taken = {slot for record in turn.pipelines.values() for slot in (*record.assigned, *record.may_hold)}
@@ -123,7 +125,8 @@ def _count_served(turn: Turn) -> None:
 
 
 def _decide(turn: Turn, name: str, division: Division, inputs: Mapping[str, Any], cause: str, pass_number: int) -> None:
-    record, slots = turn.pipelines[name], division.slots[name]
+    record = turn.pipelines[name]
+    slots = _by_age(record.assigned, division.slots[name])
     before, after = turn.state.units(record.assigned), turn.state.units(slots)
     kind = _kind(before, after)
     number = turn.decide(
@@ -144,6 +147,13 @@ def _decide(turn: Turn, name: str, division: Division, inputs: Mapping[str, Any]
         else replace(open_change, decisions=(*open_change.decisions, number))
     )
     turn.change(name, assigned=slots, change=change if slots else None)
+
+
+def _by_age(before: tuple[Slot, ...], after: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    """What it keeps first, in the order it came: when there is less again, what came last goes first."""
+    given = set(after)
+    kept = [slot for slot in before if slot in given]
+    return (*kept, *(slot for slot in after if slot not in before))
 
 
 def _kind(before: int, after: int) -> DecisionKind:

@@ -184,13 +184,10 @@ def node_lost(turn: Turn, report: NodeLost) -> None:
         return
     turn.move_node(node.name, NodeHappening.LOST)
     for record in list(turn.pipelines.values()):
-        if any(slot.node == node.name for slot in (*record.held, *record.assigned)):
-            # what it may hold stays as it is until its executors say so: the node may come back
-            turn.change(
-                record.name,
-                assigned=tuple(slot for slot in record.assigned if slot.node != node.name),
-                held=tuple(slot for slot in record.held if slot.node != node.name),
-            )
+        if any(slot.node == node.name for slot in record.held):
+            # what it may hold stays as it is until its executors say so: the node may come back. What it is to have
+            # instead, and why, the pass decides
+            turn.change(record.name, held=tuple(slot for slot in record.held if slot.node != node.name))
     turn.want_pass(f"node '{node.name}' was lost")
 
 
