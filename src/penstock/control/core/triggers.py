@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.control.core.records import TriggerKind
 from penstock.control.metrics import Metric
+from penstock.dataflow.tolerance import covers, exceeds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,24 +28,17 @@ HYSTERESIS = 0.75
 def leaning(trigger: Trigger, values: Mapping[str, float], signals: Mapping[int, float]) -> bool | None:
     """True: it should be on; False: off; None: neither, or not known."""
     if trigger.kind is TriggerKind.ARRIVAL_RATE:
-        value, on_at, reached = values.get(Metric.OFFERED_RATE), trigger.above, _above
+        value, on_at = values.get(Metric.OFFERED_RATE), trigger.above
     else:
         # code says 1 or 0; a batch's share is of its tuples whose field is above
-        value, on_at, reached = signals.get(trigger.id), trigger.share, _at_least
+        value, on_at = signals.get(trigger.id), trigger.share
     if value is None or not math.isfinite(value):
         return None
     if trigger.kind is TriggerKind.CODE:
         return value > 0
     off_at = HYSTERESIS * on_at if trigger.below is None else trigger.below
-    return True if reached(value, on_at) else False if value < off_at else None
-
-
-def _above(value: float, threshold: float) -> bool:
-    return value > threshold
-
-
-def _at_least(value: float, threshold: float) -> bool:
-    return value >= threshold
+    reached = exceeds(value, on_at) if trigger.kind is TriggerKind.ARRIVAL_RATE else covers(value, on_at)
+    return True if reached else False if exceeds(off_at, value) else None
 
 
 def evaluated(trigger: Trigger, values: Mapping[str, float], signals: Mapping[int, float], now: float) -> Trigger:
