@@ -45,10 +45,11 @@ def test_what_was_not_written_is_not_kept(archive: Path) -> None:
 
 def test_few_are_kept_and_nothing_half_written(archive: Path) -> None:
     archive.parent.mkdir(parents=True)
-    for number in range(5):
+    for number in range(MOST_KEPT + 2):
         old = archive.with_name(f"old-{number}.jsa")
         old.write_bytes(b"")
         os.utime(old, (number, number))
+    assert using(archive.with_name("old-0.jsa"))  # the oldest, and in use
     left = archive.with_name("x.new")
     left.write_bytes(b"half")
     os.utime(left, (now() - 7200, now() - 7200))
@@ -58,7 +59,8 @@ def test_few_are_kept_and_nothing_half_written(archive: Path) -> None:
     made.write_bytes(b"classes")
     keep(made, archive)
     kept = sorted(path.name for path in archive.parent.iterdir())
-    assert kept == ["old-3.jsa", "old-4.jsa", archive.name]
+    newest = [f"old-{number}.jsa" for number in range(4, MOST_KEPT + 2)]
+    assert kept == ["old-0.jsa", *newest, archive.name]
     assert len(kept) == MOST_KEPT
 
 

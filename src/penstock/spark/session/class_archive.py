@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.clock import now
@@ -18,8 +19,8 @@ from penstock.files import private_folder
 
 SILENT = "-Xshare:auto -Xlog:disable"
 """An archive that does not fit is not used, and not complained of on standard output either."""
-MOST_KEPT = 3
-"""Each is of some 150 MB."""
+MOST_KEPT = 6
+"""Each is of some 160 MB, and of one environment; those used last are kept."""
 LEFT_SECONDS = 3600.0
 MAKING_SECONDS = 60.0
 """How long Java may take to write it as it ends."""
@@ -36,8 +37,12 @@ def archive_file(java_home: Path, spark_home: Path, version: str) -> Path:
 
 
 def using(archive: Path) -> str:
-    """Java's options; nothing where there is no archive."""
-    return f"-XX:SharedArchiveFile={archive} {SILENT}" if archive.is_file() and " " not in str(archive) else ""
+    """Java's options; nothing where there is no archive. The file says when it was last used."""
+    if not archive.is_file() or " " in str(archive):
+        return ""
+    with suppress(OSError):
+        os.utime(archive)
+    return f"-XX:SharedArchiveFile={archive} {SILENT}"
 
 
 def making(archive: Path) -> tuple[str, Path | None]:
@@ -61,6 +66,6 @@ def keep(made: Path, archive: Path) -> None:
     if made.is_file():
         made.chmod(0o600)
         made.replace(archive)
-        by_age = sorted(archive.parent.glob("*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)
-        for old in by_age[MOST_KEPT:]:
+        by_use = sorted(archive.parent.glob("*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)
+        for old in by_use[MOST_KEPT:]:
             old.unlink(missing_ok=True)

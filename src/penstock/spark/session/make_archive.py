@@ -1,15 +1,19 @@
 """`python -m penstock.spark.session.make_archive`: makes the archive of Spark's classes now, where there is none, and
-not at the end of the first run. A set-up that is going to start Spark often does this first."""
+not at the end of the first run. A set-up that is going to start Spark often does this first, and so does `up`: sessions
+on a cluster make none, because their tasks are not run by themselves."""
 
 from __future__ import annotations
 
+import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.clock import pause
 from penstock.errors import PenstockError
+from penstock.spark.session.class_archive import making
 from penstock.spark.session.embedded import embedded_session, own_archive
 from penstock.spark.session.java import find_java
 
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 10
+
+_LOG = logging.getLogger(__name__)
 
 
 def load_classes(session: SparkSession) -> None:
@@ -35,10 +41,17 @@ def load_classes(session: SparkSession) -> None:
         query.stop()
 
 
+def make_in_a_process() -> None:
+    """This process may have a session of its own, or none at all. Without an archive everything works, only slower."""
+    made = subprocess.run([sys.executable, "-m", __name__], check=False, capture_output=True, text=True)  # noqa: S603
+    if made.returncode:
+        _LOG.info("no archive of Spark's classes: %s", made.stderr.strip())
+
+
 def main() -> int:
     try:
         os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
-        if not own_archive().exists():
+        if making(own_archive())[1] is not None:
             with embedded_session(1) as session:
                 load_classes(session)
     except PenstockError as error:

@@ -109,6 +109,15 @@ def spark_home() -> Path:
     return Path(package.submodule_search_locations[0])
 
 
+def java_home() -> Path:
+    return Path(find_java()).resolve().parent.parent
+
+
+def classes_of_spark() -> Path:
+    """The archive of the Java and the Spark that processes of a cluster have; it may not be there."""
+    return archive_file(java_home(), spark_home(), importlib.metadata.version("pyspark"))
+
+
 def free_port(host: str) -> int:
     with socket.socket() as probe:
         probe.bind((host, 0))
@@ -118,8 +127,7 @@ def free_port(host: str) -> int:
 def environment(cluster: ClusterEnvironment, given: Mapping[str, str]) -> dict[str, str]:
     """That of this process without what it says about other Sparks; only where to spill is left to the user."""
     kept = {key: value for key, value in given.items() if not key.startswith(("SPARK_", "_SPARK_"))}
-    java, spark = Path(find_java()).resolve().parent.parent, spark_home()
-    archive = using(archive_file(java, spark, importlib.metadata.version("pyspark")))
+    java, spark = java_home(), spark_home()
     return {
         **kept,
         "JAVA_HOME": str(java),
@@ -129,7 +137,7 @@ def environment(cluster: ClusterEnvironment, given: Mapping[str, str]) -> dict[s
         "SPARK_LOCAL_DIRS": given.get("SPARK_LOCAL_DIRS", str(cluster.folder / "scratch")),
         "SPARK_LOCAL_IP": cluster.host,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive}".strip(),
+        "SPARK_DAEMON_JAVA_OPTS": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {using(classes_of_spark())}".strip(),
         MARK: cluster.mark,
     }
 
