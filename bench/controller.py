@@ -19,6 +19,7 @@ import statistics
 import sys
 import tempfile
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,10 +40,11 @@ from penstock.service.bodies import fingerprint
 from penstock.service.client import Client, connect
 from penstock.service.local import start_controller, stop_controller
 from penstock.service.settings import ServiceSettings, controller_folder
+from penstock.spark.standalone.guard import guarded
 from penstock.spark.standalone.state import state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 CHANGES = 10
 
@@ -198,25 +200,20 @@ def overheads(changes: int) -> dict[str, float]:
     """O of priority changes on Spark: two fused pipelines that desire two of three slots each, one raised and lowered
     again and again. Raised it gets an executor that is started for it, after the other has let one go; lowered it goes
     on with one it has."""
-    with tempfile.TemporaryDirectory() as folder:
-        penstock.up(nodes=3, slots=1, policy="dynamic-priority", folder=folder)
-        try:
-            with connect(folder=folder) as client:
-                client.policy("dynamic-priority", rescheduling="live")
-                for name in ("a", "b"):
-                    client.submit(name, PIPELINE, desired=2, load="50")
-                _await(client, a=2, b=1)
-                stages: dict[str, list[dict[str, float]]] = {"new": [], "warm": []}
-                for number in range(2 * changes):
-                    raised = number % 2 == 0
-                    client.priority("b", 1 if raised else 2)
-                    _await(client, a=1 if raised else 2, b=2 if raised else 1)
-                    kind, row = "new" if raised else "warm", _overhead(client)
-                    stages[kind].append(row)
-                    shown = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.items())
-                    print(f"{kind}: {shown}", file=sys.stderr, flush=True)
-        finally:
-            penstock.down(folder)
+    stages: dict[str, list[dict[str, float]]] = {"new": [], "warm": []}
+    with tempfile.TemporaryDirectory() as folder, _cluster(folder), connect(folder=folder) as client:
+        client.policy("dynamic-priority", rescheduling="live")
+        for name in ("a", "b"):
+            client.submit(name, PIPELINE, desired=2, load="50")
+        _await(client, a=2, b=1)
+        for number in range(2 * changes):
+            raised = number % 2 == 0
+            client.priority("b", 1 if raised else 2)
+            _await(client, a=1 if raised else 2, b=2 if raised else 1)
+            kind, row = "new" if raised else "warm", _overhead(client)
+            stages[kind].append(row)
+            shown = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.items())
+            print(f"{kind}: {shown}", file=sys.stderr, flush=True)
     found: dict[str, float] = {}
     for kind, rows in stages.items():
         totals = [row["total_s"] for row in rows]
@@ -226,6 +223,17 @@ def overheads(changes: int) -> dict[str, float]:
         for stage in ("drained_s", "placed_s", "first_tuple_s"):
             found[f"overhead_{kind}_{stage}"] = statistics.median(row[stage] for row in rows)
     return found
+
+
+@contextmanager
+def _cluster(folder: str) -> Iterator[None]:
+    """Three nodes and a controller, which end with the block, or with the process."""
+    with guarded([sys.executable, "-c", f"import penstock; penstock.down({folder!r})"]):
+        penstock.up(nodes=3, slots=1, policy="dynamic-priority", folder=folder)
+        try:
+            yield
+        finally:
+            penstock.down(folder)
 
 
 PIPELINE = {

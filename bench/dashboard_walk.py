@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.spark.standalone.cluster import kill_worker
+from penstock.spark.standalone.guard import guarded
 
 sys.path.insert(0, str(Path(__file__).parent))
 from attach import EXAMPLES, ROWS, feed, window_count
@@ -143,11 +144,15 @@ def application(state: Path) -> None:
     end_session(session)
 
 
+DOWN = "import penstock; penstock.down('{}')"
+"""For when this process is killed."""
+
+
 def walk(pictures: Path) -> dict[str, Any]:
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - in the development group only
 
     pictures.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, guarded([sys.executable, "-c", DOWN.format(folder)]):
         state = Path(folder)
         up = penstock.up(nodes=2, slots=2, unit_slots=1, folder=state)
         walked = Walk(state, pictures)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +57,22 @@ def test_a_process_that_will_not_end_is_made_to(tmp_path: Path) -> None:
     end(tree(daemon), patience=0.3)
     assert find(daemon) is None
     end(marked(str(tmp_path)))
+
+
+def test_what_is_guarded_is_ended_by_another_process_only_where_ours_was_killed(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    inside = "print('inside', flush=True); sys.stdin.read()"
+    imports = "import sys\nfrom penstock.spark.standalone.guard import guarded"
+    script = f"{imports}\nwith guarded(['touch', {str(done)!r}]): {inside}"
+    for killed in (False, True):
+        with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as ours:
+            assert ours.stdout is not None
+            assert ours.stdout.readline() == b"inside\n"
+            guard = psutil.Process(ours.pid).children()[0]
+            if killed:
+                ours.kill()
+        guard.wait(30)
+        assert done.exists() is killed
 
 
 def test_down_ends_what_an_up_that_was_killed_had_started(tmp_path: Path) -> None:

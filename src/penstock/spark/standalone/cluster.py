@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import shutil
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from penstock.spark.standalone.daemons import (
     spark_home,
     worker_command,
 )
+from penstock.spark.standalone.guard import guarded
 from penstock.spark.standalone.master_page import ALIVE, MasterPage, fetch_page
 from penstock.spark.standalone.namespaces import MASTER
 from penstock.spark.standalone.processes import end, find, kill, kill_marked, machine_memory_mb, marked, start, tree
@@ -298,22 +300,24 @@ def running_cluster(
     namespaces: bool = False,
     patience: float = DEFAULT_PATIENCE_SECONDS,
 ) -> Iterator[RunningCluster]:
-    """A cluster that ends with the block."""
-    state = cluster_up(
-        nodes,
-        slots,
-        memory_mb=memory_mb,
-        racks=racks,
-        cluster=cluster,
-        folder=folder,
-        authenticate=authenticate,
-        namespaces=namespaces,
-        patience=patience,
-    )
-    try:
-        yield state
-    finally:
-        cluster_down(folder)
+    """A cluster that ends with the block, or with the process."""
+    afterwards = f"from {__name__} import cluster_down; cluster_down({str(folder)!r})"
+    with guarded([sys.executable, "-c", afterwards]):
+        state = cluster_up(
+            nodes,
+            slots,
+            memory_mb=memory_mb,
+            racks=racks,
+            cluster=cluster,
+            folder=folder,
+            authenticate=authenticate,
+            namespaces=namespaces,
+            patience=patience,
+        )
+        try:
+            yield state
+        finally:
+            cluster_down(folder)
 
 
 def kill_worker(node: str, folder: str | Path | None = None) -> None:
