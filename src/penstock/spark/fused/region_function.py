@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import socket
 import tempfile
@@ -148,7 +149,7 @@ class RegionFunction:
         """The one this worker keeps. When a second attempt has died, the next goes row by row, to see who kills the
         worker; one death may be anybody's, and to go row by row through columns takes long."""
         if task.attempt < CAREFUL_ATTEMPT:
-            return _kept(self), True
+            return _kept(self, is_worker=task.executor != DRIVER), True
         folder = Path(self.crumbs) if Path(self.crumbs).is_dir() else Path(tempfile.gettempdir())
         name = f"penstock-{self.run}-{task.batch}-{self.region}-{task.partition}"
         poisoned = _poisoned(folder / f"{name}.crumb", folder / f"{name}.poison")
@@ -162,7 +163,7 @@ def this_task() -> Task:
 
     context = TaskContext.get()
     if context is None:
-        return Task(0, 0, 0, "driver", "")
+        return Task(0, 0, 0, DRIVER, "")
     batch = context.getLocalProperty("streaming.sql.batchId")
     held = context.resources().get(SLOT)
     slot = held.addresses[0] if held is not None and held.addresses else ""
@@ -188,17 +189,23 @@ def _untagged(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield entry, pa.RecordBatch.from_struct_array(structs)
 
 
+DRIVER = "driver"
+"""In place of an executor, where no task runs."""
+
 _segments: dict[tuple[str, int], Segment] = {}
 """Of this worker process, by run and region: workers are reused, and so are threads and connections."""
 
 
-def _kept(function: RegionFunction) -> Segment:
+def _kept(function: RegionFunction, *, is_worker: bool) -> Segment:
     key = function.key
     if key not in _segments:
         for other in [known for known in _segments if known[0] != function.run]:
             _forget(other)
         _segments[key] = Segment(function.steps, function.options)
         atexit.register(_segments[key].close)
+        if is_worker:
+            # modules of the user's own are loaded by now: they stay too, and need not be looked at after every task
+            gc.freeze()
     return _segments[key]
 
 

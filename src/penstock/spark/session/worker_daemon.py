@@ -6,6 +6,7 @@ takes milliseconds. Spark runs this module in place of its own daemon, which it 
 
 from __future__ import annotations
 
+import gc
 import runpy
 
 from penstock.spark.session.worker_path import leave_out_spark_archives
@@ -15,4 +16,10 @@ if __name__ == "__main__":
     import numpy as np  # noqa: F401 - loaded for the workers
     import pyarrow as pa  # noqa: F401 - loaded for the workers
 
+    import penstock.spark.fused.load_source
+    import penstock.spark.fused.region_function  # noqa: F401 - loaded for the workers
+
+    # What is loaded stays: Spark's workers collect garbage after every task, and to look at all this takes 30 to 50 ms
+    # of CPU each time, as much as a whole batch of few tuples.
+    gc.freeze()
     runpy.run_module("pyspark.daemon", run_name="__main__")
