@@ -9,14 +9,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from control_builders import PerUnit
+from sqlalchemy import select
 
 from penstock.clock import Stopwatch, pause
 from penstock.cluster.topology import Slot
-from penstock.control.core.incoming import Died, Drained, DriverEnded, FirstTuple, Holds, PartReading, Started
+from penstock.control.clocks import ToldClock
+from penstock.control.controller import Controller
+from penstock.control.core.incoming import Died, Drained, DriverEnded, FirstTuple, Holds, PartReading, Started, Submit
 from penstock.control.core.outcome import OrderKind, PipelineOrder
-from penstock.control.core.records import Submission
-from penstock.control.executors.driver_files import DRIVER, DriverProcess, get
-from penstock.control.executors.processes import DriverExecutors, end_drivers, used_by
+from penstock.control.core.records import ControllerState, ServiceTarget, Submission
+from penstock.control.core.reports import LONGEST_WAIT
+from penstock.control.core.states import PipelineState
+from penstock.control.executors.driver_files import DRIVER, JOB, DriverJob, DriverProcess, get
+from penstock.control.executors.processes import DriverExecutors, end_drivers, interval_ms, used_by
+from penstock.control.executors.simulated import SimulatedNodes
+from penstock.control.store import schema
+from penstock.control.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,6 +124,35 @@ def test_one_that_dies_says_why(made: Callable[[], DriverExecutors]) -> None:
     assert "it cannot be run" in executors.log_of("p")
 
 
+def test_one_that_dies_again_and_again_has_failed_in_the_end_and_the_other_flows(
+    made: Callable[[], DriverExecutors], tmp_path: Path
+) -> None:
+    clock = ToldClock(1000.0)
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    nodes = SimulatedNodes(2, 1)
+    controller = Controller(store, made(), nodes, PerUnit(), clock, ToldClock(0.0), ControllerState())
+    controller.look()
+    for name in ("good", "bad"):
+        controller.ask(Submit(Submission(name, name, desired=1, load="5")))
+
+    def at(name: str) -> PipelineState:
+        return controller.state.pipelines[name].state
+
+    watch = Stopwatch()
+    while at("good") is not PipelineState.ACTIVE or at("bad") is not PipelineState.FAILED:
+        assert watch.seconds() < 60, controller.state.pipelines
+        # starts take the machine's time, waits between them the controller's
+        clock.time += LONGEST_WAIT if at("bad") is PipelineState.BACKING_OFF else 0.1
+        controller.look()
+        pause(0.05)
+    failed = controller.state.pipelines["bad"]
+    assert (failed.deaths, failed.incarnation, failed.held) == (6, 6, ())
+    assert controller.state.pipelines["good"].incarnation == 1
+    said = [row["why"] for row in store.read(select(schema.decisions)) if row["kind"] == "fail"]
+    assert said == ["its driver died 6 times in a row, the last time: it cannot be run"]
+    controller.close()
+
+
 def test_killed_it_is_dead_and_holds_nothing(made: Callable[[], DriverExecutors]) -> None:
     executors = made()
     executors.want([order()], 1)
@@ -170,3 +208,13 @@ def test_what_never_ran_has_ended(made: Callable[[], DriverExecutors]) -> None:
     executors = made()
     executors.want([order(slots=(), kind=OrderKind.END)], 1)
     assert executors.observe(0.0) == [Holds("p", 1, ()), DriverEnded("p")]
+
+
+def test_batches_are_as_seldom_as_the_latency_allows(made: Callable[[], DriverExecutors]) -> None:
+    assert [interval_ms(latency) for latency in (None, 100.0, 800.0, 60_000.0)] == [500, 100, 200, 500]
+    executors = made()
+    submission = Submission("p", "good", target=ServiceTarget(rate=5.0, latency_ms=1000.0))
+    executors.want([order(submission=submission)], fence=1)
+    job = get(DriverJob, executors._base / "p", JOB)
+    assert job is not None
+    assert job.interval_ms == 250

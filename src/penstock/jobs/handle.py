@@ -54,8 +54,8 @@ class RunHandle:
 
     @property
     def last_batch(self) -> float | None:
-        """When the last batch that held tuples was finished, in seconds since the epoch."""
-        return next((batch.finished for batch in reversed(self._run.batches) if batch.tuples), None)
+        """When the last batch that held tuples and is finished was begun, in seconds since the epoch."""
+        return next((batch.began for batch in reversed(self._run.batches) if batch.tuples), None)
 
     @property
     def nodes(self) -> Mapping[str, int] | None:

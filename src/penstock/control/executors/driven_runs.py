@@ -43,7 +43,7 @@ class DrivenRun(Protocol):
 
     @property
     def last_batch(self) -> float | None:
-        """When tuples last came to their end, in seconds since the epoch."""
+        """Tuples that were taken in since then have come to their end; in seconds since the epoch."""
 
     @property
     def figures(self) -> Figures | None: ...
@@ -131,7 +131,8 @@ class _Fused(_Handled):
         prepared = prepare(pipeline, load, len(slots), None, search=False)
         spark = SparkOptions(master=CLUSTER_MASTER, settings=dict(job.settings), places=tuple(slots))
         self._threads = prepared.threads
-        self._handle = start_fused(prepared, FusedOptions(folder=folder / RUN), spark, Listener())
+        options = FusedOptions(folder=folder / RUN, interval_ms=job.interval_ms)
+        self._handle = start_fused(prepared, options, spark, Listener())
 
     def threads_on(self, operator: str, slot: str) -> int:
         """The same in every slot."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.control.executors.driven_runs import DrivenRun
     from penstock.control.executors.driver_files import WatchedField
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.1
 REPORT_SECONDS = 1.0
 
 

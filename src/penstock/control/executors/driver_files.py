@@ -55,6 +55,8 @@ class DriverJob(Spec):
     rate: float | None = None
     """Of the target."""
     load: str | None = None
+    interval_ms: Count = 100
+    """Between the beginnings of two batches of a fused run, at least."""
     incarnation: int
     settings: dict[str, str] = Field(default_factory=dict)
 

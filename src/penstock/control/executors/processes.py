@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from penstock.control.core.outcome import PipelineOrder
 
 DRIVER_COMMAND = (sys.executable, "-m", "penstock.control.executors.driver")
+LONGEST_INTERVAL_MS = 500
 LOG_BYTES = 200_000
 """Of a driver's output, the newest are shown."""
 
@@ -132,6 +133,7 @@ class DriverExecutors:
             plan=None if order.submission.plan is None else dict(order.submission.plan),
             rate=rate,
             load=order.load or (None if rate is None else f"{rate:g}"),
+            interval_ms=interval_ms(order.submission.target.latency_ms),
             incarnation=order.incarnation,
             settings=self._settings,
         )
@@ -230,6 +232,15 @@ def used_by(parts: Sequence[PartReading]) -> dict[str, float]:
         for metric in (Metric.CPU, Metric.MEMORY_MB)
         if of_slots and all(metric in values for values in of_slots)
     }
+
+
+def interval_ms(latency_ms: float | None) -> int:
+    """Between two batches of a fused pipeline: min(500, max(100, latency / 4)).
+
+    A tuple waits for the next batch and then for the whole of it. A batch costs its cluster some 150 ms of CPU whatever
+    it holds: begun one behind the other, two pipelines with next to nothing to do take two cores from everybody else.
+    """
+    return LONGEST_INTERVAL_MS if latency_ms is None else round(min(LONGEST_INTERVAL_MS, max(100.0, latency_ms / 4)))
 
 
 def held_of(ordered: Sequence[Slot], nodes: Mapping[str, int]) -> tuple[Slot, ...] | None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NEVER = "30d"
 CHANGE_SECONDS = 60.0
+GENTLE_SECONDS = 1.0
+"""So long an executor may go on with tasks before it is let go all the same."""
 
 
 def executor_settings(slots: int, *, by_slot: bool) -> dict[str, str]:
@@ -76,9 +78,7 @@ class FusedExecutors:
         scala_map = getattr(self._java.scala.collection.immutable, "Map$")
         self._context.requestTotalExecutors(count, 0, getattr(scala_map, "MODULE$").empty())
         surplus = self.ids()[count:]
-        if surplus:
-            sequence = self._java.PythonUtils.toSeq(surplus)
-            self._context.schedulerBackend().killExecutors(sequence, True, False, True)
+        self._let_go(surplus)
         try:
             self.wait_for(count, seconds)
         except ClusterError:
@@ -88,3 +88,15 @@ class FusedExecutors:
         while len(self.ids()) > count and waited.seconds() < seconds:
             pause(0.1)
         return waited.seconds()
+
+    def _let_go(self, names: Collection[str]) -> None:
+        """Each between two of its tasks, where such a moment comes soon: what is under way would be done again. They
+        are no longer asked for, so the target is left as it is: lowered once more it would replace nobody who dies."""
+        backend, left, waited = self._context.schedulerBackend(), list(names), Stopwatch()
+        while left:
+            by_force = waited.seconds() > GENTLE_SECONDS
+            gone = backend.killExecutors(self._java.PythonUtils.toSeq(left), False, False, by_force)
+            ended = set(gone.mkString(",").split(","))
+            left = [] if by_force else [name for name in left if name not in ended]
+            if left:
+                pause(GENTLE_SECONDS / 50)

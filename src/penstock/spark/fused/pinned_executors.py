@@ -63,9 +63,7 @@ class PinnedExecutors(FusedExecutors):
             pause(LOOK_SECONDS)
         self._ask(wanted)
         surplus = [name for name, slot in self._here().items() if slot not in wanted]
-        if surplus:
-            sequence = self._java.PythonUtils.toSeq(surplus)
-            self._context.schedulerBackend().killExecutors(sequence, False, False, True)
+        self._let_go(surplus)
         while set(surplus) & set(self.ids()) and waited.seconds() < seconds:
             pause(LOOK_SECONDS)
         return waited.seconds()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.clock import Stopwatch, pause
-from penstock.errors import BadInputError, PenstockError, Refusal, RefusedError, RunFailedError
+from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError, RunFailedError
 from penstock.report.disturbance import disturbance
 from penstock.report.report import Audit, summarise
 from penstock.spark.fused.engine import FusedQuery
@@ -134,12 +134,22 @@ class FusedRun:
             raise RefusedError(Refusal(f"run '{self._spec.run}'", (), notes=(f"it is {self._state}, not running",)))
         with self._lock:
             before = self._slots
-            seconds = self._executors.change_to(slots, places=places)
-            if self._query is not None:
-                self._query.spread_over(slots)
+            if slots < before:
+                # a batch that begins now needs nobody who is about to go
+                self._spread_over(slots)
+            try:
+                seconds = self._executors.change_to(slots, places=places)
+            except ClusterError:
+                self._spread_over(before)
+                raise
+            self._spread_over(slots)
             self._slots = slots
             self._changes.append(f"from {before} to {slots} slots in {seconds:.1f} s, without a stop")
         return seconds
+
+    def _spread_over(self, slots: int) -> None:
+        if self._query is not None:
+            self._query.spread_over(slots)
 
     def await_end(self, timeout: float | None = None) -> Report | None:
         """The report, or None if it still runs after `timeout` seconds. Raises what ended a run that failed."""

@@ -68,6 +68,8 @@ _SETTINGS = {
 
 _FUSED_SETTINGS = {
     **_LOST_SOON,
+    # An executor is one core: a collector beside its tasks would take it from them, and threads of its own to start.
+    EXECUTOR_OPTIONS: "-XX:+UseSerialGC",
     "spark.locality.wait": "0",
     "spark.task.maxFailures": str(ATTEMPTS),
     "spark.excludeOnFailure.enabled": "false",

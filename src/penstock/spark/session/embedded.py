@@ -35,6 +35,8 @@ END_SECONDS = 20.0
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _SETTINGS = {
     "spark.ui.enabled": "false",
+    # executors too: each would write some ten lines for every task to a file nobody bounds
+    "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.metricsEnabled": "false",
