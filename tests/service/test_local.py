@@ -6,6 +6,9 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +63,8 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         until(lambda: client.show("late")["held"] == 2)
         with pytest.raises(penstock.RequestRefusedError, match="no pipeline 'x'"):
             client.kill("x")
+        with pytest.raises(penstock.BadInputError, match=r"target\.rate: expected a number, found nan"):
+            client.target("late", rate=float("nan"))
         with pytest.raises(penstock.BadInputError, match="sharing: unknown sharing policy 'odd'"):
             client.policy("odd")
 
@@ -82,9 +87,26 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     for verb in (["list"], ["show", "late"], ["decisions"], ["events"], ["nodes"]):
         assert run(verb) == 0
     assert "late" in capsys.readouterr().out
+    for words in ([], ["--json"]):
+        check_watching(words, capsys)
 
     assert answer(capsys, "down")["ended"].startswith("http://127.0.0.1:")
     assert answer(capsys, "down") == {"ended": None}
+
+
+def check_watching(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`list --watch` says at once what changes, also into a pipe, and ends with Ctrl-C."""
+    command = [str(Path(sys.executable).with_name("penstock")), "list", "--watch", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        patience = threading.Timer(30, watching.kill)
+        patience.start()
+        assert watching.stdout is not None
+        assert any("late" in line for line in watching.stdout)
+        answer(capsys, "priority", "late", "3" if words else "1")
+        assert any("late" in line for line in watching.stdout)
+        watching.send_signal(signal.SIGINT)
+        patience.cancel()
+    assert watching.returncode == 130
 
 
 @pytest.mark.parametrize(

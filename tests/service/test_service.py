@@ -188,12 +188,15 @@ class TestPipelines:
     ) -> None:
         (tmp_path / "exits.py").write_text("import os\nos._exit(3)")
         (tmp_path / "hangs.py").write_text("while True: pass")
+        (tmp_path / "raises.py").write_text("raise RuntimeError('of two\\nlines')")
         (tmp_path / "chatty.py").write_text(
             "import penstock\nprint('hello')\np = penstock.pipeline('p')\np.source('s')\np.sink('e', reads='s')\n"
         )
         monkeypatch.chdir(tmp_path)
         answer = served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "exits:p"}, 400)
         assert "ended with 3" in answer["error"]
+        answer = served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "raises:p"}, 400)
+        assert answer["error"].endswith("RuntimeError: of two lines")
         monkeypatch.setattr("penstock.control.described.IMPORT_SECONDS", 3.0)
         answer = served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "hangs:p"}, 400)
         assert "more than 3 s" in answer["error"]

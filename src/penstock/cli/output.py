@@ -47,7 +47,7 @@ def shortened(message: str) -> str:
 
 def print_json(document: Any) -> None:
     # JSON escapes all control characters but one
-    print(json.dumps(document, allow_nan=False).replace("\x7f", "\\u007f"))
+    print(json.dumps(document, allow_nan=False).replace("\x7f", "\\u007f"), flush=True)
 
 
 def console(*, stderr: bool = False) -> Console:

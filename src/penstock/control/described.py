@@ -75,7 +75,7 @@ def main() -> int:
         if asked["to_run"]:
             logic_of(pipeline)
     except PenstockError as error:
-        print(error, file=sys.stderr)
+        print(" ".join(str(error).splitlines()), file=sys.stderr)
         return 1
     print(MARK + json.dumps(pipeline_document(pipeline)), flush=True)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -229,6 +230,9 @@ class Client:
         return self._answer(method, path, body).json()
 
     def _answer(self, method: str, path: str, body: Any = None, query: Any = None) -> httpx.Response:
+        for field, value in _numbers(body):
+            if not math.isfinite(value):
+                raise BadInputError(f"{field}: expected a number, found {value}")
         try:
             answer = self._http.request(method, path, json=body, params=query)
         except httpx.HTTPError as error:
@@ -239,6 +243,18 @@ class Client:
 
     def _unreachable(self, error: httpx.HTTPError) -> ClusterError:
         return ClusterError(f"the controller at {self.url} does not answer: {error or type(error).__name__}")
+
+
+def _numbers(body: Any, field: str = "") -> Iterator[tuple[str, float]]:
+    """All of a body, by field: JSON has no way to say that one is none."""
+    if isinstance(body, float):
+        yield field or "body", body
+    elif isinstance(body, dict):
+        for name, value in body.items():
+            yield from _numbers(value, f"{field}.{name}" if field else str(name))
+    elif isinstance(body, list | tuple):
+        for value in body:
+            yield from _numbers(value, field)
 
 
 def user_name() -> str:
