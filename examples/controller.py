@@ -119,8 +119,14 @@ class Day:
     def up(self) -> None:
         began = time.monotonic()
         penstock.up(nodes=2, slots=2, unit_slots=1, policy="dynamic-priority", folder=self.state)
+        self.leave()
         self.client = penstock.connect(folder=self.state)
         print(f"{time.monotonic() - began:5.1f} s  up", flush=True)
+
+    def leave(self) -> None:
+        if self.client is not None:
+            self.client.close()
+            self.client = None
 
     def kill(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
@@ -179,6 +185,7 @@ def main(state: Path) -> dict[str, tuple[int, int, int]]:
         day.live()
         day.explain()
     finally:
+        day.leave()
         penstock.down(state)
     results = {name: lost_and_doubled(name) for name in ("fused", "placed")}
     for name, (came, lost, doubled) in results.items():

@@ -29,6 +29,7 @@ def test_through_a_trigger_and_deaths_nothing_is_lost_or_doubled(
         assert came > 500, name
         assert (lost, doubled) == (0, 0), name
     printed = capsys.readouterr().out
+    (tmp_path / "printed").write_text(printed)
     assert "counted waits" in printed
     for told in (
         "fused: priority 2 -> 1",
