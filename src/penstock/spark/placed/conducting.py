@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -65,13 +66,18 @@ class RunControl:
     at_once: bool = False
     """End without draining: what is not committed is done again by whoever resumes the run."""
     _asked: queue.SimpleQueue[Asked] = field(default_factory=queue.SimpleQueue)
+    _unanswered: list[Asked] = field(default_factory=list)
+    """What was begun and is not done yet among it."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, ask: str, plan: Path | None = None, slots: int | None = None) -> Future[float]:
         asked = Asked(ask, Future(), plan, slots)
-        if self.phase in {Phase.ENDED, Phase.FAILED}:
-            asked.answered.set_exception(RunError("the run has ended"))
-        else:
-            self._asked.put(asked)
+        with self._lock:
+            if self.phase in {Phase.ENDED, Phase.FAILED}:
+                asked.answered.set_exception(RunError("the run has ended"))
+            else:
+                self._unanswered = [other for other in self._unanswered if not other.answered.done()] + [asked]
+                self._asked.put(asked)
         return asked.answered
 
     def take(self) -> list[Asked]:
@@ -83,10 +89,12 @@ class RunControl:
                 return asked
 
     def end(self, phase: Phase) -> None:
-        """Whoever still waits is told."""
-        self.phase = phase
-        for asked in self.take():
-            asked.answered.set_exception(RunError("the run has ended"))
+        """Whoever still waits is told, also of what was begun: a run may end in the middle of it."""
+        with self._lock:
+            self.phase = phase
+            for asked in self._unanswered:
+                if not asked.answered.done():
+                    asked.answered.set_exception(RunError("the run has ended"))
 
 
 @dataclass(frozen=True)
