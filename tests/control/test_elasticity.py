@@ -201,12 +201,12 @@ class TestLearning:
 
     def test_a_figure_of_its_own_unit_is_held_against_the_profiled_one(self) -> None:
         memory = learned.UNKNOWN
-        for second in range(6):
-            memory = learned.after(memory, 150.0, 10, second)
-        assert "the memory of a slot is 50% more than profiled" in str(
-            drifted_from(memory, 100.0, "the memory of a slot")
-        )
+        for turn in range(10):
+            memory = learned.after(memory, 150.0, 10, 10 * turn)
+            assert (drifted_from(memory, 100.0, "memory") is not None) == (turn >= 6)
+        assert "memory is 50% more than profiled" in str(drifted_from(memory, 100.0, "memory"))
         assert drifted_from(memory, 140.0, "memory") is None
+        assert drifted_from(memory, 1000.0, "memory") is None
         assert drifted_from(memory, None, "memory") is None
         assert drifted_from(None, 100.0, "memory") is None
 
@@ -256,8 +256,8 @@ class TestFollowing:
         assert verdict.kind is VerdictKind.GROW
         assert verdict.why.startswith("tuples will wait 16.0 s")
         # while nobody knows how fast units are, what waits is believed and nothing else
-        unknown = world.memory._replace(speed=learned.UNKNOWN)
-        assert decide(unknown, seen, Hundred(), Bounds(), ElasticOptions(), world.now + 5)[1].kind is VerdictKind.HOLD
+        unknown, idle = world.memory._replace(speed=learned.UNKNOWN), seen._replace(backlog=0.0)
+        assert decide(unknown, idle, Hundred(), Bounds(), ElasticOptions(), world.now + 5)[1].kind is VerdictKind.HOLD
 
     def test_what_is_not_needed_goes_after_a_quarter_of_an_hour_and_in_one_step_where_it_ran_before(self) -> None:
         world = World()

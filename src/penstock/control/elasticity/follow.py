@@ -164,7 +164,7 @@ def _grow(memory: Memory, case: _Case) -> tuple[Memory, SizeVerdict | None]:
     jumps = smoothed.far > 0 or smoothed.jumped
     rate = max(smoothed.level, smoothed.last, observed.latest or 0.0) if jumps else smoothed.level
     wait = catch_up.wait_seconds(observed.backlog, capacity)
-    piles_up = jumps and rate > capacity and memory.speed.counts
+    piles_up = jumps and rate > capacity and (memory.speed.counts or observed.backlog > 0)
     lasts = inf if piles_up else catch_up.catch_up_seconds(observed.backlog, rate, capacity)
     patience = WAIT_SHARE * observed.latency_target_s if observed.latency_target_s else options.decide_seconds
     if piles_up:

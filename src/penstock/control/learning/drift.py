@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 LEAST_DRIFT = 0.2
 """Part of the profiled figure: closer than this a model is as good as models are."""
 SPREADS = 3.0
+MINUTE = 60.0
 
 
 def drifted(learned: Learned) -> str | None:
@@ -20,12 +21,12 @@ def drifted(learned: Learned) -> str | None:
 
 
 def drifted_from(learned: Learned | None, profiled: float | None, what: str) -> str | None:
-    """The same of a figure in its own unit, such as the memory of a slot."""
-    away = None if learned is None or not profiled else _away(learned, profiled)
-    if learned is None or away is None or not profiled:
+    """The same of a figure in its own unit, such as the memory of a slot, where it is more than profiled: less does no
+    harm. It is read every second: what is so for a minute counts."""
+    if learned is None or not profiled or learned.at - learned.since < MINUTE or learned.value < profiled:
         return None
-    word = "more" if learned.value > profiled else "less"
-    return f"{what} is {away:.0%} {word} than profiled{_said(learned, profiled)}"
+    away = _away(learned, profiled)
+    return None if away is None else f"{what} is {away:.0%} more than profiled{_said(learned, profiled)}"
 
 
 def _away(learned: Learned, profiled: float) -> float | None:

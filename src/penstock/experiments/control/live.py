@@ -43,7 +43,7 @@ def wait(row: dict[str, Any]) -> dict[str, Any]:
 
 def waiting_pipeline() -> Pipeline:
     """The drivers import it by name; where its sink writes is said by the environment."""
-    made = pipeline(NAME).source("numbers").then("wait", logic=wait, schema="value long", model="pi")
+    made = pipeline(NAME).source("numbers").then("wait", logic=wait, schema="value long", model="pi", threads=1)
     return made.sink("store", format="parquet", options={"path": os.environ.get(OUT, "out")}).build()
 
 
