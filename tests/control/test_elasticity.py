@@ -475,6 +475,23 @@ class TestWithoutReadings:
         assert bench.held()["a"] >= 9
 
 
+class TestMemory:
+    def test_what_slots_hold_keeps_a_size_from_shrinking_further(self) -> None:
+        bench = Bench(cluster(16), PerUnit(10.0))
+        bench.tell(asked("a", rate=90.0, load="steps:60x85,9000x20"))
+        bench.run(40)
+        assert bench.held()["a"] == 9
+        # all together hold 13,500 MB, a slot has 3,584: 13,500 / (0.9 * 3,584) = 4.2
+        for _ in range(150):
+            each = 13_500 / len(bench["a"].held)
+            parts = tuple(PartReading(None, slot, {"memory_mb": each}) for slot in bench["a"].held)
+            bench.tell(Readings("a", {}, parts=parts))
+            bench.run(60, every=2.0)
+        assert bench.held()["a"] == 5
+        first = next(found for found in bench.decisions if found.kind is DecisionKind.SCALE)
+        assert first.expected["memory"].startswith("learned: 1500 MB a slot")
+
+
 class TestDeadlines:
     """3 + 3 units for 4, or 5 of them where a deadline asks for it."""
 

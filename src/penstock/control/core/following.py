@@ -21,7 +21,9 @@ from penstock.control.elasticity.options import ElasticOptions
 from penstock.control.elasticity.verdict import Observed, VerdictKind
 from penstock.control.elasticity.veto import veto_of
 from penstock.control.learning.drift import drifted, drifted_from
+from penstock.control.learning.learned import UNKNOWN
 from penstock.control.learning.parts import BATCH_COST, SLOT_MEMORY
+from penstock.dataflow.tolerance import whole_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from penstock.control.elasticity.gathering import Gathered
     from penstock.control.elasticity.memory import Following
     from penstock.control.elasticity.verdict import SizeVerdict
+
+MOST_MEMORY = 0.9
+"""Of what a slot has: more is not planned for."""
 
 
 def noted(following: Following, values: Mapping[str, float], now: float) -> Following:
@@ -65,7 +70,7 @@ def _follow(turn: Turn, record: PipelineRecord) -> None:
         memory,
         _observed(turn, record),
         _Sizes(turn.sizing, record.submission),
-        Bounds(record.minimum, record.maximum),
+        Bounds(max(record.minimum, least_by_memory(turn, record)), record.maximum),
         options,
         turn.now,
         veto_of(options.veto),
@@ -110,6 +115,30 @@ def _observed(turn: Turn, record: PipelineRecord) -> Observed:
     )
 
 
+def least_by_memory(turn: Turn, record: PipelineRecord) -> int:
+    """Units below which what its slots hold would not fit, were it spread over fewer: memory learned * slots / (what a
+    slot has * MOST_MEMORY). Never more than it has: memory is no reason to grow here."""
+    held, learned = turn.state.units(record.held), record.following.learned.get(SLOT_MEMORY, UNKNOWN)
+    room = [
+        node.capacity["memory_mb"] / node.slots
+        for slot in record.held
+        if (node := turn.nodes.get(slot.node)) is not None and node.capacity.get("memory_mb", 0) > 0
+    ]
+    if not learned.counts or not room:
+        return 1
+    units = whole_up(learned.value * len(record.held) / (MOST_MEMORY * min(room) * turn.state.unit_slots))
+    return max(1, min(held, units))
+
+
+def _memory_used(record: PipelineRecord) -> dict[str, str]:
+    """Which figure of memory bounded the size; nothing where none was learned."""
+    learned = record.following.learned.get(SLOT_MEMORY, UNKNOWN)
+    if not learned.counts:
+        return {}
+    spread = f"spread {learned.spread:.3g}, {learned.readings} readings"
+    return {"memory": f"learned: {learned.value:.4g} MB a slot ({spread})"}
+
+
 def _drifts(turn: Turn, record: PipelineRecord, memory: Memory) -> Mapping[str, str]:
     """What runs otherwise than it was profiled; an event says when that begins and when it is over."""
     sizing, submission, known = turn.sizing, record.submission, record.following.learned
@@ -138,7 +167,7 @@ def _scale(turn: Turn, record: PipelineRecord, verdict: SizeVerdict) -> None:
         verdict.units,
         verdict.why,
         tuple(Rejected(alternative, why) for alternative, why in verdict.rejected),
-        {"units": verdict.units, **dict(verdict.expected)},
+        {"units": verdict.units, **dict(verdict.expected), **_memory_used(record)},
     )
     turn.change(record.name, elastic_units=verdict.units)
     turn.want_pass(f"'{record.name}' follows its load")
