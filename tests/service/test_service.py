@@ -44,6 +44,31 @@ def trigger(served: Served, name: str) -> str:
     return f"/v1/pipelines/{name}/triggers/{found['id']}"
 
 
+class TestFairness:
+    def test_of_every_pipeline_and_of_all_so_far_and_over_time(self, tmp_path: Path) -> None:
+        served = serve(tmp_path, 6)
+        assert served.call("GET", "/v1/fairness", None, 200)["jain"] is None
+        for name, desired in (("a", 6), ("b", 2), ("gone", 1)):
+            served.call(
+                "POST", "/v1/pipelines", {"name": name, "pipeline": "linear", "desired": desired, "load": "5"}, 201
+            )
+        served.call("DELETE", "/v1/pipelines/gone", None, 200)
+        served.run(120)
+        found = served.call("GET", "/v1/fairness", None, 200)
+        degrees = [found["pipelines"][name]["degree"] for name in ("a", "b")]
+        assert set(found["pipelines"]) == {"a", "b"}
+        # 6 and 2 are wanted of 6: 5 and 1
+        assert degrees == pytest.approx([5 / 6, 1 / 2])
+        assert found["least"] == degrees[1]
+        assert found["degree"] == pytest.approx(sum(degrees) / 2)
+        assert found["jain"] == pytest.approx(sum(degrees) ** 2 / (2 * sum(degree**2 for degree in degrees)))
+        assert len(found["over_time"]) >= 5
+        assert found["over_time"][-1]["degree"] == pytest.approx(found["degree"], abs=0.05)
+        assert served.call("GET", "/v1/fairness?since=1e12", None, 200)["over_time"] == []
+        assert served.call("GET", "/v1/fairness?since=soon", None, 400)["field"] == "since"
+        served.close()
+
+
 class TestPublishedTables:
     def test_table_8(self, tmp_path: Path) -> None:
         served = published(tmp_path, 16, "static-priority", USE_CASE_1)

@@ -167,6 +167,10 @@ class Client:
             return self._object("GET", "/v1/policy")
         return self._object("PUT", "/v1/policy", _told({"sharing": sharing, **options}))
 
+    def fairness(self, since: float | None = None) -> dict[str, Any]:
+        """How fairly the cluster is shared: of every pipeline and of all, so far and over time."""
+        return self._object("GET", "/v1/fairness" + ("" if since is None else f"?since={since:.3f}"))
+
     def nodes(self) -> Any:
         return self._all("/v1/nodes")
 

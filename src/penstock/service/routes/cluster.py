@@ -12,10 +12,13 @@ from penstock.control.core.incoming import (
     SetPolicy,
 )
 from penstock.service import bodies, documents
-from penstock.service.http import body_schema, page_of, paged, raw_body
+from penstock.service.fairness import fairness
+from penstock.service.http import body_schema, page_of, paged, raw_body, since_of
 
 if TYPE_CHECKING:
     from penstock.control.controller import Controller
+
+HOUR = 3600.0
 
 
 def cluster_routes(controller: Controller) -> APIRouter:
@@ -36,6 +39,13 @@ def cluster_routes(controller: Controller) -> APIRouter:
     async def release_node(name: str) -> dict[str, Any]:
         await run_in_threadpool(controller.release_node, name)
         return next(document for document in documents.nodes(controller.state) if document["name"] == name)
+
+    @router.get("/fairness")
+    async def fairness_now(request: Request) -> dict[str, Any]:
+        """So far, and over time since `?since=`; without, of the last hour."""
+        hour_ago = controller.clock.now() - HOUR
+        since = since_of(request) if "since" in request.query_params else hour_ago
+        return await run_in_threadpool(fairness, controller.state, controller.store, since)
 
     @router.get("/policy")
     async def policy() -> dict[str, Any]:

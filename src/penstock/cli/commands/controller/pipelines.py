@@ -10,6 +10,7 @@ import typer
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
 from penstock.cli.commands.controller.reach import NameArgument, TokenFileOption, UrlOption, controller
+from penstock.service.fairness import OVER, of_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -189,6 +190,11 @@ def _print(rows: Iterable[dict[str, Any]], *, json: bool) -> None:
             most=output.MOST_ROWS,
         )
     )
+    living = [row["fairness"] for row in rows if row["state"] not in OVER]
+    whole = of_all(living)
+    if len(living) > 1:
+        figures = f"degree {whole['degree']:.3f}, least {whole['least']:.3f}, Jain's index {whole['jain']:.3f}"
+        output.say(f"fairness   {figures}, over all pipelines")
 
 
 def show(
