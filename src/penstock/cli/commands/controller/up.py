@@ -77,11 +77,12 @@ def up(
     from penstock.verbs.dashboard import dashboard
 
     with connect() as controller:
-        lives, sharing = len(controller.list()), controller.policy()["sharing"]
+        known, sharing = controller.list(), controller.policy()["sharing"]
     output.say(f"controller  {service.url}  ({len(service.nodes)} nodes)")
     output.say(f"page        {dashboard()}  (once, within ten minutes; another: penstock dashboard)")
     output.say(f"token       {service.token_file}  (only reading: {service.read_token_file})")
-    if lives:
+    if known:
+        lives = sum(pipeline["state"] != "killed" for pipeline in known)
         output.say(f"goes on     with {lives} pipelines of its store, with its nodes and policy ({sharing})")
     output.say("next        penstock submit NAME PIPELINE --rate R, penstock list, penstock down")
 
