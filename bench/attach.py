@@ -89,7 +89,7 @@ def overhead(folder: Path) -> dict[str, float]:
     try:
         large = block_seconds(session, folder / "large", BATCH_ROWS, BLOCK_BATCHES)
         print(f"a large batch is longer by {compared(large)} percent", file=sys.stderr, flush=True)
-        small = block_seconds(session, folder / "small", SMALL_ROWS, 10 * BLOCK_BATCHES)
+        small = block_seconds(session, folder / "small", SMALL_ROWS, 5 * BLOCK_BATCHES)
     finally:
         end_session(session)
     percent, noise = compared(large)
@@ -157,7 +157,7 @@ def follow(folder: Path) -> dict[str, float]:
 
 
 def _follow(session: Any, folder: Path) -> dict[str, float]:
-    attachment = penstock.attach(session, name="plain", target={"latency_ms": 4000}, maximum=3)
+    attachment = penstock.attach(session, name="plain", target={"latency_ms": 10_000}, maximum=3)
     assert attachment.acts, attachment.why_not
     query = window_count.start(session, str(folder / "in"), str(folder / "out"), str(folder / "checkpoint"))
     made = [0]

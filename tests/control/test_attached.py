@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import penstock
@@ -180,6 +181,8 @@ class TestLimits:
     def test_state(self) -> None:
         model = model_of([100, 200, 300], fixed=0.2, row=0.002, slots=1, state_seconds=0.5, partitions=8)
         assert advice_for(model, rate=1000).limit is Limit.STATE
+        # where it keeps up, nothing is a limit
+        assert advice_for(model, rate=10).limit is Limit.NOTHING
 
     def test_driver(self) -> None:
         model = model_of([10, 20, 40], fixed=0.9, row=0.0001, slots=4, partitions=8, driver_seconds=0.8)
@@ -267,6 +270,20 @@ class TestSources:
         (batch,) = batches_of_log(tmp_path / "log")
         assert batch.partitions == 2
         assert batch.at_once == pytest.approx(8 / 5)
+
+    @pytest.mark.parametrize("suffix", [".zstd", ".zstd.inprogress", ".gz"])
+    def test_a_compressed_log_as_spark_writes_it(self, tmp_path: Path, suffix: str) -> None:
+        write_log(tmp_path / "plain")
+        path = tmp_path / f"app-1{suffix}"
+        with pa.output_stream(path, compression="gzip" if suffix == ".gz" else "zstd") as file:
+            file.write((tmp_path / "plain").read_bytes())
+        assert batches_of_log(path) == batches_of_log(tmp_path / "plain")
+        # one that is still being written ends anywhere
+        path.write_bytes(path.read_bytes()[:-20])
+        assert len(batches_of_log(path)) <= 6
+        path.write_bytes(b"no such thing")
+        with pytest.raises(penstock.BadInputError, match="app-1"):
+            penstock.advise(path)
 
     def test_a_rolling_log(self, tmp_path: Path) -> None:
         folder = tmp_path / "eventlog_v2_app-1"

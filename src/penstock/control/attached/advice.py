@@ -168,6 +168,11 @@ class _Case:
     def keeps_up(self) -> bool:
         return self.most >= self.rate and not (self.model.backlog_growth or 0) > GROWS * self.rate
 
+    @property
+    def is_enough(self) -> bool:
+        """It keeps up, with the room that is wanted."""
+        return self.keeps_up and self.needed is not None and self.needed <= self.model.slots
+
 
 def find_limit(
     model: LearnedModel, rate: float, batch: float, needed: int | None, most: float
@@ -190,11 +195,16 @@ def find_limit(
 
 def _by_state(case: _Case) -> list[str]:
     model = case.model
-    if model.state_share is None or model.state_share < MUCH:
+    if case.is_enough or model.state_share is None or model.state_share < MUCH:
         return []
+    share = f"{100 * model.state_share:.0f} % of a batch, what the driver does aside, is spent on its state"
+    return [share, *_grows(model)]
+
+
+def _grows(model: LearnedModel) -> list[str]:
+    """Said where it keeps up, too: state that is never let go is a limit one day."""
     growth = model.state_growth or 0.0
-    grows = [f"the state grows by {growth:,.3g} rows a second"] if growth > 0 else []
-    return [f"{100 * model.state_share:.0f} % of a batch, what the driver does aside, is spent on its state", *grows]
+    return [f"its state grows by {growth:,.0f} rows a second"] if growth >= 1 else []
 
 
 def _by_source(case: _Case) -> list[str]:
@@ -238,8 +248,7 @@ def _by_partitions(case: _Case) -> list[str]:
 
 def _by_nothing(case: _Case) -> list[str]:
     model = case.model
-    enough = case.needed is not None and case.needed <= model.slots
-    return [f"a batch is under way {100 * model.busy:.0f} % of the time"] if case.keeps_up and enough else []
+    return [f"a batch is under way {100 * model.busy:.0f} % of the time", *_grows(model)] if case.is_enough else []
 
 
 RULES: tuple[tuple[Limit, Callable[[_Case], list[str]]], ...] = (

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.control.attached.batches import BatchSeen, BatchTasks, batch_of
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
 STATE = "StateStore"
 """What Spark calls its data sets that have state begins so."""
 LARGEST_LINE = 16 * 2**20
-COMPRESSED = frozenset({".lz4", ".lzf", ".snappy", ".zstd", ".zst", ".gz"})
+CODECS = {".zstd": "zstd", ".zst": "zstd", ".gz": "gzip"}
+"""Spark writes zstd unless told otherwise."""
+OTHER_CODECS = frozenset({".lz4", ".lzf", ".snappy"})
+"""In forms of Spark's own."""
+UNFINISHED = ".inprogress"
+TRUNCATED = "Truncated"
+"""So pyarrow says of a file that ends within a block."""
 
 
 @dataclass
@@ -56,14 +63,30 @@ def _files(path: Path) -> list[Path]:
     for file in files:
         if file.exists() and not file.is_file():
             raise BadInputError(f"{file}: cannot be read: not a regular file")
-        if file.suffix in COMPRESSED:
-            raise BadInputError(f"{file}: it is compressed; uncompress it first, or set spark.eventLog.compress=false")
+        if _suffix(file) in OTHER_CODECS:
+            raise BadInputError(f"{file}: this compression is not read; set spark.eventLog.compression.codec=zstd")
     return files
+
+
+def _suffix(file: Path) -> str:
+    return Path(file.name.removesuffix(UNFINISHED)).suffix
+
+
+def _opened(file: Path) -> TextIO:
+    codec = CODECS.get(_suffix(file))
+    if codec is None:
+        return file.open("r", encoding="utf-8", errors="replace")
+    try:
+        import pyarrow  # noqa: PLC0415 - loads slowly, and only compressed logs need it
+    except ImportError as error:
+        raise BadInputError(f"{file}: reading it compressed needs pyarrow: pip install 'penstock[spark]'") from error
+    stream = pyarrow.input_stream(str(file), compression=codec)
+    return io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8", errors="replace")
 
 
 def _events(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        with file.open("r", encoding="utf-8", errors="replace") as lines:
+        with _opened(file) as lines:
             for number, line in enumerate(iter(lambda: lines.readline(LARGEST_LINE + 1), ""), 1):
                 if len(line) > LARGEST_LINE:
                     raise BadInputError(f"{file}: line {number} is longer than any event")
@@ -76,6 +99,8 @@ def _events(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 if isinstance(event, dict):
                     yield number, event
     except OSError as error:
+        if _suffix(file) in CODECS and TRUNCATED in str(error):
+            return  # still being written, too
         raise BadInputError(f"{file}: {error.strerror or error}") from error
 
 
