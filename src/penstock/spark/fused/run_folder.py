@@ -204,6 +204,8 @@ class FusedRunFolder:
     def questions(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """What was asked since the last look. What is no question is removed: it ends nothing that lives."""
         for file in sorted((self.path / "requests").glob("*.json")):
+            if file.name.startswith("."):
+                continue  # somebody is still writing it
             try:
                 document = parse_json(read_text(file), str(file))
             except BadInputError:
