@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +23,7 @@ from penstock.control.executors.driver_files import (
     get,
     put,
 )
-from penstock.control.executors.part_reports import busiest, parts_of
+from penstock.control.executors.part_reports import batch_cost, busiest, part_of_possible, parts_of
 from penstock.errors import ClusterError
 from penstock.report.figures import Figures, OperatorFlow
 
@@ -39,6 +40,7 @@ class Run:
     is_running = True
     last_batch = 0.0
     shares: dict[int, float] = {}  # noqa: RUF012
+    most_work = 2.0
 
     def __init__(self) -> None:
         self.come = threading.Event()
@@ -54,6 +56,7 @@ class Run:
         return Figures(
             1.0, None, 100.0, 90.0, self.backlog, {"p95": 5.0}, {"work": 1.5}, {"n1/0": (0.5, 10.0)}, recent=95.0,
             operators={"work": flow}, on_slots={("work", "n1/0"): flow, ("work", "n2/0"): flow},
+            batch_seconds=1.0, batches_per_second=0.9,
         )  # fmt: skip
 
     def threads_on(self, operator: str, slot: str) -> int:
@@ -145,6 +148,24 @@ def test_how_busy_it_is_counts_all_its_threads() -> None:
     # 1.5 busy seconds a second on two slots with a thread each
     parts = parts_of(Run().figures, Run().threads_on)
     assert busiest(parts) == pytest.approx(0.75)
+
+
+def test_what_a_batch_costs_besides_its_work_is_no_room_for_more() -> None:
+    figures = Run().figures
+    # 0.9 batches a second of 1 s each are at work for 0.75 s in all
+    cost = batch_cost(figures, 0.75)
+    assert cost == pytest.approx(1 - 0.75 / 0.9)
+    # with batches of 2 s of work it can be at work for 2 / 2.167 of the time
+    assert part_of_possible(0.75, 0.2, 2.0) == pytest.approx(0.75 * 2.2 / 2.0)
+    assert part_of_possible(0.99, 0.2, 2.0) == 1.0
+    assert batch_cost(replace(figures, batch_seconds=None), 0.75) is None
+
+
+def test_the_report_has_both(driven: Driven) -> None:
+    _, _, said = driven
+    readings = said().readings
+    assert readings["batch_cost_s"] == pytest.approx(1 - 0.75 / 0.9)
+    assert readings["busy"] == pytest.approx(0.75 * (2 + readings["batch_cost_s"]) / 2)
 
 
 def test_more_than_all_of_unknown_threads_is_no_share() -> None:

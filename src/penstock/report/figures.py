@@ -11,7 +11,7 @@ import numpy as np
 from penstock.report.report import weighted_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
@@ -54,8 +54,9 @@ class Figures:
     operators: Mapping[str, OperatorFlow] = field(default_factory=dict)
     on_slots: Mapping[tuple[str, str], OperatorFlow] = field(default_factory=dict)
     """By operator and slot, where that is known."""
-    batch_cost: float | None = None
-    """Seconds a batch takes besides the work in it, where batches are timed."""
+    batch_seconds: float | None = None
+    """How long a batch takes, where batches are timed."""
+    batches_per_second: float = 0.0
 
 
 @dataclass
@@ -99,6 +100,7 @@ class RecentBatches:
                 memory[slot.where] = slot.memory_mb
         weights = np.concatenate([np.full(len(batch.latencies), batch.latency_weight) for batch in counted])
         came = sum(batch.tuples for batch in counted) / window
+        timed = [batch.seconds for batch in counted if batch.seconds > 0]
         return Figures(
             seconds=passed,
             of_seconds=self.seconds,
@@ -124,7 +126,8 @@ class RecentBatches:
                 ),
                 window,
             ),
-            batch_cost=mean_cost(counted),
+            batch_seconds=sum(timed) / len(timed) if timed else None,
+            batches_per_second=len(timed) / window,
         )
 
     def _offered(self, recent: list[BatchObservation], passed: float) -> float:
@@ -139,18 +142,6 @@ class RecentBatches:
             return self.load.rate_between(max(0.0, passed - window), passed)
         taken = sum(batch.tuples for batch in recent if batch.finished > begin.finished)
         return max(0.0, taken + last.backlog - begin.backlog) / window
-
-
-def mean_cost(batches: Sequence[BatchObservation]) -> float | None:
-    """seconds - (the longest slot's work + that of operators no slot knows, which are Spark's own), in the mean."""
-    costs = []
-    for batch in batches:
-        if batch.seconds > 0:
-            in_slots = {name for slot in batch.slots for name in slot.operators}
-            own = sum(seen.busy_seconds for name, seen in batch.operators.items() if name not in in_slots)
-            work = max((slot.wall_seconds for slot in batch.slots), default=0.0) + own
-            costs.append(max(0.0, batch.seconds - work))
-    return sum(costs) / len(costs) if costs else None
 
 
 K = TypeVar("K")

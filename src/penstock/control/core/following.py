@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from penstock.control.elasticity.memory import Following
     from penstock.control.elasticity.verdict import SizeVerdict
 
+NEW_EXECUTORS_SECONDS = 14.0
+"""So long two new executors took to come and to do their first batch, on two cores."""
 MOST_MEMORY = 0.9
 """Of what a slot has: more is not planned for."""
 
@@ -88,7 +90,9 @@ def _follow(turn: Turn, record: PipelineRecord) -> None:
 def _first_memory(following: Following, options: ElasticOptions) -> Memory:
     """A change takes no longer than the start did, which is one too."""
     memory = Memory(forecast=FORECASTS.create(options.forecast))
-    return memory if following.took is None else memory._replace(first_change=min(memory.first_change, following.took))
+    if following.took is None:
+        return memory
+    return memory._replace(first_change=min(NEW_EXECUTORS_SECONDS, following.took))
 
 
 def _next_gathered(before: Gathered, verdict: SizeVerdict, now: float) -> Gathered:

@@ -16,7 +16,7 @@ from penstock.dataflow.file import parse_pipeline
 from penstock.dataflow.load import parse_load
 from penstock.files import write_text
 from penstock.jobs.find import find_code_beside, find_models_for, find_pipeline
-from penstock.jobs.fused import prepare
+from penstock.jobs.fused import BATCH_SECONDS, prepare
 from penstock.jobs.fused_run import FusedOptions, start_fused
 from penstock.jobs.placed import prepare_placed
 from penstock.jobs.sessions import CLUSTER_MASTER, SparkOptions
@@ -47,6 +47,10 @@ class DrivenRun(Protocol):
 
     @property
     def figures(self) -> Figures | None: ...
+
+    @property
+    def most_work(self) -> float | None:
+        """Seconds of work a batch holds at most; None where there are no batches."""
 
     def threads_on(self, operator: str, slot: str) -> int:
         """0 where nobody knows."""
@@ -126,6 +130,8 @@ class _Handled:
 
 
 class _Fused(_Handled):
+    most_work = BATCH_SECONDS
+
     def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
         load = None if job.load is None else parse_load(job.load)
         prepared = prepare(pipeline, load, len(slots), None, search=False)
@@ -148,6 +154,8 @@ class _Fused(_Handled):
 
 class _Placed(_Handled):
     """Another share is another plan: a new generation from the last epoch."""
+
+    most_work = None
 
     def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
         from penstock.jobs.placed_run import RunOptions as PlacedOptions  # noqa: PLC0415

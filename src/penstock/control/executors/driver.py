@@ -27,7 +27,7 @@ from penstock.control.executors.driver_files import (
     get,
     put,
 )
-from penstock.control.executors.part_reports import busiest, parts_of
+from penstock.control.executors.part_reports import batch_cost, busiest, part_of_possible, parts_of
 from penstock.control.metrics import Metric
 from penstock.errors import BadInputError, ClusterError, PenstockError, RunError
 from penstock.files import read_value
@@ -138,13 +138,15 @@ class Driver:
                 Metric.RATE: figures.sustained if figures.recent is None else figures.recent,
                 Metric.BACKLOG: float(figures.backlog),
             }
-            if figures.batch_cost is not None:
-                readings[Metric.BATCH_COST_S] = figures.batch_cost
             if "p95" in figures.latency_ms:
                 readings[Metric.LATENCY_MS] = figures.latency_ms["p95"]
         parts = () if figures is None else parts_of(figures, run.threads_on)
-        if (busy := busiest(parts)) is not None:
+        if figures is not None and (busy := busiest(parts)) is not None:
             readings[Metric.BUSY] = busy
+            cost = batch_cost(figures, busy)
+            if cost is not None and run.most_work is not None:
+                readings[Metric.BATCH_COST_S] = cost
+                readings[Metric.BUSY] = part_of_possible(busy, cost, run.most_work)
         state = DriverState.RUNNING if run.is_running else DriverState.STARTING
         if self._move is None:
             self._nodes = dict(run.nodes())

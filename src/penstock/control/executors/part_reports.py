@@ -38,6 +38,19 @@ def busiest(parts: Sequence[PartReport]) -> float | None:
     return max((share for share in shares if share <= 1 + TOLERANCE), default=None)
 
 
+def batch_cost(figures: Figures, busy: float) -> float | None:
+    """Seconds a batch takes besides the work of its busiest operator: seconds - busy / batches per second."""
+    if figures.batch_seconds is None or figures.batches_per_second <= 0:
+        return None
+    return max(0.0, figures.batch_seconds - busy / figures.batches_per_second)
+
+
+def part_of_possible(busy: float, cost: float, most_work: float) -> float:
+    """Busy as a part of what it can be. A run that falls behind has batches of `most_work` seconds of work and pays
+    the cost of each: it is busy most_work / (most_work + cost) of the time, and can do no more."""
+    return min(1.0, busy * (most_work + cost) / most_work)
+
+
 def _values(flow: OperatorFlow, threads: int) -> dict[str, float]:
     """Busy is of all its threads together where nobody knows how many there are."""
     values = {

@@ -174,7 +174,6 @@ class SimulatedDriver:
             Metric.RATE: processed / seconds,
             Metric.BACKLOG: flow.backlog,
             Metric.BUSY: busy(processed, seconds, capacity),
-            Metric.BATCH_COST_S: self._sizing.batch_cost(self.order.submission),
         }
         used = self._sizing.usage(self.order.submission, processed / seconds)
         if used is not None:
