@@ -218,3 +218,5 @@ def test_batches_are_as_seldom_as_the_latency_allows(made: Callable[[], DriverEx
     job = get(DriverJob, executors._base / "p", JOB)
     assert job is not None
     assert job.interval_ms == 250
+    # a driver that has not said yet who it is would be left behind
+    until(executors, Started("p", 1))
