@@ -66,8 +66,8 @@ def _winning(frame: Any) -> Any:
 
 
 def _within(auctions: Any, bids: Any) -> Any:
-    """Spark keeps an auction for as long as the condition says something of when it was opened: without the last part
-    it took `over` for that, and forgot auctions with the batch they were opened in."""
+    """Spark keeps an auction for as long as the condition says something of when it was opened. Without the last part
+    bids of later batches did not find their auction: it seems that `over` was taken for that moment."""
     same = auctions["number"] == bids["auction"]
     open_then = (bids["moment"] >= auctions["opened"]) & (bids["moment"] < auctions["over"])
     soon = bids["moment"].cast("double") < auctions["opened"].cast("double") + (OPEN_SECONDS + 1.0)
