@@ -17,7 +17,6 @@ from penstock.spark.broker.broker import RunningBroker
 from topic_runs import double
 
 PATIENCE_SECONDS = 120.0
-pytestmark = pytest.mark.unproven("written, and not run yet")
 
 
 @pytest.fixture

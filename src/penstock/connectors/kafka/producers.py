@@ -25,6 +25,8 @@ STALL_SECONDS = 15.0
 """A transaction that gets no further for so long is given up; another producer of the same name begins anew."""
 CLOSE_SECONDS = 1.0
 RETRY_SECONDS = 0.2
+_GIVEN_UP = (ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT)
+"""What becomes of messages of a transaction that is aborted."""
 
 
 class KafkaProducer:
@@ -78,7 +80,7 @@ class KafkaProducer:
         self.flush()
 
     def _heard(self, error: Any, _message: Any) -> None:
-        if error is not None:
+        if error is not None and error.code() not in _GIVEN_UP:
             self._failed.append(error.str())
 
     def _check(self) -> None:
