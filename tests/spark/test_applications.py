@@ -76,14 +76,13 @@ FEWEST_ROWS, FEWEST_WINDOWS = 100, 2
 PATIENCE_SECONDS = 180.0
 
 
-UNSEEN = tuple(LEAVING)
-"""Seen to pass but for `app-traffic`, which had no second batch in four seconds; now it is waited for, which nobody has
-run yet."""
+UNSEEN = ("app-traffic",)
+"""It had no second batch in four seconds on a busy machine, where the others of its kind passed; it gets ten now."""
 
 
 def marked(names: Iterable[str]) -> list[Any]:
     long = [pytest.mark.long("all applications take minutes")]
-    unseen = [*long, pytest.mark.unproven("two of three passed; it was changed since, and not run")]
+    unseen = [*long, pytest.mark.unproven("too short on a busy machine; longer now, and not run since")]
     return [pytest.param(name, marks=() if name in QUICK else unseen if name in UNSEEN else long) for name in names]
 
 
@@ -145,15 +144,11 @@ def test_the_answer_is_the_one_worked_out_another_way(name: str, session: Any, t
 
 @pytest.mark.parametrize("name", marked(LEAVING))
 def test_as_many_leave_as_published(name: str, session: Any, own_runs: Path) -> None:
-    run = penstock.start(name, RATE[name], session=session, warm_up=0)
-    watch = Stopwatch()
-    while run.progress is None:  # of the first batch, which begins the report, what the operators did is not told
-        assert run.await_end(0.5) is None
-        assert watch.seconds() < PATIENCE_SECONDS, f"'{name}' has no second batch"
-    report = run.drain().report
-    audit, operators = report.audit, report.operators
+    result = penstock.run(name, RATE[name], session=session, seconds=10, warm_up=0)
+    audit, operators = result.report.audit, result.report.operators
     assert (audit.lost, audit.duplicated, audit.dead) == (0, 0, 0)
     assert audit.emitted > 0
     senders = [stream.sender for stream in builtin_pipeline(name).inputs("sink")]
+    # of the first batch, which begins the report, what the operators did is not told
     left, entered = sum(operators[sender].sent for sender in senders), operators["X1"].received
     assert left == LEAVING[name] * entered > 0
