@@ -270,6 +270,11 @@ class TestSources:
         (batch,) = batches_of_log(tmp_path / "log")
         assert batch.partitions == 2
         assert batch.at_once == pytest.approx(8 / 5)
+        # by the driver's own account 0.2 s; all of its 0.9 s had tasks
+        assert batch.driver_seconds == pytest.approx(0.2)
+        short = batch_of(PROGRESS_BATCH, 2, BatchTasks(seconds=0.1))
+        assert short is not None
+        assert short.driver_seconds == pytest.approx(0.8)
 
     @pytest.mark.parametrize("suffix", [".zstd", ".zstd.inprogress", ".gz"])
     def test_a_compressed_log_as_spark_writes_it(self, tmp_path: Path, suffix: str) -> None:

@@ -35,6 +35,7 @@ class BatchSeen:
     at_once: float | None = None
     """Slots that could work on it at once, by its tasks: the time of all, over that of the longest of every stage."""
     driver_seconds: float | None = None
+    """What it does by itself: by its own account, or all the time without a task, where those are heard of."""
     state_seconds: float | None = None
     """Time of tasks that went into state, divided among the slots."""
     state_rows: float | None = None
@@ -57,6 +58,8 @@ class BatchTasks:
     at_once: float | None = None
     with_state: float = 0.0
     """Seconds of tasks of stages that have state."""
+    seconds: float | None = None
+    """In which there were tasks, stage after stage."""
 
 
 UNHEARD = BatchTasks()
@@ -82,7 +85,7 @@ def batch_of(progress: Mapping[str, Any], slots: int | None, tasks: BatchTasks =
         slots=slots,
         partitions=tasks.partitions or partitions_of(sources),
         at_once=tasks.at_once,
-        driver_seconds=sum(driver) / 1000 if durations else None,
+        driver_seconds=max(sum(driver) / 1000, total / 1000 - (tasks.seconds or total / 1000)) if durations else None,
         state_seconds=_state_seconds(states, slots, rows or 0.0, tasks.with_state),
         state_rows=_sum(states, "numRowsTotal"),
         state_bytes=_sum(states, "memoryUsedBytes"),

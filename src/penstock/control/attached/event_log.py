@@ -28,14 +28,26 @@ TRUNCATED = "Truncated"
 
 
 @dataclass
+class _StageTasks:
+    """In seconds."""
+
+    together: float = 0.0
+    longest: float = 0.0
+    first: float = float("inf")
+    """When the first was started."""
+    last: float = 0.0
+    """When the last was over."""
+
+
+@dataclass
 class _Reading:
     cores: dict[str, int] = field(default_factory=dict)
     tasks: dict[tuple[str, str], int] = field(default_factory=dict)
     """Of the first stage of a batch: its input."""
     stages: dict[int, tuple[str, str]] = field(default_factory=dict)
     """The batch a stage is of."""
-    seconds: dict[tuple[str, str], dict[int, tuple[float, float]]] = field(default_factory=dict)
-    """By stage of a batch: of all its tasks together, and of the longest."""
+    ran: dict[tuple[str, str], dict[int, _StageTasks]] = field(default_factory=dict)
+    """By batch and stage."""
     with_state: set[int] = field(default_factory=set)
     """Stages that read and write state."""
     batches: list[BatchSeen] = field(default_factory=list)
@@ -119,13 +131,14 @@ def _take(reading: _Reading, event: dict[str, Any]) -> None:
         if isinstance(progress, str):
             progress = json.loads(progress)
         key = (str(progress.get("id", "")), str(progress.get("batchId", "")))
-        stages = reading.seconds.pop(key, {})
-        stateful = sum(together for stage, (together, _) in stages.items() if stage in reading.with_state)
+        stages = reading.ran.pop(key, {})
+        stateful = sum(tasks.together for stage, tasks in stages.items() if stage in reading.with_state)
+        wall = sum(tasks.last - tasks.first for tasks in stages.values()) if stages else None
         for stage in stages:
             reading.stages.pop(stage, None)
             reading.with_state.discard(stage)
-        tasks = BatchTasks(reading.tasks.pop(key, None), _at_once(stages.values()), stateful)
-        batch = batch_of(progress, _slots(reading.cores), tasks)
+        heard = BatchTasks(reading.tasks.pop(key, None), _at_once(stages.values()), stateful, wall)
+        batch = batch_of(progress, _slots(reading.cores), heard)
         if batch is not None:
             reading.batches.append(batch)
 
@@ -146,18 +159,19 @@ def _take_job(reading: _Reading, event: dict[str, Any]) -> None:
 def _take_task(reading: _Reading, event: dict[str, Any]) -> None:
     stage, times = int(event["Stage ID"]), event.get("Task Info") or {}
     key = reading.stages.get(stage)
-    seconds = (float(times.get("Finish Time", 0)) - float(times.get("Launch Time", 0))) / 1000
-    if key is not None and seconds > 0:
-        of_batch = reading.seconds.setdefault(key, {})
-        together, longest = of_batch.get(stage, (0.0, 0.0))
-        of_batch[stage] = together + seconds, max(longest, seconds)
+    began, ended = (float(times.get(name, 0)) / 1000 for name in ("Launch Time", "Finish Time"))
+    if key is not None and ended > began:
+        tasks = reading.ran.setdefault(key, {}).setdefault(stage, _StageTasks())
+        tasks.together += ended - began
+        tasks.longest = max(tasks.longest, ended - began)
+        tasks.first, tasks.last = min(tasks.first, began), max(tasks.last, ended)
 
 
-def _at_once(stages: Iterable[tuple[float, float]]) -> float | None:
+def _at_once(stages: Iterable[_StageTasks]) -> float | None:
     """Stages come one after the other, and none is over before its longest task: sum of all / sum of longest."""
     stages = list(stages)
-    longest = sum(most for _, most in stages)
-    return sum(together for together, _ in stages) / longest if longest > 0 else None
+    longest = sum(tasks.longest for tasks in stages)
+    return sum(tasks.together for tasks in stages) / longest if longest > 0 else None
 
 
 def _slots(cores: dict[str, int]) -> int | None:
