@@ -137,8 +137,8 @@ def _take(reading: _Reading, event: dict[str, Any]) -> None:
         for stage in stages:
             reading.stages.pop(stage, None)
             reading.with_state.discard(stage)
-        heard = BatchTasks(reading.tasks.pop(key, None), _at_once(stages.values()), stateful, wall)
-        batch = batch_of(progress, _slots(reading.cores), heard)
+        batch_tasks = BatchTasks(reading.tasks.pop(key, None), _at_once(stages.values()), stateful, wall)
+        batch = batch_of(progress, _slots(reading.cores), batch_tasks)
         if batch is not None:
             reading.batches.append(batch)
 
