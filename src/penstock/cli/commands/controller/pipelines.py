@@ -10,7 +10,6 @@ import typer
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
 from penstock.cli.commands.controller.reach import NameArgument, TokenFileOption, UrlOption, controller
-from penstock.service.fairness import OVER, of_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -190,6 +189,8 @@ def _print(rows: Iterable[dict[str, Any]], *, json: bool) -> None:
             most=output.MOST_ROWS,
         )
     )
+    from penstock.service.fairness import OVER, of_all
+
     living = [row["fairness"] for row in rows if row["state"] not in OVER]
     whole = of_all(living)
     if len(living) > 1:
