@@ -33,6 +33,8 @@ NAME = "penstock-load"
 SCHEMA = f"{ID_COLUMN} bigint, {DUE_COLUMN} double, {VALUE_COLUMN} bigint"
 ROWS_UNBOUND = 1000
 """Tuples of a batch where no bound can be read."""
+PIECE_ROWS = 10_000
+"""As many as Spark hands to a worker at a time."""
 
 
 def load_frame(session: SparkSession, load: Load, partitions: int, folder: Path) -> DataFrame:
@@ -67,6 +69,12 @@ def hold(folder: Path) -> None:
 def spread_over(folder: Path, partitions: int) -> None:
     """From the next batch on, so many tasks."""
     write_text(folder / "partitions", str(partitions))
+
+
+def pieces(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """A range of tuples, cut: Spark hands on what it has while the rest is still being made."""
+    for start in range(first, last, PIECE_ROWS):
+        yield start, min(start + PIECE_ROWS, last)
 
 
 class _Range(InputPartition):
@@ -128,8 +136,7 @@ class LoadReader(DataSourceStreamReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         ignore_interrupts()
-        first, last = partition.first, partition.last
-        if last > first:
+        for first, last in pieces(partition.first, partition.last):
             ids = pa.array(np.arange(first, last))
             due = pa.array(partition.start + self._load.due_seconds(first, last))
             yield pa.record_batch([ids, due, ids], names=[ID_COLUMN, DUE_COLUMN, VALUE_COLUMN])

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from penstock.clock import now
 from penstock.errors import BadInputError
 from penstock.files import Amount, Count, Spec, read_value, write_text
+from penstock.spark.fused.load_source import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -119,10 +120,11 @@ class TrialReader(DataSourceStreamReader):
         return self._known
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        numbers = np.arange(partition.first, partition.last)
-        ids = pa.array(numbers)
-        due = pa.array(partition.start + (numbers + 1) / partition.rate)
-        yield pa.record_batch([ids, due, ids], names=["id", "due", "value"])
+        for first, last in pieces(partition.first, partition.last):
+            numbers = np.arange(first, last)
+            ids = pa.array(numbers)
+            due = pa.array(partition.start + (numbers + 1) / partition.rate)
+            yield pa.record_batch([ids, due, ids], names=["id", "due", "value"])
 
 
 def next_offset(setting: TrialSetting, start: dict[str, int], at: float) -> dict[str, int]:
