@@ -2,7 +2,8 @@
 
 attach_overhead_percent: by how much a batch of one query in a local session takes longer while somebody is attached;
 blocks of batches with and without, in turns; attach_noise_percent is the standard error of that.
-attach_small_batch_more_ms: the same in milliseconds, for batches with hardly anything in them.
+attach_cpu_percent: of a core, what the application's Python process takes more while somebody is attached.
+attach_small_batch_more_ms: the same as the first in milliseconds, for batches with hardly anything in them.
 attach_follow_seconds: from the step until more executors are there, on a cluster of two nodes with two slots each.
 attach_counts_missing, attach_counts_more: counts an unattended run over the same files has and this one has not, or
 the other way round.
@@ -21,7 +22,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import penstock
 from penstock.clock import seconds_of
@@ -29,8 +30,12 @@ from penstock.spark.session.cluster import start_fused_session
 from penstock.spark.session.embedded import end_session, start_session
 
 WARM_BATCHES = 3
-BLOCKS, BLOCK_BATCHES, BATCH_ROWS = 28, 8, 400_000
+COMPILED_BATCHES = 50
+BLOCKS, BATCH_ROWS = 28, 400_000
 """A block is attached or not; they come in the order of `turns`, in one query that is never restarted."""
+BLOCK_BATCHES, SMALL_BLOCK_BATCHES = 24, 40
+SETTLING_BATCHES = 3
+"""After attaching or letting go, not counted: people attach once and stay for days."""
 SMALL_ROWS = 1_000
 """Batches as short as Spark makes them: what a batch costs us shows best there."""
 ROWS = 25
@@ -45,27 +50,35 @@ def turns(blocks: int) -> list[bool]:
     return [number % 4 in (1, 2) for number in range(blocks)]
 
 
-def block_seconds(session: Any, folder: Path, rows: int, batches: int) -> list[float]:
-    """Seconds of a batch in every block: a count over windows as fast as it goes, attached in turns."""
+class Block(NamedTuple):
+    batch_seconds: float
+    cpu_part: float
+    """Of a core, by this process."""
+
+
+def blocks(session: Any, folder: Path, rows: int, batches: int) -> list[Block]:
+    """A count over windows as fast as it goes, attached in turns."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - only where Spark is
 
     frame = session.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
     counted = frame.load().groupBy(f.window("timestamp", "1 minute"), (f.col("value") % 100).alias("key")).count()
     query = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder)).start()
-    seconds = []
+    seen = []
     try:
-        _batch_after(query, WARM_BATCHES + batches * 4)
+        _batch_after(query, COMPILED_BATCHES)
         for attached in turns(BLOCKS):
             attachment = penstock.attach(session, name="bench", act=False) if attached else None
-            began, first = _batch_after(query, _last_batch(query) + 1)
+            began, first = _batch_after(query, _last_batch(query) + SETTLING_BATCHES)
+            cpu, watch = time.process_time(), time.monotonic()
             ended, last = _batch_after(query, first + batches)
-            seconds.append((ended - began) / (last - first))
+            cpu_part = (time.process_time() - cpu) / (time.monotonic() - watch)
+            seen.append(Block((ended - began) / (last - first), cpu_part))
             if attachment is not None:
                 assert attachment.model is not None, "nothing was learned: it did not listen"
                 attachment.detach()
     finally:
         query.stop()
-    return seconds
+    return seen
 
 
 def _last_batch(query: Any) -> int:
@@ -87,17 +100,21 @@ def _batch_after(query: Any, number: int) -> tuple[float, int]:
 def overhead(folder: Path) -> dict[str, float]:
     session = start_session(2, folder / "java.log")
     try:
-        large = block_seconds(session, folder / "large", BATCH_ROWS, BLOCK_BATCHES)
+        seen = blocks(session, folder / "large", BATCH_ROWS, BLOCK_BATCHES)
+        large = [block.batch_seconds for block in seen]
         print(f"a large batch is longer by {compared(large)} percent", file=sys.stderr, flush=True)
-        small = block_seconds(session, folder / "small", SMALL_ROWS, 5 * BLOCK_BATCHES)
+        short = blocks(session, folder / "small", SMALL_ROWS, SMALL_BLOCK_BATCHES)
+        small = [block.batch_seconds for block in short]
     finally:
         end_session(session)
     percent, noise = compared(large)
     without, with_it = sides(small)
+    cpu_without, cpu_with = sides([block.cpu_part for block in seen])
     return {
         "attach_rows_per_second_without": round(BATCH_ROWS / median(sides(large)[0])),
         "attach_overhead_percent": round(percent, 2),
         "attach_noise_percent": round(noise, 2),
+        "attach_cpu_percent": round(100 * (fmean(cpu_with) - fmean(cpu_without)), 2),
         "attach_small_batch_ms": round(1000 * median(without), 1),
         "attach_small_batch_more_ms": round(1000 * (median(with_it) - median(without)), 2),
         "attach_small_noise_ms": round(1000 * compared(small)[1] / 100 * median(without), 2),

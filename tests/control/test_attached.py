@@ -190,6 +190,14 @@ class TestLimits:
         assert found.limit is Limit.DRIVER
         assert "before its first row" in found.evidence[-1]
 
+    def test_driver_of_batches_that_are_all_alike(self) -> None:
+        """20 rows in 42 ms of which the driver needs 29: the other 13 are what tasks cost at all, not 1.3 ms a row."""
+        model = model_of([20] * 5, fixed=0.029, row=0.0013, slots=2, partitions=2, driver_seconds=0.029)
+        assert model.row_seconds == pytest.approx(0.0013)
+        found = advice_for(model, rate=20_000, latency_ms=200)
+        assert found.limit is Limit.DRIVER
+        assert "69 % of each" in found.evidence[-1]
+
     def test_source(self) -> None:
         """Batches of 100 rows every 5 s take 0.3 s each, while thousands wait and more arrive."""
         seen = batches([100, 99, 100, 100], fixed=0.2, row=0.001, slots=1, every=5.0, arrived_rate=5000.0)

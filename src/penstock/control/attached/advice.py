@@ -223,8 +223,16 @@ def _by_driver(case: _Case) -> list[str]:
     model = case.model
     if case.batch <= model.fixed_seconds:
         return [f"a batch costs {model.fixed_seconds:.3g} s before its first row, and may last {case.batch:.3g} s"]
+    if case.keeps_up:
+        return []
+    if model.from_driver and model.driver_share >= MUCH:
+        # what remains is mostly what a task costs at all: rows are charged with more than is theirs
+        return [
+            f"its batches are alike, of up to {model.largest_batch:,.0f} rows, and the driver needs "
+            f"{100 * model.driver_share:.0f} % of each by itself: only larger ones tell what a row costs"
+        ]
     part = model.fixed_seconds / case.batch
-    if case.keeps_up or part < MUCH:
+    if part < MUCH:
         return []
     return [
         f"{100 * part:.0f} % of a batch of {case.batch:.3g} s does not depend on its rows; the driver says "
