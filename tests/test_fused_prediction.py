@@ -15,10 +15,11 @@ from penstock.dataflow.rates import Gain, topological_order
 from penstock.jobs.fused import unmeasured_ends
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
 from penstock.prediction.crews import crews_of
-from penstock.prediction.fused import PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
+from penstock.prediction.fused import HANDED_ROWS, PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
 from penstock.prediction.rate import Demands
 from penstock.runtime import crew
 from penstock.runtime.steps import Read, Step, plan_crews
+from penstock.spark.session.embedded import _SETTINGS
 
 ON = MeasuredOn(slot_memory_mb=1000.0, batch_seconds=1.0, base_memory_mb=80.0)
 CPU_BOUND = Model("cpu", (Point(threads=1, rate=100.0, cpu=1.0, memory=0.01, operator_cpu=0.8),), ON)
@@ -89,20 +90,25 @@ def test_operators_in_one_thread_take_turns() -> None:
     assert apart.batch_seconds(100) == pytest.approx(1.7 + 0.025)
 
 
-def test_code_that_is_faster_than_spark_waits_for_its_tuples() -> None:
+def test_code_waits_for_its_tuples_and_spark_for_code() -> None:
     quick = Model("quick", (Point(threads=1, rate=1000.0, cpu=1.0, memory=0.0, operator_cpu=0.5),), ON)
+    setup = replace(
+        one("quick", quick, 1, 100), passing_seconds=0.004, passing_cpu_seconds=0.005, handling_seconds=0.001
+    )
+    # 100 x (1 + 1) ms of code and its handling, and 100 x (4 - 1) ms of Spark: it hands all of them over at once
+    assert setup.batch_seconds(100) == pytest.approx(0.2 + 0.3)
+    # two slots let twice as many pass; one core has 100 x (0.5 + 1 + 5) ms to do
+    assert replace(setup, slots=2).batch_seconds(100) == pytest.approx(0.25)
+    assert replace(setup, slots=2, cores=1).batch_seconds(100) == pytest.approx(0.65)
+    # of four hand-overs code waits for the first only, and Spark in the end for it
+    many = 4 * HANDED_ROWS
+    assert setup.batch_seconds(many) == pytest.approx(many * 0.003 + many * 0.002 / 4)
+    # what a model measured before passing was is not changed
+    assert replace(setup, passing_seconds=0.0).batch_seconds(100) == pytest.approx(0.2)
 
-    def passing(setup: FusedSetup) -> FusedSetup:
-        return replace(setup, passing_seconds=0.004, passing_cpu_seconds=0.005)
 
-    setup = passing(one("quick", quick, 1, 100))
-    # 100 x 4 ms, within which 100 x 1 ms of code pass
-    assert setup.batch_seconds(100) == pytest.approx(0.4)
-    # two slots let twice as many pass; one core has 100 x (0.5 + 5) ms to do
-    assert replace(setup, slots=2).batch_seconds(100) == pytest.approx(0.2)
-    assert replace(setup, slots=2, cores=1).batch_seconds(100) == pytest.approx(0.55)
-    # code that takes longer than its tuples take to come
-    assert passing(one("cpu", CPU_BOUND, 1, 100)).batch_seconds(100) == pytest.approx(1.0)
+def test_spark_hands_over_as_much_at_a_time_as_sessions_say() -> None:
+    assert _SETTINGS["spark.sql.execution.arrow.maxRecordsPerBatch"] == str(HANDED_ROWS)
 
 
 def test_an_operator_of_sparks_own_adds_its_time_and_what_it_costs_a_batch() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.report.report import BatchObservation, SlotObservation
 from penstock.spark.trials.engine_cost import EngineCost, TupleCost, passing_cost
-from penstock.spark.trials.schedule import TrialSchedule, batch_spread
+from penstock.spark.trials.schedule import MOST_SIZES, TrialSchedule, batch_spread
 from penstock.spark.trials.source import TrialSetting, next_offset
 
 
@@ -70,6 +70,28 @@ def test_how_much_batches_vary() -> None:
 
 def test_batches_that_are_too_large_shrink_first() -> None:
     assert saturated(0.1, 1, 100) == [1, 100, 10, 10, 10]
+
+
+def test_batches_whose_work_does_not_follow_their_size_end() -> None:
+    """Code over columns does next to nothing, and Spark takes 1 us a tuple. Behind a million tuples, which it hands
+    over at a time, the time Spark takes for the next counts as work."""
+
+    def sizes(course: TrialSchedule) -> list[int]:
+        at = 0.0
+        while not course.over:
+            rows = course.most_rows
+            at += 0.1 + rows * 1e-6
+            work = 1e-8 * rows + max(0, rows - 1_000_000) * jumps * 1e-6
+            slot = SlotObservation(slot=0, cpu_seconds=work, wall_seconds=work, memory_mb=1.0)
+            course.see(BatchObservation(at, rows, 0, np.array([]), {}, (slot,)))
+        return [batch.tuples for batch in course.batches]
+
+    jumps = 0.0
+    # 10,000; 20 times as many; 200,000 come every 0.3 s: five times as many in 3 x 0.5 s; 1.1 s: 1.5 / 1.1, near enough
+    assert sizes(TrialSchedule(0.0, 3.0, 10_000, 0.5))[:4] == [10_000, 200_000, 1_000_000, 1_363_637]
+    jumps = 20.0
+    # 1.36 million seem 7 s of work, so the next hold 94,000, which seem none at all, and so on
+    assert len(sizes(TrialSchedule(0.0, 3.0, 10_000, 0.5))) <= MOST_SIZES + 3
 
 
 def test_a_trial_lasts_its_seconds() -> None:

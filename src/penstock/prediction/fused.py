@@ -2,7 +2,9 @@
 
 A slot's part of a batch, n tuples, takes
 
-    o + max(max over crews c of T_c(n), n u, n e) + f + sum over Spark's own operators of b_i(n)      seconds.
+    o + max(W, E) + min(W, E) min(1, A / n) + sum over Spark's own operators of b_i(n)      seconds,
+
+    W = max(max over crews c of T_c(n), n u) + f,      E = n (e - p).
 
 `T_c(n) = sum over the operators i of c of b_i(n)`: operators that share a thread (`penstock.prediction.crews`) take
 turns, crews overlap. `b_i(n)` is how long the t_i threads of operator i are at work on what n tuples cause:
@@ -11,9 +13,10 @@ threads. (Of the time of its trials an operator was at work for w; where a model
 be B seconds of work and o of the engine's: `w = B / (B + o)`.) `u = p + sum gain_i c_i` is
 the CPU of a tuple, of which a slot has one core: p for taking it in and giving it away as columns, which is in every
 model and counts once, and c_i that of its operators. `f` is the time the first piece needs to reach the slowest crew,
-and the last from there to the end: of every other crew a piece. Where one thread does everything, the second term is
-`T + n p` and f is 0. e is what Spark needs to let a tuple pass through a slot; it works ahead of the
-code. o is what the engine needs for any batch, and for Spark's own operators' state and shuffles.
+and the last from there to the end: of every other crew a piece. Where one thread does everything, `W = T + n p`. e is
+what Spark needs to let a tuple pass through a slot whose code does nothing. It hands over A tuples at a time, and works
+ahead of the code from the second hand-over on: smaller parts wait for Spark first, and Spark for them. o is what the
+engine needs for any batch, and for Spark's own operators' state and shuffles.
 
 A batch ends with its slowest slot. Where the work of a batch varies by v_i of its mean from one to the next, the
 slowest of k slots needs `b_i v_i z(k)` longer, with z(k) the expected largest of k standard normal values: what makes a
@@ -50,6 +53,8 @@ PIECE_SECONDS = 0.025
 """What crews hand over at a time takes about so long (`penstock.runtime.crew`)."""
 MANY_TUPLES = 1_000_000
 """Of a batch in which rounds that are not full do not matter."""
+HANDED_ROWS = 1_000_000
+"""A: as many tuples Spark hands to a worker at a time (`penstock.spark.session.embedded`), unless they are wide."""
 DEFAULT_ROWS = 100_000
 """Of a batch where nothing takes time."""
 MOST_LOOKS = 10_000
@@ -152,7 +157,7 @@ class FusedSetup:
     handling_cpu_seconds: float | None = None
     """The CPU of it; None: all of it."""
     passing_seconds: float = 0.0
-    """e: a slot lets no more tuples pass, whatever code does with them."""
+    """e: of a slot, for a tuple that code does nothing with."""
     passing_cpu_seconds: float = 0.0
     """Of Spark's own processes, for every tuple."""
     crews: Crews | None = None
@@ -253,16 +258,20 @@ class FusedSetup:
     def _code_seconds(self, each: int) -> float:
         crews = self.modelled_crews
         times = [sum(self._slowest_seconds(name, each) for name in crew) for crew in crews]
-        passing = each * self.passing_seconds
         if len(crews) == 1 and all(self.threads[name] == 1 for name in crews[0]):
-            return max(times[0] + each * self.handling_seconds, passing)
+            return self._beside_spark(times[0] + each * self.handling_seconds, each)
         slowest = times.index(max(times)) if times else 0
         pieces = [
             min(seconds, max(PIECE_SECONDS, sum(self.busy_seconds(name, 1) for name in crew)))
             for place, (crew, seconds) in enumerate(zip(crews, times, strict=True))
             if place != slowest
         ]
-        return max(max(times, default=0.0), each * self._cpu_in_code, passing) + sum(pieces)
+        return self._beside_spark(max(max(times, default=0.0), each * self._cpu_in_code) + sum(pieces), each)
+
+    def _beside_spark(self, seconds: float, each: int) -> float:
+        """Of `each` tuples that keep a slot's code at work for `seconds`, and Spark that brings and takes them."""
+        spark = each * max(0.0, self.passing_seconds - self.handling_seconds)
+        return max(seconds, spark) + min(seconds, spark) * min(1.0, HANDED_ROWS / each)
 
     def _slowest_seconds(self, operator: str, each: int) -> float:
         """Of the slowest slot."""

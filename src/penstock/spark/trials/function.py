@@ -70,14 +70,22 @@ class TrialFunction:
         os.environ.update(self.environment)
         setting = TrialSetting.read(Path(self.folder))
         on_trial = _on_trial(self, setting.operator, setting.threads)
-        # what it waits for its first tuple is the engine's: of a longer batch that would be a smaller part
+        # What it waits for its first tuple is the engine's: of a longer batch that would be a smaller part. So is what
+        # it waits for others, where nobody works meanwhile: how long Spark takes is measured for itself.
         watch: Stopwatch | None = None
         cpu = cpu_seconds()
         first = 0
+        waited = 0.0
 
         def entering() -> Iterator[Batch]:
-            nonlocal watch, first
-            for numbers in batches:
+            nonlocal watch, first, waited
+            while True:
+                waiting = Stopwatch()
+                numbers = next(batches, None)
+                if watch is not None:
+                    waited += waiting.seconds()
+                if numbers is None:
+                    return
                 if numbers.num_rows:
                     ids, due = np.asarray(numbers["id"]), np.asarray(numbers["due"])
                     if watch is None:
@@ -87,9 +95,11 @@ class TrialFunction:
         for _, batch in on_trial.segment.process(entering()):
             yield _row(rows=_as_bytes(batch.rows))
         account = on_trial.segment.take_account()
+        if not on_trial.waits_alone:
+            waited = 0.0
         yield _row(
             first=first,
-            wall_seconds=0.0 if watch is None else watch.seconds(),
+            wall_seconds=0.0 if watch is None else watch.seconds() - waited,
             cpu_seconds=cpu_seconds() - cpu - account.pieces_seconds,
             account=account.to_bytes(),
         )
@@ -104,6 +114,8 @@ class OnTrial:
             Step(SINK, None, 1, (Read(0),), delivers=True),
         )
         self.segment = Segment(steps, SegmentOptions(audit=audit))
+        self.waits_alone = self.segment.in_one_thread
+        """While it waits for tuples nothing is at work."""
         self._replay = Replay(sample)
 
     def entering(self, ids: Any, due: Any) -> Iterator[Batch]:

@@ -22,6 +22,11 @@ FEWEST_TO_VARY = 3
 """Batches a deviation needs to mean something."""
 LARGEST_STEP = 20.0
 """The first batches tell little: no batch is more than so many times the one before."""
+LONGEST_PERIODS = 3.0
+"""Of the work a batch should hold: so long may pass from its end to that of the one before. Where the engine takes most
+of that, as for code over columns, larger batches would only be longer ones."""
+MOST_SIZES = 10
+"""Batches whose work does not follow their size, because it comes in a few large pieces, count as they are then."""
 
 
 @dataclass
@@ -50,13 +55,22 @@ class TrialSchedule:
         if self.batch_seconds is None:
             self.counts_from = len(self.batches) - 1
         elif batch.tuples:
-            wall = max(busy_seconds(batch), 1e-6)
-            step = min(self.batch_seconds / wall, LARGEST_STEP)
+            step = self._step(batch)
             wanted = self.threads * math.ceil(batch.tuples * step / self.threads)
             warm = len(self.batches) > 1
-            if warm and (1 / SIZED <= step <= SIZED or wanted == batch.tuples):
+            if warm and (1 / SIZED <= step <= SIZED or wanted == batch.tuples or len(self.batches) >= MOST_SIZES):
                 self.counts_from = len(self.batches) - 1
             self.most_rows = wanted
+
+    def _step(self, batch: BatchObservation) -> float:
+        """How much larger the next batch should be: `min(B / w, 3 B / T)`, for B seconds of work where w were seen in a
+        batch that came T behind the one before. One that takes too long is cut by its work alone."""
+        wanted = self.batch_seconds or 0.0
+        step = min(wanted / max(busy_seconds(batch), 1e-6), LARGEST_STEP)
+        if len(self.batches) > 1 and step > 1:
+            period = batch.finished - self.batches[-2].finished
+            step = min(step, max(1.0, LONGEST_PERIODS * wanted / period)) if period > 0 else step
+        return step
 
     @property
     def counted(self) -> list[BatchObservation]:
