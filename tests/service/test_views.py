@@ -97,6 +97,10 @@ def test_one_pipeline(served: Served) -> None:
     assert {operator["name"] for operator in found["graph"]["operators"]} == set(found["operators"])
     busy = {name: operator.get("busy") for name, operator in found["operators"].items()}
     assert 0 < busy["B"] <= 1
+    # what its executors measure, not what the models say
+    assert found["operators"]["B"]["measured"]
+    reported = served.controller.statistics.operators(served.controller.state.pipelines["a"])["B"]
+    assert found["operators"]["B"]["rate"] == reported[Metric.RATE_IN]
     assert len(found["seats"]["slots"]) == served.held()["a"]
     series = view(served, "series?name=a")
     measured, modelled = series["measured"]["rate"], series["predicted"]["rate"]

@@ -11,7 +11,6 @@ import pytest
 BENCH = Path(__file__).parents[2] / "bench"
 
 
-@pytest.mark.unproven("the bench it calls passed once; the test was not run to its end yet")
 @pytest.mark.long("three applications and a browser on one cluster")
 def test_what_happens_is_seen_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])

@@ -57,6 +57,11 @@ class Statistics:
                     yield from _of_parts(record.name, self._parts.get(record.name, ()))
         yield from self._nodes(state)
 
+    def operators(self, record: PipelineRecord) -> dict[str, Values]:
+        """The last that was measured of each, over all its slots."""
+        parts = self._parts.get(record.name, ()) if record.held else ()
+        return {part.operator: dict(part.values) for part in parts if part.operator is not None and part.slot is None}
+
     def _nodes(self, state: ControllerState) -> Iterator[tuple[Subject, Values]]:
         """What all pipelines use there together."""
         used: dict[str, Values] = {

@@ -68,7 +68,7 @@ def deploy(
         output.print_json(deployed.document())
     else:
         _print(deployed.rounds, rate, planner)
-        output.say(f"{'met' if deployed.met else 'stopped'}        {deployed.reason}: {deployed.why}")
+        output.say(f"met        {deployed.why}" if deployed.met else f"stopped    {deployed.reason}: {deployed.why}")
         if not deployed.met and deployed.best is not None:
             best = deployed.best
             output.say(
@@ -92,7 +92,7 @@ def _factor(text: str) -> tuple[str, float]:
 def _print(rounds: tuple[DeployRound, ...], rate: float, planner: str) -> None:
     output.console().print(
         output.table(
-            f"{len(rounds)} rounds to {rate:,.4g} tuples/s, {planner} planner",
+            f"{len(rounds)} {'round' if len(rounds) == 1 else 'rounds'} to {rate:,.4g} tuples/s, {planner} planner",
             ("round", "nodes", "threads", "tuples/s", "of target", "latency ms", "what is short "),
             (
                 (

@@ -59,15 +59,21 @@ def deploy_in_rounds(
         rounds.append(DeployRound(len(rounds) + 1, plan, reading, analysis))
         if listener is not None:
             short = "" if analysis.met else f"; {analysis.evidence}"
-            listener.on_message(f"round {len(rounds)}: {reading.throughput:,.4g} tuples/s on {plan.nodes} nodes{short}")
+            listener.on_message(
+                f"round {len(rounds)}: {reading.throughput:,.4g} tuples/s on {_nodes(plan.nodes)}{short}"
+            )
         if analysis.met:
-            return stopped(StopReason.MET, f"met in round {len(rounds)} on {plan.nodes} nodes")
+            return stopped(StopReason.MET, f"in round {len(rounds)} on {_nodes(plan.nodes)}")
         if (end := _no_use(rounds, most_rounds)) is not None:
             return stopped(*end)
         if analysis.shortage is ShortOf.LATENCY:
             costs = {name: cost * ROOM_FOR_LATENCY for name, cost in costs.items()}
         else:
             costs = planner.next_costs(costs, plan, reading, analysis)
+
+
+def _nodes(count: int) -> str:
+    return f"{count} {'node' if count == 1 else 'nodes'}"
 
 
 def _no_use(rounds: Sequence[DeployRound], most_rounds: int) -> tuple[StopReason, str] | None:
@@ -77,9 +83,8 @@ def _no_use(rounds: Sequence[DeployRound], most_rounds: int) -> tuple[StopReason
     if last.analysis.shortage is ShortOf.ENGINE:
         return StopReason.ENGINE, evidence
     if last.analysis.shortage is ShortOf.LATENCY and len(rounds) > 1 and not _shorter(rounds[-2], last):
-        more = last.plan.nodes - rounds[-2].plan.nodes
-        word = "node" if more == 1 else "nodes"
-        return StopReason.LATENCY, f"{more} {word} more did not make a tuple's way shorter; {evidence}"
+        more = _nodes(last.plan.nodes - rounds[-2].plan.nodes)
+        return StopReason.LATENCY, f"{more} more did not make a tuple's way shorter; {evidence}"
     if len(rounds) >= most_rounds:
         return StopReason.ROUNDS, f"not met in {most_rounds} rounds; {evidence}"
     return None

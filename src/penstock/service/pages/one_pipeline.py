@@ -16,12 +16,11 @@ from penstock.service.pages import graph
 from penstock.service.pages.fleet import cost_per_hour, lag_seconds, meets_target
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.allocation.contract import OperatorAllocation
     from penstock.control.controller import Controller
     from penstock.control.core.records import PipelineRecord
-
-MEASURED = "operators/{}/{}"
-"""How a reading of one operator is named: operators/parse/busy."""
 
 
 def one_pipeline(controller: Controller, record: PipelineRecord) -> dict[str, Any]:
@@ -50,23 +49,25 @@ def operators(controller: Controller, record: PipelineRecord) -> dict[str, dict[
 
     busy = rate of the operator / what its threads can do on the units held
     """
-    readings = record.readings
-    backlog = readings.get(Metric.BACKLOG)
+    backlog = record.readings.get(Metric.BACKLOG)
     rows: dict[str, dict[str, Any]] = {}
     pipeline = pipeline_of(record.submission)
-    modelled = _modelled(controller, record)
+    modelled, measured = _modelled(controller, record), controller.statistics.operators(record)
     for name, operator in pipeline.operators.items():
         values = dict(modelled.get(name, {}))
-        reported = {
-            what: readings[key]
-            for what in ("busy", "backlog", "rate", "cpu", "memory_mb")
-            if (key := MEASURED.format(name, what)) in readings
-        }
+        reported = _reported(measured.get(name, {}))
         if operator.kind == "source" and "backlog" not in reported and backlog is not None:
             # what was not read yet waits before the source
             values["backlog"] = backlog
         rows[name] = {**values, **reported, "measured": bool(reported)}
     return rows
+
+
+def _reported(values: Mapping[str, float]) -> dict[str, float]:
+    """Its rate is what it takes; a source takes nothing and gives."""
+    reported = {str(what): values[what] for what in (Metric.BUSY, Metric.BACKLOG, Metric.THREADS) if what in values}
+    rate = values.get(Metric.RATE_IN) or values.get(Metric.RATE_OUT)
+    return reported if rate is None else {**reported, "rate": rate}
 
 
 def _modelled(controller: Controller, record: PipelineRecord) -> dict[str, dict[str, Any]]:

@@ -24,7 +24,7 @@ export function setClass(element, name) {
   if (element.className !== name) element.className = name;
 }
 
-// 1234567 -> 1.23M; small numbers keep three figures
+// 1234567 -> 1.23M; small numbers keep three figures, those below 1 two
 export function figure(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const size = Math.abs(value);
@@ -37,6 +37,7 @@ export function figure(value) {
 function trimmed(value) {
   const size = Math.abs(value);
   if (size >= 1000) return Math.round(value).toLocaleString("en");
+  if (size < 1) return String(Number(value.toPrecision(2)));
   return String(Number(value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2)));
 }
 

@@ -101,9 +101,9 @@ export function pipelineView(start, frame) {
     advice.dataset.shown = now;
     advice.replaceChildren(
       h("h2", {}, "Advice"),
-      h("p", { class: "why" }, `Limited by ${said.limit}: `, said.what_to_do, said.acts ? "" : ` (advice only: ${said.why_not})`),
+      h("p", { class: "why" }, said.limit === "nothing" ? "Not limited: " : `Limited by ${said.limit}: `, said.what_to_do, said.acts ? "" : ` (advice only: ${said.why_not})`),
       h("ul", { class: "evidence" }, said.evidence.map((line) => h("li", {}, line))),
-      h("p", { class: "note" }, `${said.needed === null ? "No number of slots is enough" : `${said.needed} slots needed`}, headroom ${percent(said.headroom)}, maxOffsetsPerTrigger ${figure(said.max_offsets_per_trigger)} in batches of ${duration(said.batch_seconds)}`));
+      h("p", { class: "note" }, `${said.needed === null ? "No number of slots is enough" : `${said.needed} slot${said.needed === 1 ? "" : "s"} needed`}, headroom ${percent(said.headroom)}, maxOffsetsPerTrigger ${figure(said.max_offsets_per_trigger)} in batches of ${duration(said.batch_seconds)}`));
   }
 
   function drawGraphBox() {
