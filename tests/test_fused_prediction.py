@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
+from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import Gain, topological_order
-from penstock.jobs.fused import unmeasured_ends
+from penstock.jobs.fused import closing_notes, unmeasured_ends
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
+from penstock.prediction.closing import closing_seconds
 from penstock.prediction.crews import crews_of
 from penstock.prediction.fused import HANDED_ROWS, PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
 from penstock.prediction.rate import Demands
@@ -232,3 +234,34 @@ def test_files_that_were_profiled_are_counted_and_others_are_named() -> None:
     assert setup.use(10.0).cpu == pytest.approx(10.0 * 0.8 / 1000)
     (note,) = unmeasured_ends(pipeline, demands)
     assert note == "what sink 'out' needs to write is in no model: the prediction leaves it out"
+
+
+WINDOW: dict[str, object] = {"key": "k", "outputs": {"n": "count"}, "fields": "k string", "emit": "closed"}
+
+
+@pytest.mark.parametrize(
+    ("more", "part", "expected"),
+    [
+        # half of 10 s until its window ends; a batch of 0.2 s in 0.4 s brings what closes it, the next sends it
+        ({"window_seconds": 10}, 0.5, 5.0 + 0.2 + 0.2 + 0.2),
+        ({"window_seconds": 10, "late_seconds": 3}, 0.5, 5.0 + 3.0 + 0.6),
+        # windows every 2 s: the last it is in ends between 8 and 10 s later
+        ({"window_seconds": 10, "slide_seconds": 2}, 0.5, 8.0 + 1.0 + 0.6),
+        ({"window_seconds": 10}, 1.0, 10.0 + 0.2 + 0.4 + 0.2),
+    ],
+)
+def test_what_leaves_a_window_waits_until_it_closes(more: dict[str, float], part: float, expected: float) -> None:
+    aggregate = Aggregate.model_validate({**WINDOW, **more})
+    assert closing_seconds(aggregate, 0.2, 0.4, part) == pytest.approx(expected)
+
+
+def test_a_run_says_how_long_windows_keep_their_tuples() -> None:
+    def notes(aggregate: dict[str, object], rate: float = 60.0) -> list[str]:
+        made = penstock.pipeline("w").source("load").then("sum", aggregate=aggregate).sink("out").build()
+        return closing_notes(made, one("cpu", CPU_BOUND, 1, 1000, overhead=0.2), rate)
+
+    # batches of 0.4 s, one behind the other: 1 s for half of a window of 2, 0.4 + 0.2 and 0.4
+    assert [note for note in notes({**WINDOW, "window_seconds": 2}) if "'sum'" in note and " 2.0 s " in note]
+    # what is sent on as it changes does not wait, and where batches grow without end nothing is known
+    assert notes({**WINDOW, "window_seconds": 2, "emit": "updates"}) == []
+    assert notes({**WINDOW, "window_seconds": 2}, 1e6) == []

@@ -17,6 +17,7 @@ from penstock.dataflow.pipeline import Pipeline
 from penstock.errors import BadInputError, RunFailedError
 from penstock.jobs.find import find_pipeline, logic_of
 from penstock.jobs.profile_subject import subject_of
+from penstock.modelling.fingerprint import fingerprint
 from penstock.runtime.steps import Read, Step
 from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN
 from penstock.spark.trials.replay import LEAST_ROWS, Replay
@@ -193,3 +194,13 @@ def test_which_operators_need_a_sample() -> None:
     # a tuple for `b` needs the blob before it
     mixed = penstock.pipeline("p").source("s").then("blob", model="azure_blob").then("b", logic=Logic(same)).sink("o")
     assert subject_of(mixed.build(), ["b"]).models_run_for(["p/b"]) == {"azure_blob", "b"}
+
+
+def test_what_an_aggregate_takes_is_measured_like_other_operators_of_sparks() -> None:
+    aggregate = {"key": "k", "outputs": {"n": "count"}, "fields": "k string", "window_seconds": 2}
+    pipeline = penstock.pipeline("p").source("s").then("a", logic=Logic(same)).then("sum", aggregate=aggregate)
+    subject = subject_of(pipeline.sink("o").build(), None)
+    assert {model: code.per for model, code in subject.code.items()} == {"p/a": Per.ROW, "p/sum": Per.DATAFRAME}
+    assert subject.sampled(["p/sum"]) == {"p/sum": "sum"}
+    # a plan, which knows what is declared and nothing else, finds it unchanged
+    assert subject.fingerprints(None)["p/sum"] == fingerprint(subject.pipeline.operators["sum"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.allocation.pipeline import demands_of
 from penstock.clock import Stopwatch
+from penstock.dataflow.aggregate import Emit
 from penstock.dataflow.endpoints import COUNT, is_driven_by_load, reading_of, writing_of
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Per
@@ -24,6 +25,7 @@ from penstock.modelling.per_tuple_overhead import (
     passing_seconds,
     without_handling,
 )
+from penstock.prediction.closing import closing_seconds
 from penstock.prediction.crews import crews_of
 from penstock.prediction.fused import FusedSetup, fused_threads, rows_of_batch
 from penstock.report.figures import RecentBatches
@@ -101,6 +103,8 @@ class FusedJob:
                 f"what is predicted is for batches of {rows:,} tuples, as they came on average",
                 *unmeasured_ends(self.pipeline, setup.demands),
             )
+        if setup is not None and not own_source:
+            notes = (*notes, *closing_notes(self.pipeline, setup, report.offered_rate))
         return RunResult(
             self.pipeline.name,
             self.slots,
@@ -127,6 +131,18 @@ def unmeasured_ends(pipeline: Pipeline, demands: Demands) -> list[str]:
                 "leaves it out"
             )
     return notes
+
+
+def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float) -> list[str]:
+    """What latency, predicted and measured, leaves out: it ends when a tuple's batch is committed."""
+    steady = setup.steady_batch(rate, INTERVAL_SECONDS)
+    return [
+        f"operator '{name}' sends windows on when they are closed: half of its tuples are in what has left it "
+        f"{closing_seconds(aggregate, *steady):.1f} s after they were due, as predicted; latency is counted until a "
+        "tuple's batch is committed"
+        for name, operator in pipeline.operators.items()
+        if (aggregate := operator.aggregate) is not None and aggregate.emit is Emit.CLOSED and steady is not None
+    ]
 
 
 def _predictions(setup: FusedSetup, *, own_source: bool) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.endpoints import file_end
+from penstock.dataflow.logic import Logic, Per
 from penstock.errors import BadInputError, nearest
 from penstock.jobs.find import PipelineLike, find_code_beside, find_pipeline, logic_of
 from penstock.modelling.fingerprint import fingerprint
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from penstock.dataflow.logic import Logic
     from penstock.dataflow.pipeline import Pipeline
 
 
@@ -37,11 +37,17 @@ class ProfileSubject:
     def fingerprints(self, beside: Path | None) -> dict[str, str]:
         """Of the code of every model, where it can be seen, and of how files are read and written."""
         prints = {
-            model: fingerprint(self.pipeline.operators[self.operators[model]], code, beside)
+            model: fingerprint(
+                self.pipeline.operators[self.operators[model]], None if self.is_declared(model) else code, beside
+            )
             for model, code in self.code.items()
         }
         prints |= {model: fingerprint(self.pipeline.operators[name]) for model, name in self.ends.items()}
         return {model: fingerprint for model, fingerprint in prints.items() if fingerprint is not None}
+
+    def is_declared(self, model: str) -> bool:
+        """An aggregate is what it declares: the code in its place is nobody's."""
+        return self.pipeline.operators[self.operators[model]].aggregate is not None
 
     def sampled(self, models: Iterable[str]) -> dict[str, str]:
         """Operators by model, of those for which tuples are put through the pipeline first: to see what they get, and
@@ -56,12 +62,22 @@ class ProfileSubject:
         return everything if self.ends or self.sampled(measured) else measured
 
 
+def _no_code(frame: Any) -> Any:
+    return frame
+
+
+_IN_THE_QUERY = Logic(_no_code, per=Per.DATAFRAME)
+"""In the place of code, of what is part of the query itself by what it declares."""
+
+
 def subject_of(pipeline: PipelineLike, operators: list[str] | None) -> ProfileSubject:
     """Only that of `operators`, where some are named."""
     find_code_beside(pipeline)
     declared = find_pipeline(pipeline)
     logic = logic_of(declared)
-    models = {name: declared.operators[name].model or _own_model(declared, name, logic[name]) for name in logic}
+    declared_only = [name for name, operator in declared.operators.items() if operator.aggregate is not None]
+    measured = {**logic, **dict.fromkeys(declared_only, _IN_THE_QUERY)}
+    models = {name: declared.operators[name].model or _own_model(declared, name, measured[name]) for name in measured}
     by_model = {model: name for name, model in models.items()}
     if not by_model:
         raise BadInputError(f"pipeline '{declared.name}' has no operator with code to measure")
@@ -72,7 +88,7 @@ def subject_of(pipeline: PipelineLike, operators: list[str] | None) -> ProfileSu
         if name not in {*by_model, *models, *ends}:
             raise BadInputError(f"unknown operator or model '{name}'; {nearest(name, [*models, *by_model])}")
     asked = {models.get(name, name) for name in operators or (*by_model, *ends)}
-    code = {model: logic[name] for model, name in by_model.items() if model in asked}
+    code = {model: measured[name] for model, name in by_model.items() if model in asked}
     return ProfileSubject(declared, logic, code, by_model, {m: name for m, name in ends.items() if m in asked})
 
 

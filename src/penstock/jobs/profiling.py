@@ -191,6 +191,9 @@ class Profile:
                     self._measure_passing(session, in_slots, engine, widest(sends), audit=audit)
                 for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
                     own = taken.sparks_own.get(subject.operators[model])
+                    if own is None and subject.is_declared(model):
+                        self._listener.on_message(f"no sample tuple came to {model}: what it takes stays unknown")
+                        continue
                     self._measure_sparks_own(session, model, pending[model], own, engine)
                 for model, name in ends.items():
                     self._measure_end(session, model, subject.pipeline.operators[name], taken.ends.get(name), engine)

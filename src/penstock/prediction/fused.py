@@ -279,12 +279,20 @@ class FusedSetup:
         return self.busy_seconds(operator, each) * (1 + spread * slowest_of(self.slots))
 
     def latency_ms(self, rate: float, interval_seconds: float) -> dict[str, float] | None:
-        """Of tuples that come evenly at `rate`; None where that is more than it does.
+        """Of tuples that come evenly at `rate`, until their batch is committed; None where that is more than it does.
 
-        A batch holds what came while the one before lasted: `n = rate T`, `T = max(interval, batch_seconds(n))`. A
-        tuple is due at any time of T, waits for the next batch, and is there when that is committed: latency lies
-        evenly between `batch_seconds(n)` and `batch_seconds(n) + T`.
+        A tuple is due at any time of a period T, waits for the next batch, and is there when that is committed: latency
+        lies evenly between `batch_seconds(n)` and `batch_seconds(n) + T`.
         """
+        steady = self.steady_batch(rate, interval_seconds)
+        if steady is None:
+            return None
+        batch, period = steady
+        return {name: 1000 * (batch + part * period) for name, part in _PARTS.items()}
+
+    def steady_batch(self, rate: float, interval_seconds: float) -> tuple[float, float] | None:
+        """How long a batch takes, and how long it is from one to the next (T), once that is always the same: a batch
+        holds what came while the one before lasted, `n = rate T`, `T = max(interval, batch_seconds(n))`."""
         tuples = 1
         for _ in range(MOST_LOOKS):
             batch = self.batch_seconds(tuples)
@@ -293,7 +301,7 @@ class FusedSetup:
             if wanted > self.most_rows:
                 return None
             if wanted <= tuples:
-                return {name: 1000 * (batch + part * period) for name, part in _PARTS.items()}
+                return batch, period
             tuples = wanted
         return None
 

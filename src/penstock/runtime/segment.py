@@ -154,11 +154,6 @@ class Segment:
             if not finished:
                 self._drop()
 
-    @property
-    def in_one_thread(self) -> bool:
-        """The caller's, which takes in, works and gives out."""
-        return self._straight is not None
-
     def take_account(self) -> Account:
         """What was counted since it was last taken."""
         return self._passage.take_account()

@@ -114,7 +114,7 @@ class OnTrial:
             Step(SINK, None, 1, (Read(0),), delivers=True),
         )
         self.segment = Segment(steps, SegmentOptions(audit=audit))
-        self.waits_alone = self.segment.in_one_thread
+        self.waits_alone = threads == 1 and not logic.timeout_seconds
         """While it waits for tuples nothing is at work."""
         self._replay = Replay(sample)
 
