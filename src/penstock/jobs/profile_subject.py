@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.endpoints import file_end
 from penstock.dataflow.logic import Logic, Per
+from penstock.dataflow.rates import flows
 from penstock.errors import BadInputError, nearest
 from penstock.jobs.find import PipelineLike, find_code_beside, find_pipeline, logic_of
 from penstock.modelling.fingerprint import fingerprint
@@ -53,6 +54,16 @@ class ProfileSubject:
         """Operators by model, of those for which tuples are put through the pipeline first: to see what they get, and
         what they send. The reference operators need nothing but a number, and say what they send."""
         return {m: self.operators[m] for m in models if self.code[m] is not reference_logic.get(m)}
+
+    def rows_leaving_slots(self) -> float:
+        """For a tuple of the source: what code sends to sinks, and to what is part of the query itself."""
+        code = {name for name, logic in self.logic.items() if logic.per is not Per.DATAFRAME}
+        carried = flows(self.pipeline).streams
+        return sum(
+            gain.factor
+            for stream, gain in zip(self.pipeline.streams, carried, strict=True)
+            if stream.sender in code and stream.receiver not in code
+        )
 
     def models_run_for(self, models: Iterable[str]) -> set[str]:
         """Those whose code runs when `models` are measured: where tuples are put through the pipeline, all. They are

@@ -188,7 +188,8 @@ class Profile:
                     engine = self._measure_all(in_slots, query)
                 if in_slots:
                     sends = [sample.sends for sample in samples.values() if sample.sends is not None]
-                    self._measure_passing(session, in_slots, engine, widest(sends), audit=audit)
+                    leaving = subject.rows_leaving_slots()
+                    self._measure_passing(session, in_slots, engine, widest(sends), leaving, audit=audit)
                 for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
                     own = taken.sparks_own.get(subject.operators[model])
                     if own is None and subject.is_declared(model):
@@ -201,13 +202,22 @@ class Profile:
             raise BadInputError(str(error)) from error
 
     def _measure_passing(
-        self, session: Any, measured: Mapping[str, Logic], engine: EngineCost, columns: pa.Schema, *, audit: bool
+        self,
+        session: Any,
+        measured: Mapping[str, Logic],
+        engine: EngineCost,
+        columns: pa.Schema,
+        rows_of_tuple: float,
+        *,
+        audit: bool,
     ) -> None:
         """After the trials, whose query has warmed Java up."""
         from penstock.spark.trials.passing import measure_passing  # noqa: PLC0415 - Spark loads only when it is used
 
         self._doing = "what Spark needs for a tuple"
-        known = replace(engine, passing=measure_passing(session, engine, columns, self._tell, audit=audit))
+        known = replace(
+            engine, passing=measure_passing(session, engine, columns, rows_of_tuple, self._tell, audit=audit)
+        )
         for name, code in measured.items():
             self._keep(name, code, self.models[name].points, known)
 

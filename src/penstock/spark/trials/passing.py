@@ -1,8 +1,8 @@
 """What Spark needs for every tuple besides the worker it hands it to: making it, carrying it there and back.
 
-A fused run of one operator that makes rows of the given columns out of nothing, in one slot, as fast as it goes. Trials
-do not show this: what they make leaves as bytes, and what a slot waits for its tuples is none of its operator's time.
-The first batches do not count: Java compiles.
+A fused run of one operator that makes rows of the given columns out of nothing, in one slot, as fast as it goes; as
+many for a tuple as leave the slots of the pipeline. Trials do not show this: what they make leaves as bytes, and what
+a slot waits for its tuples is none of its operator's time. The first batches do not count: Java compiles.
 """
 
 from __future__ import annotations
@@ -41,12 +41,18 @@ _OPERATOR = "pass"
 
 
 def measure_passing(
-    session: SparkSession, engine: EngineCost, columns: pa.Schema, tick: Callable[[], None], *, audit: bool
+    session: SparkSession,
+    engine: EngineCost,
+    columns: pa.Schema,
+    rows_of_tuple: float,
+    tick: Callable[[], None],
+    *,
+    audit: bool,
 ) -> TupleCost:
-    """`columns` leave the slot."""
+    """So many rows leave the slot for a tuple, of these `columns`."""
     fields = struct_of_arrow(columns).fields
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
-    code = Logic(RowsOf(columns), Per.ARROW, schema=schema)
+    code = Logic(RowsOf(columns, rows_of_tuple), Per.ARROW, schema=schema)
     with temporary_folder("passing") as folder:
         made = pipeline("passing").source("load").then(_OPERATOR, logic=code)
         spec = FusedSpec(
@@ -89,12 +95,14 @@ def _pass(query: FusedQuery, wanted: int, tick: Callable[[], None]) -> list[Batc
 
 @dataclass(frozen=True)
 class RowsOf:
-    """As many rows as come, all alike: of columns with a typical value, or none where there is no such thing."""
+    """So many times as many rows as come, all alike: of columns with a typical value, or none where there is no such
+    thing."""
 
     columns: pa.Schema
+    times: float = 1.0
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        made = [pa.repeat(_typical(field.type), table.num_rows) for field in self.columns]
+        made = [pa.repeat(_typical(field.type), round(self.times * table.num_rows)) for field in self.columns]
         return pa.table(made, schema=self.columns)
 
 
