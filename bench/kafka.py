@@ -9,8 +9,8 @@ A broker of its own, N messages of 100 bytes in two partitions, Spark on this ma
   own          a fused run with our own source and sink, exactly once: `own_ratio`
   placed       a placed run, exactly once, its bundles plain processes of this machine: `placed_ratio`
   paced        a fused run with our own source while 1,000 messages/s come: `arrival_off` is by how much the rate it
-               reports as coming in is off, `lag_off_batches` by how much the backlog it reports differs from what the
-               broker says of the run's consumer group, in largest batches
+               reports as coming in is off, `lag_off_batches` by how much the backlog it reports with a batch differs
+               from what the broker says of the run's consumer group then, in largest batches
 
 Rates are those of whole runs, less what the same run takes for no messages, either time the shortest of the rounds; one
 round before them does not count. `lost` and `doubled` are counted by reading what our own sinks wrote, only what is
@@ -172,12 +172,11 @@ def paced(session: Any, address: LogAddress, log: TopicLog, folder: Path) -> dic
         run.await_end(PACED_WARM_UP)
         for _ in range(PACED_LOOKS):
             run.await_end(1.0)
-            figures = run.progress
+            figures = _next_batch(run)
             read = log.group_offsets("paced-readers", "paced")
             waiting = sum(span.end - read.get(number, 0) for number, span in log.spans("paced").items())
-            if figures is not None:
-                arrivals.append(figures.offered)
-                differences.append(abs(figures.backlog - waiting))
+            arrivals.append(figures.offered)
+            differences.append(abs(figures.backlog - waiting))
     finally:
         over.set()
         feeder.join()
@@ -187,6 +186,15 @@ def paced(session: Any, address: LogAddress, log: TopicLog, folder: Path) -> dic
         "arrival_off": abs(median(arrivals) - PACED_RATE) / PACED_RATE,
         "lag_off_batches": median(differences) / largest,
     }
+
+
+def _next_batch(run: penstock.RunHandle) -> penstock.Figures:
+    """What the run says as soon as it says something new: what it and the broker say is then of the same batch."""
+    before = run.progress
+    while (figures := run.progress) is None or (before is not None and figures.seconds == before.seconds):
+        if run.await_end(0.01) is not None:
+            raise RuntimeError("the run ended by itself")
+    return figures
 
 
 class Bench:

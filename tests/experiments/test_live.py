@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from penstock.errors import BadInputError
 from penstock.experiments.control.live import BASE_RATE, LATENCY_MS, LiveReading, judged, live_rates
+from penstock.experiments.e_stream.live import EStreamLive
+from penstock.experiments.sweep import live_sweep
 
 RISE = 3 * BASE_RATE
 
@@ -44,3 +49,25 @@ def test_loads_have_their_shapes() -> None:
     assert live_rates("spike", 100)[-1] == BASE_RATE
     with pytest.raises(BadInputError, match="unknown load 'ramp'"):
         live_rates("ramp", 100)
+
+
+def test_cases_are_run_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[str] = []
+    told: list[tuple[int, int]] = []
+
+    def run_case(_self: EStreamLive, case: dict[str, Any]) -> dict[str, Any]:
+        run.append(case["load"])
+        return {}
+
+    monkeypatch.setattr(EStreamLive, "run_case", run_case)
+    monkeypatch.setattr(EStreamLive, "lines", lambda *_: [])
+
+    def sweep(most: int | None) -> object:
+        return live_sweep("e-stream", folder=tmp_path, progress=lambda *at: told.append(at), most=most)
+
+    assert sweep(2) is None
+    assert run == ["step", "sine"]
+    assert told[-1] == (2, 3)
+    assert sweep(2) is not None
+    assert run == ["step", "sine", "spike"]
+    assert told[-1] == (3, 3)

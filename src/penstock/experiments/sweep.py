@@ -95,20 +95,28 @@ def sweep(
 
 
 def live_sweep(
-    name: str, *, quick: bool = False, folder: Path = DEFAULT_FOLDER, progress: Callable[[int, int], None] | None = None
-) -> Finding:
+    name: str,
+    *,
+    quick: bool = False,
+    folder: Path = DEFAULT_FOLDER,
+    progress: Callable[[int, int], None] | None = None,
+    most: int | None = None,
+) -> Finding | None:
     """An experiment for real, one case after the other, in this process. Cases that are done already are not run
-    again."""
+    again, and no more than `most` are run now; None while some are left."""
     experiment = LIVE.create(name)
     store, cases = CaseStore(folder.absolute(), experiment.name), list(experiment.cases(quick=quick))
     store.begin(cases, quick=quick)
     missing = store.missing(cases)
-    for number, case in enumerate(missing):
+    now = missing[:most]
+    for number, case in enumerate(now):
         if progress is not None:
             progress(len(cases) - len(missing) + number, len(cases))
         watch = Stopwatch()
         store.keep(case, experiment.run_case(dict(case)), watch.seconds())
-    return _finding(experiment, store, cases, quick=quick)
+    if progress is not None:
+        progress(len(cases) - len(missing) + len(now), len(cases))
+    return None if len(now) < len(missing) else _finding(experiment, store, cases, quick=quick)
 
 
 def _task(experiment: Experiment, store: CaseStore, case: Case) -> str:

@@ -56,14 +56,30 @@ def run_live_experiments(
     quick: bool = False,
     folder: str | Path = DEFAULT_FOLDER,
     listener: Listener | None = None,
+    most: int | None = None,
 ) -> list[Finding]:
-    """Experiments for real, on a Spark cluster of this machine under a controller, at a small scale: minutes a case."""
+    """Experiments for real, on a Spark cluster of this machine under a controller, at a small scale: minutes a case.
+
+    With `most`, no more cases of each are run now; an experiment of which some are left is not in the answer.
+    """
     listener = listener or Listener()
+    findings = []
+    for name in names:
+        told: list[tuple[int, int]] = []
 
-    def done(cases: int, of: int) -> None:
-        listener.on_progress(Progress("cases", cases, of))
+        def done(cases: int, of: int, told: list[tuple[int, int]] = told) -> None:
+            told.append((cases, of))
+            listener.on_progress(Progress("cases", cases, of))
 
-    return [live_sweep(name, quick=quick, folder=Path(folder), progress=done) for name in names]
+        finding = live_sweep(name, quick=quick, folder=Path(folder), progress=done, most=most)
+        if finding is None:
+            cases, of = told[-1]
+            listener.on_message(
+                f"{name}: {cases} of {of} cases are kept in {folder}; the same command goes on from there"
+            )
+        else:
+            findings.append(finding)
+    return findings
 
 
 def draw_experiment(finding: Finding, folder: str | Path | None = None) -> list[Path]:

@@ -98,6 +98,9 @@ def run(
     scale: Annotated[
         Scale, typer.Option("--scale", help="With --on spark: small, a quarter of the size, is the only one.")
     ] = Scale.SMALL,
+    most: Annotated[
+        int | None, typer.Option("--cases", min=1, help="With --on spark: so many cases now, the others another time.")
+    ] = None,
     folder: FolderOption = Path("out/experiments"),
     json: JsonOption = False,
 ) -> None:
@@ -115,7 +118,11 @@ def run(
     with listening(json=json) as listener:
         if on is Where.SPARK:
             wanted = names or LIVE.names()
-            findings = experimenting.run_live_experiments(wanted, quick=quick, folder=folder, listener=listener)
+            findings = experimenting.run_live_experiments(
+                wanted, quick=quick, folder=folder, listener=listener, most=most
+            )
+        elif most is not None:
+            raise BadInputError("--cases goes with --on spark")
         else:
             findings = experimenting.run_experiments(names or None, quick=quick, folder=folder, listener=listener)
     pictures = {finding.experiment.name: _draw(finding) for finding in findings}

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
     from penstock.experiments.published_file import Published
 
-FIRST: Case = {"use": 1, "batches": 8, "BG": 25, "BL": 40, "EP": 0.8}
-SECOND: Case = {"use": 2, "rate": 8.0, "rate2": 2.5, "r1": 0.8, "seconds": 180}
+FIRST: Case = {"use": 1, "batches": 7, "BG": 22, "BL": 40, "EP": 0.7}
+SECOND: Case = {"use": 2, "rate": 9.0, "rate2": 2.5, "r1": 0.8, "seconds": 150}
 ORDERS = (
     (1, "TE", "BG=60", "Fig 10", "TE, seconds to infer a complex event", DYNAMIC, STATIC),
     (1, "TT high", "BG=60", "Fig 11", "TT, higher priority, seconds", DYNAMIC, STATIC),
+    (1, "TT low", "Shigh=0.2", "Fig 15", "TT, lower priority, seconds", STATIC, DYNAMIC),
     (2, "TT high", "rate=40", "Fig 35", "TT, higher priority, seconds", DYNAMIC, STATIC),
     (2, "TT low", "rate=40", "Fig 37", "TT, lower priority, seconds", STATIC, DYNAMIC),
 )

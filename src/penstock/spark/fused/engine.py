@@ -34,6 +34,7 @@ from penstock.spark.fused.lost_messages import lost_messages
 from penstock.spark.fused.observing import BatchObserver
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_steps import CodeOptions
+from penstock.spark.fused.told_groups import ToldGroups
 from penstock.spark.fused.topic_writer import TopicWriter
 from penstock.spark.fused.topics import connector_notes, lag_of, read_by_us
 from penstock.spark.fused.writers import CountingWriter, make_writer, write_batch
@@ -104,6 +105,7 @@ class FusedQuery:
         self._bounds_batches = self._driven_by_load or bool(read_by_us(session, spec.pipeline))
         """A source of ours takes in what the run says."""
         self._lag: dict[str, int] = {}
+        self._groups = ToldGroups(session, spec.pipeline)
         spec.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (spec.folder / "crumbs").mkdir(exist_ok=True, mode=0o700)
         self._console = ConsoleSample(show)
@@ -256,6 +258,7 @@ class FusedQuery:
             records = self._accounts.take(number) if self._is_counted_by_spark else self._records.pop(number, None)
             batch = self._observer.observe(progress, records)
             self._lag = lag_of(progress) or self._lag
+            self._groups.tell(progress)
             if batch is not None:
                 batches.append(batch)
                 self._resize(batch)
@@ -318,6 +321,7 @@ class FusedQuery:
         self._query.stop()
         for writer in self._writers.values():
             writer.close()
+        self._groups.close()
 
     def audit(self) -> Audit | None:
         """Over all processes that ever ran it; only when the query was stopped."""

@@ -8,7 +8,6 @@ for a bounded part: older ones have no `pyspark.sql.streaming.datasource`, and t
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,7 +69,6 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._address = LogAddress(self._given["penstock.format"], self._given)
         self._topics = subscribed(self._given)
         self._goes_on = self._given.get("failOnDataLoss", "true").lower() == "false"
-        self._group = self._given.get("groupId")
         self._opened: TopicLog | None = None
         self._reached: Offsets = {}
         self._away: Stopwatch | None = None
@@ -149,13 +147,6 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for piece in partition.pieces:
             for batch in log.read(piece.topic, piece.partition, piece.first, piece.end):
                 yield _as_spark(batch, piece)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """For others to see: a broker that does not answer is told with the next batch."""
-        if self._group:
-            for topic, offsets in end.items():
-                with suppress(LogError):
-                    self._log.commit_group(self._group, topic, {int(p): int(offset) for p, offset in offsets.items()})
 
     def stop(self) -> None:
         if self._opened is not None:

@@ -117,13 +117,14 @@ def lag_of(progress: StreamingQueryProgress) -> dict[str, int]:
     """By topic/partition: messages that wait, of all sources that are topics. Both connectors say it alike."""
     lags: dict[str, int] = {}
     for source in progress.sources:
-        end, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
+        end, latest = topic_offsets(source.endOffset), topic_offsets(source.latestOffset)
         if end and latest:
             lags |= lag(end, latest)
     return lags
 
 
-def _offsets(text: str | None) -> Offsets | None:
+def topic_offsets(text: str | None) -> Offsets | None:
+    """What a progress says of a source; None where that is no topics."""
     offsets = parsed_offset(text)
     is_topics = isinstance(offsets, dict) and offsets and all(isinstance(parts, dict) for parts in offsets.values())
     return offsets if is_topics else None
