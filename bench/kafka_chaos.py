@@ -1,6 +1,7 @@
 """A run from Kafka into Kafka on a cluster of two nodes, hurt again and again; what the topics hold is counted.
 
-    ./run bench kafka_chaos [--engine fused|placed] [--connector own|spark] [--rounds N] [--away S] [--json]
+    ./run bench kafka_chaos [--engine fused|placed] [--connector own|spark] [--rounds N] [--away S]
+                            [--faults worker,broker,...] [--json]
 
 Numbered messages come in without a pause, and an operator that answers differently whenever it is asked passes them on.
 In every round a Python worker, an executor and the driver are killed (-9), the broker is restarted, and the run gets
@@ -31,13 +32,14 @@ import psutil
 import penstock
 from penstock.clock import Stopwatch, pause
 from penstock.connectors.log.address import parse_log
+from penstock.errors import PenstockError
 from penstock.files import temporary_folder
 from penstock.spark.broker.broker import broker_down, broker_up
 from penstock.spark.broker.jars import CONNECTOR, fetch
 from penstock.spark.standalone.cluster import running_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.connectors.log.contract import TopicLog
 
@@ -54,6 +56,7 @@ pipeline.source("in", format="kafka", options={{**kafka, "subscribe": "in", {con
 pipeline.then("mark", logic=mark, schema="value binary"{model})
 pipeline.sink("out", format="kafka", options={{**kafka, "topic": "out"}})
 """
+FAULTS = ("worker", "executor", "driver", "broker", "plan")
 RATE = 200
 SLOTS = (2, 3)
 PATIENCE_SECONDS = 300.0
@@ -208,12 +211,16 @@ class Chaos:
     def _last_words(self) -> str:
         return (self.folder / f"driver-{self.drivers}.log").read_text(errors="replace")[-2000:]
 
-    def rounds(self, count: int) -> dict[str, Any]:
+    def rounds(self, count: int, wanted: Sequence[str]) -> dict[str, Any]:
         self.recover("start")
+        kinds = self.kinds()
         for _ in range(count):
-            for kind, hurt in self.kinds().items():
+            for kind in wanted:
                 pause(self.dice.random())
-                hurt()
+                try:
+                    kinds[kind]()
+                except PenstockError as error:
+                    sys.exit(f"'{kind}': {error}; the driver's last words: {self._last_words()}")
                 self.recover(kind)
         self.feed.end()
         while len(self.reader.counts) < self.feed.sent:
@@ -256,14 +263,17 @@ def main() -> None:
     parser.add_argument("--connector", choices=("own", "spark"), default="own", help="fused: who reads")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--away", type=float, default=2.0, help="seconds the broker is away, at least")
+    parser.add_argument("--faults", default=",".join(FAULTS), help="which, with commas between them")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    if unknown := set(given.faults.split(",")) - set(FAULTS):
+        parser.error(f"unknown faults {', '.join(sorted(unknown))}; known: {', '.join(FAULTS)}")
     with temporary_folder("kafka-chaos") as folder:
         os.environ["PENSTOCK_STATE"] = str(folder / "state")
         with running_cluster(2, 2, folder=folder / "state"):
             chaos = Chaos(folder, given.engine, given.connector, given.away)
             try:
-                figures = chaos.rounds(given.rounds)
+                figures = chaos.rounds(given.rounds, given.faults.split(","))
             finally:
                 chaos.close()
     print(json.dumps(figures) if given.json else "\n".join(f"{name:16} {value}" for name, value in figures.items()))

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.clock import pause
+from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, RunError
 from penstock.flow.lease import LEASE_SECONDS
 from penstock.jobs.runs import find_run, note_elsewhere
+from penstock.spark.placed import run_folder
 from penstock.spark.placed.run_folder import VERSION, RunDescription, RunFolder, this_host
 
 
@@ -157,6 +158,21 @@ def test_a_conductor_that_stands_still_loses_the_run(folder: RunFolder) -> None:
     assert lease is not None
     folder.checkpoint.sign(lease.model_copy(update={"renewed": lease.renewed - LEASE_SECONDS - 1}))
     assert RunFolder(folder.path).take(None).conductor == 2
+
+
+def test_a_conductor_that_waits_for_a_broker_keeps_the_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but `take` is called: its lease is renewed all the same."""
+    monkeypatch.setattr(run_folder, "RENEW_SECONDS", 0.01)
+    folder.take("plan-000")
+    lease = folder.checkpoint.lease
+    assert lease is not None
+    folder.checkpoint.sign(lease.model_copy(update={"renewed": lease.renewed - LEASE_SECONDS - 1}))
+    watch = Stopwatch()
+    while RunFolder(folder.path).held_by is None:
+        assert watch.seconds() < 5
+        pause(0.01)
+    folder.give_back()
+    assert RunFolder(folder.path).held_by is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="no other namespace of processes here")

@@ -195,7 +195,6 @@ class Conducting:
 
     def _turn(self, ran: float) -> None:
         self._conductor.turn()
-        self._folder.renew()
         for asked in (*self._folder.requests(), *self._control.take()):
             self._begin(asked)
         self._settle()

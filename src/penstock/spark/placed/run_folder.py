@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import socket
+import threading
 import uuid
 from concurrent.futures import Future
 from functools import partial
@@ -93,7 +94,6 @@ class RunFolder:
         self.checkpoint = checkpoint_at(self.place)
         self._store = storage(self.place)
         self._lease: RunLease | None = None
-        self._renewed = Stopwatch()
         self._looked: Stopwatch | None = None
 
     @property
@@ -194,25 +194,32 @@ class RunFolder:
             host=this_host(), process=own.pid, started=own.create_time(), number=taken.conductor, renewed=now()
         )
         self.checkpoint.sign(self._lease)
+        self._over = threading.Event()
+        self._renewing = threading.Thread(
+            target=self._keep_renewing, args=(self._lease, self._over), name="penstock-lease", daemon=True
+        )
+        self._renewing.start()
         return taken
 
-    def renew(self) -> None:
-        """The lease, now and then; what the disk refuses is tried again."""
-        if self._lease is None or self._renewed.seconds() < RENEW_SECONDS:
-            return
-        self._renewed = Stopwatch()
-        self._lease = self._lease.model_copy(update={"renewed": now()})
-        current = self.checkpoint.lease
-        if current is not None and current.number > self._lease.number:
-            return
-        try:
-            self.checkpoint.sign(self._lease)
-        except BadInputError as error:
-            _LOG.warning("lease not renewed: %s", error)
+    def _keep_renewing(self, lease: RunLease, over: threading.Event) -> None:
+        """In a thread of its own: whoever conducts may wait for a broker longer than a lease lasts. A process that is
+        stopped renews nothing. What the disk refuses is tried again."""
+        while not over.wait(RENEW_SECONDS):
+            try:
+                current = self.checkpoint.lease
+                if current is not None and current.number > lease.number:
+                    return
+                self.checkpoint.sign(lease.model_copy(update={"renewed": now()}))
+            except (OSError, BadInputError) as error:
+                _LOG.warning("lease not renewed: %s", error)
 
     def give_back(self) -> None:
+        if self._lease is None:
+            return
+        self._over.set()
+        self._renewing.join()
         current = self.checkpoint.lease
-        if self._lease is not None and current is not None and current.number == self._lease.number:
+        if current is not None and current.number == self._lease.number:
             self.checkpoint.sign(self._lease.model_copy(update={"renewed": 0.0}))
         self._lease = None
 
