@@ -5,7 +5,8 @@
 
 Numbered messages come in without a pause, and an operator that answers differently whenever it is asked passes them on.
 In every round a Python worker, an executor and the driver are killed (-9), the broker is restarted, and the run gets
-other slots. A fault is over when everything sent before it, and something sent after it, is in the topic.
+other slots; with `--faults grow` the topic gets another partition. A fault is over when everything sent before it, and
+something sent after it, is in the topic.
 
     faults, by kind             how many there were
     recovery_s_p50, _max        seconds until a fault was over
@@ -57,6 +58,7 @@ pipeline.then("mark", logic=mark, schema="value binary"{model})
 pipeline.sink("out", format="kafka", options={{**kafka, "topic": "out"}})
 """
 FAULTS = ("worker", "executor", "driver", "broker", "plan")
+MORE_FAULTS = ("grow",)
 RATE = 200
 SLOTS = (2, 3)
 PATIENCE_SECONDS = 300.0
@@ -69,16 +71,24 @@ class Feed:
 
     def __init__(self, log: TopicLog) -> None:
         self._producer = log.producer()
-        self._over = threading.Event()
+        self._log, self._over, self._anew = log, threading.Event(), threading.Event()
         self.sent = 0
         self._thread = threading.Thread(target=self._send, daemon=True)
         self._thread.start()
 
     def _send(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
+            if self._anew.is_set():
+                self._anew.clear()
+                self._producer.close()
+                self._producer = self._log.producer()
             more = int(RATE * LOOK_SECONDS)
             self._producer.send("in", [str(number).encode() for number in range(self.sent, self.sent + more)])
             self.sent += more
+
+    def begin_anew(self) -> None:
+        """By another producer: one that knows a topic's partitions asks for them once in five minutes."""
+        self._anew.set()
 
     def end(self) -> None:
         self._over.set()
@@ -165,6 +175,7 @@ class Chaos:
             "driver": self._kill_driver,
             "broker": self._restart_broker,
             "plan": self._other_slots,
+            "grow": self._grow,
         }
 
     def _kill_some(self, words: str, *, idle: bool) -> None:
@@ -193,6 +204,10 @@ class Chaos:
     def _other_slots(self) -> None:
         self.slots = SLOTS[self.slots == SLOTS[0]]
         penstock.rescale(self.run_folder, self.slots)
+
+    def _grow(self) -> None:
+        self.log.create("in", len(self.log.spans("in")) + 1)
+        self.feed.begin_anew()
 
     # Rounds.
 
@@ -231,6 +246,7 @@ class Chaos:
         seconds = [value for values in self.recoveries.values() for value in values]
         whole = Reader(self.log)
         whole.look()
+        print({number: span.messages for number, span in self.log.spans("in").items()}, "in", file=sys.stderr)
         return {
             "faults": len(seconds),
             **{kind: len(values) for kind, values in self.recoveries.items()},
@@ -266,8 +282,8 @@ def main() -> None:
     parser.add_argument("--faults", default=",".join(FAULTS), help="which, with commas between them")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    if unknown := set(given.faults.split(",")) - set(FAULTS):
-        parser.error(f"unknown faults {', '.join(sorted(unknown))}; known: {', '.join(FAULTS)}")
+    if unknown := set(given.faults.split(",")) - {*FAULTS, *MORE_FAULTS}:
+        parser.error(f"unknown faults {', '.join(sorted(unknown))}; known: {', '.join((*FAULTS, *MORE_FAULTS))}")
     with temporary_folder("kafka-chaos") as folder:
         os.environ["PENSTOCK_STATE"] = str(folder / "state")
         with running_cluster(2, 2, folder=folder / "state"):

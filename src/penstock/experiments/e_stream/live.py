@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.experiments.published_file import Published
     from penstock.pictures.chart import Chart
 
-SECONDS = 150.0
+SECONDS = 120.0
 
 
 @dataclass(frozen=True)
