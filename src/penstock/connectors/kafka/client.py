@@ -49,9 +49,14 @@ _NOT_READY = frozenset(
         ck.KafkaError.NOT_COORDINATOR,
         ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
         ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        ck.KafkaError.LEADER_NOT_AVAILABLE,
+        ck.KafkaError.NOT_LEADER_FOR_PARTITION,
+        ck.KafkaError.UNKNOWN_LEADER_EPOCH,
+        ck.KafkaError.FENCED_LEADER_EPOCH,
+        ck.KafkaError.OFFSET_NOT_AVAILABLE,
     }
 )
-"""What a broker says of groups just after it started."""
+"""What a broker says of groups and partitions just after it started: it, or who asks, knows better in a moment."""
 
 
 class KafkaLog:
