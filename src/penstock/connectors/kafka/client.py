@@ -6,6 +6,7 @@ has the producer's name. So a batch that is sent again is known by its number, w
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,10 @@ ANSWER_SECONDS = 10.0
 """The longest a broker may take for an answer."""
 READ_MESSAGES = 5_000
 CONSUME_SECONDS = 0.05
-STALL_SECONDS = 60.0
+STALL_SECONDS = 15.0
 """A read that gets nothing for so long is given up, and tried again by whoever asked."""
+ANEW_SECONDS = 5.0
+"""Clients that failed are replaced, no oftener than that."""
 RETRY_SECONDS = 0.2
 RECONNECT_MS = 1_000
 """The longest pause before a lost connection is tried again; librdkafka's own is ten times that."""
@@ -71,6 +74,7 @@ class KafkaLog:
         }
         self._made_admin: Any = None
         self._readers: dict[str, Any] = {}
+        self._anew = Stopwatch()
 
     # Topics.
 
@@ -143,11 +147,12 @@ class KafkaLog:
                 if got:
                     quiet = Stopwatch()
                 elif quiet.seconds() > STALL_SECONDS:
+                    self._begin_anew()
                     raise LogError(f"topic '{topic}', partition {partition}: nothing came for {STALL_SECONDS:g} s")
                 if rows:
                     yield _batch(rows)
         finally:
-            with suppress(ck.KafkaException):
+            with suppress(ck.KafkaException, RuntimeError):  # the latter where it was let go of
                 reader.unassign()
 
     def _rows(self, got: list[Any], topic: str, partition: int, at: int, end: int) -> tuple[list[Any], int]:
@@ -220,6 +225,23 @@ class KafkaLog:
         for reader in readers.values():
             reader.close()
 
+    def _begin_anew(self) -> None:
+        """With other clients from now on. One that fails may do so for good: after a restart of the broker some had no
+        leader for a partition, or a newer one than the broker, however often they asked (seen with librdkafka 2.16.0).
+        """
+        if self._anew.seconds() < ANEW_SECONDS:
+            return
+        self._anew = Stopwatch()
+        old, readers = [self._made_admin], list(self._readers.values())
+        self._made_admin, self._readers = None, {}
+
+        def let_go() -> None:
+            old.clear()  # an admin client has no close, and ending it takes its time
+            for reader in readers:
+                reader.close()
+
+        threading.Thread(target=let_go, name="kafka-let-go", daemon=True).start()
+
     @property
     def _admin(self) -> Any:
         if self._made_admin is None:
@@ -238,6 +260,7 @@ class KafkaLog:
                     continue
                 if failure is not None and failure.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise UnknownTopicError(f"{self._settings['bootstrap.servers']}: {failure.str()}") from error
+                self._begin_anew()
                 why = failure.str() if failure is not None else "no answer"
                 raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {why}") from error
 

@@ -102,12 +102,14 @@ class TopicFeed:
     def next(self, most: int) -> Messages | None:
         """The next messages of a partition that has some, in turn; None: there are none now, or the log is away."""
         try:
-            return self._next(most)
+            found = self._next(most)
         except LogError:
             self._away = self._away or Stopwatch()
             if self._away.seconds() > PATIENCE_SECONDS:
                 raise
             return None
+        self._away = None
+        return found
 
     def took(self, messages: Messages) -> None:
         self._offsets[messages.key] = messages.end
@@ -148,7 +150,7 @@ class TopicFeed:
             begins = resolved(share.starting, spans, f"source '{share.source}'")
             self._begins = {share.key(*where): begins[where[0]][str(where[1])] for where in mine}
         self._spans = {where: spans[where[0]][where[1]] for where in mine}
-        self._looked, self._away = Stopwatch(), None
+        self._looked = Stopwatch()
 
     @property
     def _log(self) -> TopicLog:
