@@ -13,7 +13,7 @@ import penstock
 from penstock.cli.main import run
 from penstock.control.attached.advice import Limit
 from penstock.control.attached.advice import advise as advice_for
-from penstock.control.attached.batches import BatchSeen, BatchTasks, batch_of
+from penstock.control.attached.batches import BatchSeen, BatchTasks, arrivals, batch_of
 from penstock.control.attached.endpoint import batches_of_samples, cores_of, samples_of
 from penstock.control.attached.event_log import PROGRESS, batches_of_log
 from penstock.control.attached.learning import LearnedModel, learn
@@ -145,6 +145,22 @@ class TestLearning:
         found = model_of([100, 400, 900], fixed=0.1, row=0.002, slots=8, partitions=2)
         assert found.row_seconds == pytest.approx(0.002)
         assert found.most_rate(8, 1.0) == found.most_rate(2, 1.0)
+
+    def test_what_comes_is_more_than_what_a_limited_query_takes(self) -> None:
+        """1,000 rows a batch every 2 s are 500/s taken; what waits grows by 3,000 each time: (1,000 + 3,000) / 2 s."""
+        seen = [
+            BatchSeen(2.0 * number, 1000, 1.5, 1, backlog=3000.0 * number, arrived_rate=500.0, run="r")
+            for number in range(5)
+        ]
+        assert arrivals(seen) == [500.0, 2000.0, 2000.0, 2000.0, 2000.0]
+        found = learn(seen)
+        assert found is not None
+        assert found.arrived_rate == pytest.approx(2000)
+        assert advice_for(found).target_rate == pytest.approx(2000)
+        # a new run counts from its own first batch, and what nobody knows of is as Spark says
+        again = BatchSeen(20.0, 1000, 1.5, 1, backlog=0.0, arrived_rate=400.0, run="s")
+        unknown = BatchSeen(22.0, 1000, 1.5, 1, arrived_rate=450.0, run="s")
+        assert arrivals([seen[-1], again, unknown]) == [500.0, 400.0, 450.0]
 
     def test_too_little_is_nothing(self) -> None:
         assert learn(batches([100, 200], fixed=0.1, row=0.001, slots=1)) is None

@@ -125,20 +125,26 @@ def _ends(broker: str, folder: Path) -> Offsets:
 
 
 def watch_application(address: str, seconds: float, slots: int | None) -> list[BatchSeen]:
-    """Samples /metrics/prometheus of the driver twice a second."""
+    """Samples /metrics/prometheus of the driver twice a second. A driver that is too busy to answer is asked again."""
     base = address.rstrip("/")
-    cores = slots or cores_of(_text(f"{base}/metrics/executors/prometheus"))
     samples: dict[str, list[Any]] = {}
+    cores, failure = slots, None
     until = now() + seconds
     while True:
         at = now()
-        for sample in samples_of(_text(f"{base}/metrics/prometheus")):
-            samples.setdefault(sample.query, []).append((at, sample))
+        try:
+            for sample in samples_of(_text(f"{base}/metrics/prometheus")):
+                samples.setdefault(sample.query, []).append((at, sample))
+            cores = cores or cores_of(_text(f"{base}/metrics/executors/prometheus"))
+        except BadInputError as error:
+            if not isinstance(error.__cause__, TimeoutError):
+                raise
+            failure = error
         if now() >= until:
             break
         pause(0.5)
     if not samples:
-        raise BadInputError(
+        raise failure or BadInputError(
             f"{address}: no metrics of streaming queries there; set spark.sql.streaming.metricsEnabled=true and "
             "spark.metrics.conf.*.sink.prometheusServlet.* in the application"
         )

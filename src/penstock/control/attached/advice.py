@@ -186,6 +186,9 @@ def find_limit(
         f"on {model.slots} slots that is {most:,.0f} rows/s at most, in batches of {batch:.3g} s; "
         f"{rate:,.0f} rows/s are wanted",
     ]
+    if model.backlog:
+        growth = model.backlog_growth or 0.0
+        evidence.append(f"{model.backlog:,.0f} rows wait" + (f", {growth:,.0f} more a second" if growth >= 1 else ""))
     for limit, rule in RULES:
         reasons = rule(case)
         if reasons:
@@ -214,8 +217,8 @@ def _by_source(case: _Case) -> list[str]:
     if model.busy >= IDLE_BELOW or not (model.backlog or 0) > model.largest_batch:
         return []
     return [
-        f"{model.backlog:,.0f} rows wait, yet a batch is under way only {100 * model.busy:.0f} % of the time, and none "
-        f"has more than {model.largest_batch:,.0f} rows"
+        f"yet a batch is under way only {100 * model.busy:.0f} % of the time, and none has more than "
+        f"{model.largest_batch:,.0f} rows"
     ]
 
 
@@ -282,5 +285,8 @@ def _what_to_do(limit: Limit, model: LearnedModel, needed: int | None, batch: fl
     if limit is Limit.STATE:
         return "keep less state (a shorter watermark or window), or more state partitions and RocksDB as its store"
     if limit is Limit.DRIVER:
-        return f"take larger batches than {batch:.3g} s (a longer trigger or latency), or a driver with faster cores"
+        return (
+            f"take larger batches (more rows a trigger, or a trigger or latency above {batch:.3g} s), "
+            "or a driver with faster cores"
+        )
     return "raise maxOffsetsPerTrigger (or maxFilesPerTrigger), or drop the trigger interval: batches could be larger"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import clock
 from penstock.control.attached.advice import BATCHES_OF_LATENCY
-from penstock.control.attached.batches import batch_of
+from penstock.control.attached.batches import arrivals, batch_of
 from penstock.control.attached.following import Calm, Sized, follow
 from penstock.control.attached.learning import MOST_BATCHES, learn
 from penstock.control.metrics import Metric
@@ -240,9 +240,23 @@ class Attachment:
             "why": "nothing was learned yet" if target is None else target.why,
             "serial": self._acted_on,
             "nodes": None if nodes is None else {node: count * cores for node, count in nodes.items()},
-            "values": next((_readings(batch) for batch in reversed(self._batches) if batch.rows), {}),
+            "values": self._readings(),
             "advice": None if self.advice is None else self._advice(self.advice),
         }
+
+    def _readings(self) -> dict[str, float]:
+        """Of the last batch with rows, by the names metrics have everywhere."""
+        seen = [batch for batch in self._batches if batch.rows]
+        if not seen:
+            return {}
+        batch = seen[-1]
+        values = {
+            Metric.RATE: batch.rows / batch.seconds,
+            Metric.OFFERED_RATE: arrivals(seen[-2:])[-1],
+            Metric.BACKLOG: batch.backlog,
+            Metric.LATENCY_MS: 1000 * BATCHES_OF_LATENCY * batch.seconds,
+        }
+        return {str(metric): value for metric, value in values.items() if value is not None}
 
     def _advice(self, advice: Advice) -> dict[str, Any]:
         document = advice.document()
@@ -268,14 +282,3 @@ class Attachment:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _readings(batch: BatchSeen) -> dict[str, float]:
-    """Of the last batch, by the names metrics have everywhere."""
-    values = {
-        Metric.RATE: batch.rows / batch.seconds,
-        Metric.OFFERED_RATE: batch.arrived_rate,
-        Metric.BACKLOG: batch.backlog,
-        Metric.LATENCY_MS: 1000 * BATCHES_OF_LATENCY * batch.seconds,
-    }
-    return {str(metric): value for metric, value in values.items() if value is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import seconds_of
@@ -10,7 +11,7 @@ from penstock.errors import BadInputError
 from penstock.files import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 DRIVER_STEPS = ("latestOffset", "getOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets", "commitBatch")
 """What the driver does for a batch while executors wait: Spark's names in `durationMs`."""
@@ -43,7 +44,7 @@ class BatchSeen:
     backlog: float | None = None
     """Rows that had arrived and were not in it."""
     arrived_rate: float | None = None
-    """Rows/s at its sources since the batch before."""
+    """Rows/s it took since the batch before, as Spark says; `arrivals` says what came."""
     query: str = ""
     run: str = ""
     """Of the query: a new one with every start; empty where nobody says."""
@@ -94,6 +95,21 @@ def batch_of(progress: Mapping[str, Any], slots: int | None, tasks: BatchTasks =
         query=str(progress.get("name") or progress.get("id") or ""),
         run=str(progress.get("runId") or ""),
     )
+
+
+def arrivals(batches: Sequence[BatchSeen]) -> list[float | None]:
+    """Rows/s at the sources before each batch, in their order: (rows + backlog - backlog before) / time between, where
+    what waits is known. Else what Spark says, which is what it took: of a query that may not take more, or cannot, that
+    is less than comes."""
+    return [_arrived(before, batch) for before, batch in pairwise((None, *batches)) if batch is not None]
+
+
+def _arrived(before: BatchSeen | None, batch: BatchSeen) -> float | None:
+    if before is None or before.backlog is None or batch.backlog is None:
+        return batch.arrived_rate
+    if batch.run != before.run or batch.at <= before.at:
+        return batch.arrived_rate
+    return max(0.0, batch.rows + batch.backlog - before.backlog) / (batch.at - before.at)
 
 
 def _state_seconds(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.control.attached.advice import DEFAULT_LOAD, advise, slots_to_keep_up
+from penstock.control.attached.batches import arrivals
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Calm:
 def arriving(batches: Sequence[BatchSeen]) -> float:
     """Rows/s at the sources: the mean over the newest batches, or what the last one says where that is more, or a step
     would be followed three batches late. The first batch of all has what waited before there was a query."""
-    rates = [batch.arrived_rate for batch in batches[1:] if batch.arrived_rate][-RECENT_BATCHES:]
+    rates = [rate for rate in arrivals(batches)[1:] if rate][-RECENT_BATCHES:]
     return max(sum(rates) / len(rates), rates[-1]) if rates else 0.0
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from penstock.control.attached.batches import arrivals
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -100,7 +102,7 @@ def learn(batches: Sequence[BatchSeen]) -> LearnedModel | None:
         state_growth=_slope([(batch.at, batch.state_rows) for batch in seen]),
         backlog=next((batch.backlog for batch in reversed(seen) if batch.backlog is not None), None),
         backlog_growth=_slope([(batch.at, batch.backlog) for batch in seen]),
-        arrived_rate=_median([batch.arrived_rate for batch in seen if batch.arrived_rate]),
+        arrived_rate=_median([rate for rate in arrivals(seen) if rate]),
         done_rate=_done_rate(seen),
         busy=_busy(seen),
         largest_batch=max(batch.rows for batch in seen),
