@@ -144,19 +144,27 @@ def watch_application(address: str, seconds: float, slots: int | None) -> list[B
             break
         pause(0.5)
     if not samples:
-        raise failure or BadInputError(
-            f"{address}: no metrics of streaming queries there; set spark.sql.streaming.metricsEnabled=true and "
-            "spark.metrics.conf.*.sink.prometheusServlet.* in the application"
-        )
+        raise failure or _no_metrics(address)
     return [batch for seen in samples.values() for batch in batches_of_samples(seen, cores)]
 
 
+def _no_metrics(address: str) -> BadInputError:
+    return BadInputError(
+        f"{address}: no metrics of streaming queries there; its application needs "
+        "spark.sql.streaming.metricsEnabled=true, "
+        "spark.metrics.conf.*.sink.prometheusServlet.class=org.apache.spark.metrics.sink.PrometheusServlet and "
+        "spark.metrics.conf.*.sink.prometheusServlet.path=/metrics/prometheus"
+    )
+
+
 def _text(address: str) -> str:
-    from urllib.error import URLError  # noqa: PLC0415 - only for applications that run
+    from urllib.error import HTTPError, URLError  # noqa: PLC0415 - only for applications that run
     from urllib.request import ProxyHandler, build_opener  # noqa: PLC0415
 
     try:
         with build_opener(ProxyHandler({})).open(address, timeout=10) as answer:
             return str(answer.read(LARGEST_ANSWER).decode("utf-8", "replace"))
+    except HTTPError as error:
+        raise _no_metrics(address) from error
     except (URLError, OSError, ValueError) as error:
         raise BadInputError(f"{address}: {getattr(error, 'reason', None) or error}") from error

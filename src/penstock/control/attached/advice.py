@@ -179,7 +179,10 @@ def find_limit(
 ) -> tuple[Limit, list[str]]:
     """The first that holds, from what no executor can change to what executors can."""
     case = _Case(model, rate, batch, needed, most)
-    from_driver = "; from the driver's own times" if model.from_driver else ""
+    from_driver = ""
+    if model.from_driver:
+        known = model.driver_share > 0
+        from_driver = "; from the driver's own times" if known else "; what a batch costs at all is in it"
     evidence = [
         f"{model.batches} batches: {model.fixed_seconds:.3g} s each, and {1000 * model.row_seconds:.3g} ms a row on "
         f"one slot (off by {100 * model.error:.0f} % in the median{from_driver})",
