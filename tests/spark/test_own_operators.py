@@ -52,9 +52,13 @@ def test_time_goes_on_from_one_repetition_to_the_next() -> None:
         }
     )
     # three times two seconds apart: the next repetition begins six seconds later
-    table = TimedReplay(OperatorSample(rows)).table(2, 5)
+    clock = iter([100.0, 110.0, 111.0])
+    replay = TimedReplay(OperatorSample(rows), lambda: next(clock))
+    table = replay.table(2, 5)
     assert [(at - start).total_seconds() for at in table["at"].to_pylist()] == [4, 6, 8, 10, 12]
-    assert table[DUE_COLUMN].to_pylist() == [12, 13, 14, 15, 16]
+    # whatever the sample says: what comes now was due since the last was made
+    assert table[DUE_COLUMN].to_pylist() == [102, 104, 106, 108, 110]
+    assert replay.table(7, 2)[DUE_COLUMN].to_pylist() == [110.5, 111]
     assert table["word"].to_pylist() == ["c", "a", "b", "c", "a"]
     assert table.schema.equals(rows.schema)
 

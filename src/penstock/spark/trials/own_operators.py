@@ -4,7 +4,8 @@
 
 is how long a batch of n rows takes: b whatever is in it (shuffles, state), s for every row. Batches of a few rows tell
 b, large ones s; both less what the same stream takes where nothing is done with it. State is kept as in a run:
-timestamps move on with every repetition of the sample, numbers of source tuples are counted on.
+timestamps move on with every repetition of the sample, when tuples were due with the clock (as many windows as the time
+a batch takes, not one for every few tuples), and numbers of source tuples are counted on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.clock import Stopwatch, pause
+from penstock.clock import Stopwatch, now, pause
 from penstock.errors import RunFailedError
 from penstock.files import temporary_folder
 from penstock.spark.fused.complaints import in_one_line
@@ -200,29 +201,36 @@ class _Replayed:
 
 
 class TimedReplay:
-    """A sample over and over, its times moved on by as much as it spans with every repetition."""
+    """A sample over and over, its times moved on by as much as it spans with every repetition. When a tuple was due is
+    the clock's: as in a run, those of a batch were due while the one before lasted."""
 
-    def __init__(self, sample: OperatorSample) -> None:
+    def __init__(self, sample: OperatorSample, clock: Callable[[], float] = now) -> None:
         self._size = sample.rows.num_rows
         self._replay = Replay(sample)
+        self._clock = clock
+        self._reached = clock()
         self._spans = {
             name: span
             for name, column in zip(sample.rows.column_names, sample.rows.columns, strict=True)
-            if (pa.types.is_timestamp(column.type) or name == DUE_COLUMN)
-            and (span := _span_seconds(column, self._size)) is not None
+            if pa.types.is_timestamp(column.type) and (span := _span_seconds(column, self._size)) is not None
         }
 
     def table(self, first: int, count: int) -> pa.Table:
         table = pa.Table.from_batches(list(self._replay.rows(first, count)))
         repetitions = np.arange(first, first + count) // self._size
         for name, span in self._spans.items():
-            place, column = table.column_names.index(name), table[name]
-            if pa.types.is_timestamp(column.type):
-                moved = pc.add(column, pa.array((repetitions * span * 1e6).astype("timedelta64[us]")))
-            else:
-                moved = pc.add(column, pa.array(repetitions * span))
-            table = table.set_column(place, table.schema.field(name), moved.cast(column.type))
+            moved = pc.add(table[name], pa.array((repetitions * span * 1e6).astype("timedelta64[us]")))
+            table = _with_column(table, name, moved.cast(table[name].type))
+        until = self._clock()
+        if DUE_COLUMN in table.column_names:
+            due = np.linspace(self._reached, until, count + 1)[1:]
+            table = _with_column(table, DUE_COLUMN, pa.array(due))
+        self._reached = until
         return table
+
+
+def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.column_names.index(name), table.schema.field(name), values)
 
 
 def _span_seconds(column: pa.ChunkedArray, rows: int) -> float | None:
@@ -230,6 +238,5 @@ def _span_seconds(column: pa.ChunkedArray, rows: int) -> float | None:
     ends = pc.min_max(column)
     if not ends["min"].is_valid:
         return None
-    low, high = ends["min"].as_py(), ends["max"].as_py()
-    seconds = float(high - low) if isinstance(low, float) else (high - low).total_seconds()
+    seconds = (ends["max"].as_py() - ends["min"].as_py()).total_seconds()
     return seconds * rows / (rows - 1) if seconds > 0 and rows > 1 else 1.0
