@@ -65,6 +65,16 @@ class ProfileSubject:
             if stream.sender in code and stream.receiver not in code
         )
 
+    def rows_entering_from_query(self) -> dict[str, float]:
+        """By operator with code that reads what is part of the query itself: how many come, for a tuple of the source.
+        None where other code comes before, which tuples reach as the source made them."""
+        code = {name for name, logic in self.logic.items() if logic.per is not Per.DATAFRAME}
+        entered = {stream.receiver: stream.sender for stream in self.pipeline.streams if stream.receiver in code}
+        if any(sender in self.pipeline.sources for sender in entered.values()):
+            return {}
+        gains = flows(self.pipeline).operators
+        return {name: gains[name].factor for name, sender in entered.items() if sender not in code}
+
     def models_run_for(self, models: Iterable[str]) -> set[str]:
         """Those whose code runs when `models` are measured: where tuples are put through the pipeline, all. They are
         for a sink, too."""

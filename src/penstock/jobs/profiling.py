@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.jobs.profile_subject import ProfileSubject
     from penstock.modelling.task_profile import TaskProfile
     from penstock.spark.trials.engine_cost import EngineCost
+    from penstock.spark.trials.passing import Passing
     from penstock.spark.trials.profiling import ProfileSettings
     from penstock.spark.trials.samples import OperatorSample, OwnSample
     from penstock.spark.trials.trials import TrialQuery
@@ -111,6 +112,13 @@ def widest(schemas: Sequence[pa.Schema]) -> pa.Schema:
     return max(schemas, key=len, default=pa.schema([("value", pa.int64())]))
 
 
+def _entering(subject: ProfileSubject, samples: Mapping[str, OperatorSample]) -> tuple[pa.Schema, float] | None:
+    """Of what the query itself makes of the source's tuples before they come to code: the widest, and how many."""
+    rows = subject.rows_entering_from_query()
+    known = [(samples[name].rows.schema, times) for name, times in rows.items() if name in samples]
+    return max(known, key=lambda entered: len(entered[0]), default=None)
+
+
 def described_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
@@ -168,6 +176,7 @@ class Profile:
         ends = self.pending_ends(subject)
         try:
             from penstock.spark.session.embedded import embedded_session  # noqa: PLC0415 - Spark loads only when it is used
+            from penstock.spark.trials.passing import Passing  # noqa: PLC0415
             from penstock.spark.trials.samples import take_samples  # noqa: PLC0415
             from penstock.spark.trials.trials import TrialQuery  # noqa: PLC0415
         except ImportError as error:
@@ -188,8 +197,8 @@ class Profile:
                     engine = self._measure_all(in_slots, query)
                 if in_slots:
                     sends = [sample.sends for sample in samples.values() if sample.sends is not None]
-                    leaving = subject.rows_leaving_slots()
-                    self._measure_passing(session, in_slots, engine, widest(sends), leaving, audit=audit)
+                    passes = Passing(widest(sends), subject.rows_leaving_slots(), _entering(subject, taken.code))
+                    self._measure_passing(session, in_slots, engine, passes, audit=audit)
                 for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
                     own = taken.sparks_own.get(subject.operators[model])
                     if own is None and subject.is_declared(model):
@@ -202,22 +211,13 @@ class Profile:
             raise BadInputError(str(error)) from error
 
     def _measure_passing(
-        self,
-        session: Any,
-        measured: Mapping[str, Logic],
-        engine: EngineCost,
-        columns: pa.Schema,
-        rows_of_tuple: float,
-        *,
-        audit: bool,
+        self, session: Any, measured: Mapping[str, Logic], engine: EngineCost, passes: Passing, *, audit: bool
     ) -> None:
         """After the trials, whose query has warmed Java up."""
         from penstock.spark.trials.passing import measure_passing  # noqa: PLC0415 - Spark loads only when it is used
 
         self._doing = "what Spark needs for a tuple"
-        known = replace(
-            engine, passing=measure_passing(session, engine, columns, rows_of_tuple, self._tell, audit=audit)
-        )
+        known = replace(engine, passing=measure_passing(session, engine, passes, self._tell, audit=audit))
         for name, code in measured.items():
             self._keep(name, code, self.models[name].points, known)
 

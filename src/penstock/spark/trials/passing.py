@@ -19,6 +19,7 @@ from penstock.dataflow.logic import Logic, Per
 from penstock.errors import RunFailedError
 from penstock.files import temporary_folder
 from penstock.spark.fused.engine import FusedQuery, FusedSpec
+from penstock.spark.fused.region_function import VALUE_COLUMN
 from penstock.spark.fused.schemas import struct_of_arrow
 from penstock.spark.session.process_tree import cpu_between, cpu_by_process, java_process
 from penstock.spark.trials.engine_cost import passing_cost
@@ -26,7 +27,7 @@ from penstock.spark.trials.engine_cost import passing_cost
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from penstock.report.report import BatchObservation
     from penstock.spark.trials.engine_cost import EngineCost, TupleCost
@@ -38,28 +39,38 @@ COUNTED_BATCHES = 6
 MORE_THAN_ANY = 1e9
 PATIENCE_SECONDS = 300.0
 _OPERATOR = "pass"
+_BEFORE = "widen"
+_PARTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """What passes through the slots of a pipeline for every tuple of its source."""
+
+    leaving: pa.Schema
+    rows_leaving: float = 1.0
+    entering: tuple[pa.Schema, float] | None = None
+    """Columns and rows that Spark's own operators make of a tuple before it comes to code; None: it comes as it is."""
 
 
 def measure_passing(
-    session: SparkSession,
-    engine: EngineCost,
-    columns: pa.Schema,
-    rows_of_tuple: float,
-    tick: Callable[[], None],
-    *,
-    audit: bool,
+    session: SparkSession, engine: EngineCost, passes: Passing, tick: Callable[[], None], *, audit: bool
 ) -> TupleCost:
-    """So many rows leave the slot for a tuple, of these `columns`."""
-    fields = struct_of_arrow(columns).fields
+    fields = struct_of_arrow(passes.leaving).fields
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
-    code = Logic(RowsOf(columns, rows_of_tuple), Per.ARROW, schema=schema)
+    entering = 1.0 if passes.entering is None else min(1.0, passes.entering[1])
+    code = Logic(RowsOf(passes.leaving, passes.rows_leaving / entering if entering else 0.0), Per.ARROW, schema=schema)
     with temporary_folder("passing") as folder:
-        made = pipeline("passing").source("load").then(_OPERATOR, logic=code)
+        made, own = pipeline("passing").source("load"), {}
+        if passes.entering is not None:
+            own = {_BEFORE: Logic(Widened(passes.entering[0], entering), Per.DATAFRAME)}
+            made = made.then(_BEFORE, logic=own[_BEFORE])
+        made = made.then(_OPERATOR, logic=code)
         spec = FusedSpec(
             run="passing",
             pipeline=made.sink("out").build(),
-            code={_OPERATOR: code},
-            threads={_OPERATOR: 1},
+            code={**own, _OPERATOR: code},
+            threads=dict.fromkeys((*own, _OPERATOR), 1),
             slots=1,
             folder=folder,
             checkpoint=str(folder / "checkpoint"),
@@ -104,6 +115,24 @@ class RowsOf:
     def __call__(self, table: pa.Table) -> pa.Table:
         made = [pa.repeat(_typical(field.type), round(self.times * table.num_rows)) for field in self.columns]
         return pa.table(made, schema=self.columns)
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A part of the rows, each with a typical value in every column: Spark takes no time to make them."""
+
+    columns: pa.Schema
+    part: float
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions  # noqa: PLC0415 - in the driver alone
+
+        kinds = struct_of_arrow(self.columns).fields
+        made = [
+            functions.lit(_typical(field.type).as_py()).cast(kind.dataType).alias(field.name)
+            for field, kind in zip(self.columns, kinds, strict=True)
+        ]
+        return frame.where(f"pmod({VALUE_COLUMN}, {_PARTS}) < {self.part * _PARTS}").select(*made)
 
 
 def _typical(kind: pa.DataType) -> pa.Scalar[Any]:
