@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.batch import UNTRACED, Batch, Marks, mixed
+from penstock.runtime.batch import UNTRACED, Batch, Marks, joined_by_schema, mixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,3 +84,10 @@ def test_untracked_stays_untracked() -> None:
     plain = Batch(pa.RecordBatch.from_pydict({"x": [1, 2, 3]}))
     assert plain.along(2).slice(0, 2).take(np.array([1])).marks == Marks()
     assert plain.marks.of_children(np.array([0, 0])) == Marks()
+
+
+def test_batches_of_other_columns_are_not_joined() -> None:
+    other = Batch(pa.RecordBatch.from_pydict({"y": [1.0]}), batch([7]).marks)
+    joined = joined_by_schema([batch([1]), batch([2, 3]), other, batch([4])])
+    assert [part.rows.to_pydict() for part in joined] == [{"x": [1, 2, 3]}, {"y": [1.0]}, {"x": [4]}]
+    assert joined_by_schema([]) == []

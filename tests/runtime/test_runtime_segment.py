@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from segment_builders import FORMS, NUMBERS, collected, expected_of, numbers, values, waits, with_ids
@@ -178,6 +179,21 @@ def test_branches_meet_again_on_paths_of_their_own() -> None:
         assert account.ids.duplicated == 0
         assert [len(ids) for ids in account.ids.delivered.values()] == [50, 50]
         assert len(account.latency["sink"]) == 100
+
+
+def test_senders_of_one_sink_need_not_have_the_same_columns() -> None:
+    renamed = pa.schema([("m", pa.int64())])
+    steps = [
+        Step("a", Logic(lambda row: {"n": row["n"]}), 1, (Read(),), NUMBERS),
+        Step("b", Logic(lambda row: {"m": row["n"]}), 1, (Read(0, 1),), renamed),
+        Step("sink", reads=(Read(0), Read(1)), leaves=True, delivers=True),
+    ]
+    segment = Segment(steps, SegmentOptions())
+    found = collected(segment, [numbers(0, 50)])["sink"]
+    segment.close()
+    for column in ("n", "m"):
+        mine = [batch for batch in found if batch.rows.schema.names == [column]]
+        assert sorted(values(mine, column)) == list(range(50))
 
 
 def test_weighted_streams_divide_what_their_sender_sends() -> None:

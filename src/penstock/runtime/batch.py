@@ -144,6 +144,18 @@ class Batch:
         )
 
 
+def joined_by_schema(batches: Sequence[Batch]) -> list[Batch]:
+    """As few as there are changes of schema."""
+    joined: list[Batch] = []
+    run: list[Batch] = []
+    for batch in batches:
+        if run and not run[0].rows.schema.equals(batch.rows.schema):
+            joined.append(Batch.concat(run))
+            run = []
+        run.append(batch)
+    return [*joined, Batch.concat(run)] if run else joined
+
+
 def mixed(path: Numbers, step: Numbers | int) -> Numbers:
     """A 62-bit mix of the way so far and the next step; the same steps always give the same path.
 

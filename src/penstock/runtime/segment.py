@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.clock import Stopwatch
 from penstock.dataflow.logic import Per
 from penstock.runtime.abandoned import AbandonedError, interrupt
-from penstock.runtime.batch import Batch
+from penstock.runtime.batch import Batch, joined_by_schema
 from penstock.runtime.cpu_speed import EVERY_SECONDS
 from penstock.runtime.crew import Crew, next_piece_rows
 from penstock.runtime.dead_letters import StoppedError
@@ -307,7 +307,8 @@ class Segment:
                 taken = {} if small else self._outbox.take()
             self._raise_failure()
             for operator, batches in taken.items():
-                yield operator, Batch.concat(batches)
+                # senders of one sink need not have the same columns
+                yield from ((operator, batch) for batch in joined_by_schema(batches))
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.clock import now
 from penstock.flow.pacing import FEWEST_ROWS, Window
-from penstock.runtime.batch import Batch, Marks
+from penstock.runtime.batch import Batch, Marks, joined_by_schema
 from penstock.spark.placed.wire import LinkError, receive_frame, send_frame
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class OutLink:
 
     def _send(self) -> None:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
-        for batch in _by_schema(waiting):
+        for batch in joined_by_schema(waiting):
             at = 0
             while at < len(batch):
                 room = self._room()
@@ -108,18 +108,6 @@ class OutLink:
         text = _DATA.pack(now(), len(batch), len(body), *(column is not None for column in marks))
         send_frame(self.socket, DATA, text, body, *(np.ascontiguousarray(m) for m in marks if m is not None))
         self._sent += len(batch)
-
-
-def _by_schema(batches: list[Batch]) -> list[Batch]:
-    """As few as there are changes of schema."""
-    joined: list[Batch] = []
-    run: list[Batch] = []
-    for batch in batches:
-        if run and not run[0].rows.schema.equals(batch.rows.schema):
-            joined.append(Batch.concat(run))
-            run = []
-        run.append(batch)
-    return [*joined, Batch.concat(run)] if run else joined
 
 
 class InLink:
