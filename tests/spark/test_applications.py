@@ -76,14 +76,9 @@ FEWEST_ROWS, FEWEST_WINDOWS = 100, 2
 PATIENCE_SECONDS = 180.0
 
 
-UNSEEN = ("app-traffic",)
-"""It had no second batch in four seconds on a busy machine, where the others of its kind passed; it gets ten now."""
-
-
 def marked(names: Iterable[str]) -> list[Any]:
     long = [pytest.mark.long("all applications take minutes")]
-    unseen = [*long, pytest.mark.unproven("too short on a busy machine; longer now, and not run since")]
-    return [pytest.param(name, marks=() if name in QUICK else unseen if name in UNSEEN else long) for name in names]
+    return [pytest.param(name, marks=() if name in QUICK else long) for name in names]
 
 
 def rows_of(log: EmbeddedLog, topic: str) -> list[dict[str, Any]]:

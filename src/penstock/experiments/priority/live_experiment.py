@@ -34,6 +34,7 @@ ORDERS = (
     (2, "TT low", "rate=40", "Fig 37", "TT, lower priority, seconds", STATIC, DYNAMIC),
 )
 """Use case, measure, where it is published, and who is lower there."""
+POLICIES = (STATIC, DYNAMIC, OURS, ISOLATION)
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class PriorityLive(Experiment):
     )
 
     def cases(self, *, quick: bool) -> Sequence[Case]:
-        policies = (STATIC, DYNAMIC) if quick else (STATIC, DYNAMIC, OURS, ISOLATION)
-        return [{**point, "policy": policy} for policy in policies for point in (FIRST, SECOND)]
+        policies, uses = ((STATIC, DYNAMIC), (SECOND,)) if quick else (POLICIES, (FIRST, SECOND))
+        return [{**use, "policy": policy} for policy in policies for use in uses]
 
     def run_case(self, case: Case) -> Measures:
         from penstock.experiments.priority.live import use_case_1_live, use_case_2_live  # noqa: PLC0415 - needs Spark
@@ -72,6 +73,8 @@ class PriorityLive(Experiment):
     def lines(self, results: Results, published: Published) -> Sequence[Line]:
         lines = []
         for use, measure, point, figure, what, lower, higher in ORDERS:
+            if not results.where(use=use):
+                continue
             nodes = SHORT if use == 1 else SHORT_2
             here = {policy: results.only(use=use, policy=policy) for policy in (lower, higher)}
             there = {policy: published[f"{measure} {point} {policy}@{nodes}"].number for policy in here}
@@ -95,6 +98,8 @@ class PriorityLive(Experiment):
         panels = []
         for use, measures in ((1, ("TE", "TT high", "TT low")), (2, ("TT high", "TT low", "O"))):
             of_use = results.where(use=use)
+            if not of_use:
+                continue
             policies = tuple(str(result.case["policy"]) for result in of_use)
             for measure in measures:
                 series = Series("live", tuple(result.measures[measure] for result in of_use))
