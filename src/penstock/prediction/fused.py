@@ -20,8 +20,8 @@ engine needs for any batch, and for Spark's own operators' state and shuffles.
 
 A batch ends with its slowest slot. Where the work of a batch varies by v_i of its mean from one to the next, the
 slowest of k slots needs `b_i v_i z(k)` longer, with z(k) the expected largest of k standard normal values: what makes a
-batch slow is taken to concern all operators of a slot, and no two slots, alike. And a batch takes no less than o and the
-CPU of its tuples, that of Spark's own processes among it, over all cores of the machine.
+batch slow is taken to concern all operators of a slot, and no two slots, alike. And a batch takes no less than o and
+the CPU of its tuples, that of Spark's own processes among it, over all cores of the machine.
 
 Sources and sinks of files are Spark's own, and have models where they were profiled; what others of the user's own need
 is in no model. Assumed: keys are spread evenly over slots; code of one slot uses one core, though libraries that let go
@@ -245,8 +245,8 @@ class FusedSetup:
         return self.fixed_seconds + self._code_seconds(each) + own
 
     def batch_seconds(self, tuples: int) -> float:
-        """Of a batch of `tuples` over all slots: its slowest slot, or its CPU over all cores where that is more. What the
-        engine needs for any batch comes before and behind its tuples: no core has any of them to work on then."""
+        """Of a batch of `tuples` over all slots: its slowest slot, or its CPU over all cores where that is more. What
+        the engine needs for any batch comes before and behind its tuples: no core has any of them to work on then."""
         cpu = tuples * (self.cpu_per_tuple + self.passing_cpu_seconds)
         fixed = max(self.fixed_seconds, self.batch_cpu_seconds / self.cores)
         return max(self.slot_seconds(tuples), fixed + cpu / self.cores)
