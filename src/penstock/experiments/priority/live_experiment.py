@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.experiments.published_file import Published
 
 FIRST: Case = {"use": 1, "batches": 7, "BG": 22, "BL": 40, "EP": 0.7}
-SECOND: Case = {"use": 2, "rate": 9.0, "rate2": 2.5, "r1": 0.8, "seconds": 150}
+SECOND: Case = {"use": 2, "rate": 10.0, "rate2": 2.5, "r1": 0.8, "seconds": 110}
 ORDERS = (
     (1, "TE", "BG=60", "Fig 10", "TE, seconds to infer a complex event", DYNAMIC, STATIC),
     (1, "TT high", "BG=60", "Fig 11", "TT, higher priority, seconds", DYNAMIC, STATIC),
