@@ -145,7 +145,7 @@ class Batch:
 
 
 def joined_by_schema(batches: Sequence[Batch]) -> list[Batch]:
-    """As few as there are changes of schema."""
+    """As few as there are changes of schema: senders of one sink need not have the same columns."""
     joined: list[Batch] = []
     run: list[Batch] = []
     for batch in batches:

@@ -307,7 +307,6 @@ class Segment:
                 taken = {} if small else self._outbox.take()
             self._raise_failure()
             for operator, batches in taken.items():
-                # senders of one sink need not have the same columns
                 yield from ((operator, batch) for batch in joined_by_schema(batches))
 
     def _fail(self, error: BaseException) -> None:

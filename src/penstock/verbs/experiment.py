@@ -65,15 +65,15 @@ def run_live_experiments(
     listener = listener or Listener()
     findings = []
     for name in names:
-        told: list[tuple[int, int]] = []
+        reached: list[tuple[int, int]] = []
 
-        def done(cases: int, of: int, told: list[tuple[int, int]] = told) -> None:
-            told.append((cases, of))
+        def done(cases: int, of: int, reached: list[tuple[int, int]] = reached) -> None:
+            reached.append((cases, of))
             listener.on_progress(Progress("cases", cases, of))
 
         finding = live_sweep(name, quick=quick, folder=Path(folder), progress=done, most=most)
         if finding is None:
-            cases, of = told[-1]
+            cases, of = reached[-1]
             listener.on_message(
                 f"{name}: {cases} of {of} cases are kept in {folder}; the same command goes on from there"
             )

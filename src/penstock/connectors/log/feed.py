@@ -102,14 +102,14 @@ class TopicFeed:
     def next(self, most: int) -> Messages | None:
         """The next messages of a partition that has some, in turn; None: there are none now, or the log is away."""
         try:
-            found = self._next(most)
+            messages = self._next(most)
         except LogError:
             self._away = self._away or Stopwatch()
             if self._away.seconds() > PATIENCE_SECONDS:
                 raise
             return None
         self._away = None
-        return found
+        return messages
 
     def took(self, messages: Messages) -> None:
         self._offsets[messages.key] = messages.end
