@@ -255,7 +255,10 @@ def test_operators_nobody_has_a_model_of_may_run() -> None:
     assert job.predicted_rate is not None
     assert "operator 'mine' has no model: its work is not in the prediction" in job.notes
     declared = penstock.pipeline("p").source("s").then("m", run="json:loads", threads=5, cpu=1, memory_mb=1).sink("o")
-    assert prepare(declared, 10, 2, None, search=False).threads["m"] == 3
+    job = prepare(declared, 10, 2, None, search=False)
+    assert job.threads["m"] == 3
+    # CPU and memory that are declared say nothing of time: 50 tuples a slot at first, then as many as fill a batch
+    assert (job.most_rows, job.batch_seconds) == (100, 2.0)
 
 
 def test_of_a_source_of_ones_own_batches_are_predicted_as_they_came() -> None:

@@ -196,6 +196,11 @@ def prepare(
     unknown = [
         n for n, operator in pipeline_to_run.operators.items() if operator.kind is Kind.OPERATOR and demands[n] is None
     ]
+    # what is declared says nothing of time: batches cut by it would hold as much as if it took none
+    untimed = any(
+        operator.kind is Kind.OPERATOR and not isinstance(demands[n], Model)
+        for n, operator in pipeline_to_run.operators.items()
+    )
     modelled = any(isinstance(demand, Model) for demand in demands.values())
     notes = [f"operator '{name}' has no model: its work is not in the prediction" for name in unknown if modelled]
     cores = os.cpu_count()
@@ -207,8 +212,8 @@ def prepare(
         threads=setup.threads,
         slots=slots,
         load=load,
-        most_rows=FIRST_ROWS * slots if unknown else setup.most_rows,
-        batch_seconds=BATCH_SECONDS if unknown or search else None,
+        most_rows=FIRST_ROWS * slots if untimed else setup.most_rows,
+        batch_seconds=BATCH_SECONDS if untimed or search else None,
         notes=tuple(notes),
         plan_rates=planned.rates if planned else None,
         setup=setup if modelled else None,
