@@ -87,8 +87,8 @@ def _no_code(frame: Any) -> Any:
     return frame
 
 
-_IN_THE_QUERY = Logic(_no_code, per=Per.DATAFRAME)
-"""In the place of code, of what is part of the query itself by what it declares."""
+IN_THE_QUERY = Logic(_no_code, per=Per.DATAFRAME)
+"""In the place of code, of what is part of the query itself: an aggregate by what it declares, a source, a sink."""
 
 
 def subject_of(pipeline: PipelineLike, operators: list[str] | None) -> ProfileSubject:
@@ -97,7 +97,7 @@ def subject_of(pipeline: PipelineLike, operators: list[str] | None) -> ProfileSu
     declared = find_pipeline(pipeline)
     logic = logic_of(declared)
     declared_only = [name for name, operator in declared.operators.items() if operator.aggregate is not None]
-    measured = {**logic, **dict.fromkeys(declared_only, _IN_THE_QUERY)}
+    measured = {**logic, **dict.fromkeys(declared_only, IN_THE_QUERY)}
     models = {name: declared.operators[name].model or _own_model(declared, name, measured[name]) for name in measured}
     by_model = {model: name for name, model in models.items()}
     if not by_model:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.clock import Stopwatch, today
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.dataflow.endpoints import is_driven_by_load
-from penstock.dataflow.logic import Logic, Per
+from penstock.dataflow.logic import Per
 from penstock.errors import BadInputError, RunFailedError
 from penstock.files import write_output
+from penstock.jobs.profile_subject import IN_THE_QUERY
 from penstock.modelling.cpu_speed import at_one_pace
 from penstock.modelling.file import models_document
 from penstock.modelling.fit import QUIET, described, fits, says_where
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.dataflow.logic import Logic
     from penstock.dataflow.pipeline import Operator
     from penstock.jobs.profile_subject import ProfileSubject
     from penstock.modelling.task_profile import TaskProfile
@@ -82,11 +84,6 @@ def refuse_to_mix(path: Path, models: Iterable[Model], here: MeasuredOn) -> None
                 f"{path}: model '{model.name}' was measured on {described(model.measured_on)}, this is "
                 f"{described(here)}; write to another file, or start over with fresh="
             )
-
-
-def _no_code(frame: Any) -> Any:
-    """Of a source or sink, which is Spark's own."""
-    return frame
 
 
 def own_point(rate: float, operator_cpu: float, beside: str) -> Point:
@@ -258,7 +255,7 @@ class Profile:
         point = own_point(part / cost.row_seconds, 0.0, "a stream of Parquet files nobody wants")
         point = point.model_copy(update={"others_cpu": others})
         self._gets[name] = described_columns(sample.rows.schema)
-        self._keep(name, Logic(_no_code, per=Per.DATAFRAME), (point,), engine, own_batch_seconds=cost.batch_seconds)
+        self._keep(name, IN_THE_QUERY, (point,), engine, own_batch_seconds=cost.batch_seconds)
         self._listener.on_point(name, point)
         self._done += 1
 

@@ -14,6 +14,7 @@ from penstock.clock import Stopwatch, now, pause
 from penstock.connectors.log.address import LogAddress
 from penstock.errors import RunError
 from penstock.experiments.priority import perf
+from penstock.experiments.priority.experiment import ISOLATION
 from penstock.experiments.priority.live_pipelines import THRESHOLD, reading_pipeline
 from penstock.files import temporary_folder
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.connectors.log.contract import TopicLog
     from penstock.experiments.contract import Case, Measures
 
-ISOLATION = "isolation"
 TRIGGERED = frozenset({"dynamic-priority", "fair-priority"})
 START_SECONDS, END_SECONDS = 300.0, 180.0
 LOW_READING, HIGH_READING = 10.0, 90.0
