@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.dataflow.logic import Logic, Per
-from penstock.dataflow.pipeline import Kind, Operator
+from penstock.dataflow.pipeline import Operator
 from penstock.jobs.planning import changed_code
 from penstock.modelling.fingerprint import fingerprint
 from penstock.modelling.library import ModelLibrary
@@ -121,19 +121,3 @@ def test_headroom() -> None:
     for load in (0.0, 1.5, float("nan")):
         with pytest.raises(penstock.BadInputError, match="load: expected a part"):
             penstock.plan("linear", 80, load=load)
-
-
-def test_files_are_known_by_how_they_are_read_and_written_not_by_where_they_are() -> None:
-    def of_source(**options: Any) -> str | None:
-        return fingerprint(Operator(name="s", kind=Kind.SOURCE, format="csv", options=options))
-
-    here = of_source(path="here", header=True)
-    assert here is not None
-    assert of_source(path="there", header=True, maxFilesPerTrigger=4) == here
-    assert of_source(path="here", header=False) != here
-    sink = Operator(name="k", kind=Kind.SINK, format="parquet", options={"path": "out"})
-    assert fingerprint(sink) not in (None, here)
-    # the load generator, a sink that counts, and what is no file
-    assert fingerprint(Operator(name="s", kind=Kind.SOURCE)) is None
-    assert fingerprint(Operator(name="k", kind=Kind.SINK)) is None
-    assert fingerprint(Operator(name="s", kind=Kind.SOURCE, format="rate")) is None

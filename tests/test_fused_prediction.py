@@ -17,11 +17,10 @@ from penstock.jobs.fused import closing_notes, unmeasured_ends
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
 from penstock.prediction.closing import closing_seconds
 from penstock.prediction.crews import crews_of
-from penstock.prediction.fused import HANDED_ROWS, PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
+from penstock.prediction.fused import PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
 from penstock.prediction.rate import Demands
 from penstock.runtime import crew
 from penstock.runtime.steps import Read, Step, plan_crews
-from penstock.spark.session.embedded import _SETTINGS
 
 ON = MeasuredOn(slot_memory_mb=1000.0, batch_seconds=1.0, base_memory_mb=80.0)
 CPU_BOUND = Model("cpu", (Point(threads=1, rate=100.0, cpu=1.0, memory=0.01, operator_cpu=0.8),), ON)
@@ -92,25 +91,13 @@ def test_operators_in_one_thread_take_turns() -> None:
     assert apart.batch_seconds(100) == pytest.approx(1.7 + 0.025)
 
 
-def test_code_waits_for_its_tuples_and_spark_for_code() -> None:
+def test_cores_are_shared_with_spark() -> None:
     quick = Model("quick", (Point(threads=1, rate=1000.0, cpu=1.0, memory=0.0, operator_cpu=0.5),), ON)
-    setup = replace(
-        one("quick", quick, 1, 100), passing_seconds=0.004, passing_cpu_seconds=0.005, handling_seconds=0.001
-    )
-    # 100 x (1 + 1) ms of code and its handling, and 100 x (4 - 1) ms of Spark: it hands all of them over at once
-    assert setup.batch_seconds(100) == pytest.approx(0.2 + 0.3)
-    # two slots let twice as many pass; one core has 100 x (0.5 + 1 + 5) ms to do
-    assert replace(setup, slots=2).batch_seconds(100) == pytest.approx(0.25)
+    setup = replace(one("quick", quick, 1, 100), sparks_cpu_seconds=0.005, handling_seconds=0.001)
+    # 100 x (1 + 1) ms of code and its handling
+    assert setup.batch_seconds(100) == pytest.approx(0.2)
+    # one core has 100 x (0.5 + 1 + 5) ms to do, however many slots there are
     assert replace(setup, slots=2, cores=1).batch_seconds(100) == pytest.approx(0.65)
-    # of four hand-overs code waits for the first only, and Spark in the end for it
-    many = 4 * HANDED_ROWS
-    assert setup.batch_seconds(many) == pytest.approx(many * 0.003 + many * 0.002 / 4)
-    # what a model measured before passing was is not changed
-    assert replace(setup, passing_seconds=0.0).batch_seconds(100) == pytest.approx(0.2)
-
-
-def test_spark_hands_over_as_much_at_a_time_as_sessions_say() -> None:
-    assert _SETTINGS["spark.sql.execution.arrow.maxRecordsPerBatch"] == str(HANDED_ROWS)
 
 
 def test_an_operator_of_sparks_own_adds_its_time_and_what_it_costs_a_batch() -> None:
@@ -232,8 +219,13 @@ def test_files_that_were_profiled_are_counted_and_others_are_named() -> None:
     assert setup.batch_seconds(100) == pytest.approx(0.2 + 0.3 + 0.2 + 0.1)
     # Java reads them: nothing of it is the worker's CPU
     assert setup.use(10.0).cpu == pytest.approx(10.0 * 0.8 / 1000)
-    (note,) = unmeasured_ends(pipeline, demands)
-    assert note == "what sink 'out' needs to write is in no model: the prediction leaves it out"
+    assert unmeasured_ends(pipeline, demands, rehearsed=False) == [
+        "what sink 'out' needs to write is in no model: the prediction leaves it out"
+    ]
+    # a rehearsal reads and writes files, and nothing else
+    unknown = {**demands, "in": None}
+    assert len(unmeasured_ends(pipeline, unknown, rehearsed=False)) == 2
+    assert len(unmeasured_ends(pipeline, unknown, rehearsed=True)) == 1
 
 
 WINDOW: dict[str, object] = {"key": "k", "outputs": {"n": "count"}, "fields": "k string", "emit": "closed"}

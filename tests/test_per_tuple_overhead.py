@@ -10,7 +10,6 @@ from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.per_tuple_overhead import (
     handling_cpu_seconds,
     handling_seconds,
-    passing_seconds,
     without_handling,
 )
 
@@ -50,13 +49,6 @@ def test_waiting_for_spark_is_no_cpu() -> None:
     left = without_handling(measured).points[0]
     assert left.rate == pytest.approx(1000 / 6 / 1.25)
     assert left.operator_cpu == pytest.approx(0.0065 * 1000 / 6 / 1.25)
-
-
-def test_what_spark_needs_for_a_tuple_is_the_mean_of_the_models_that_say_it() -> None:
-    silent = Model("n", (POINT,), MeasuredOn())
-    some = [Model("m", (POINT,), MeasuredOn(passing_us=us, passing_cpu_us=2 * us)) for us in (1.0, 3.0)]
-    assert passing_seconds([*some, silent]) == pytest.approx((2e-6, 4e-6))
-    assert passing_seconds([silent]) == (0, 0)
 
 
 @pytest.mark.parametrize("operators", [1, 2, 5])

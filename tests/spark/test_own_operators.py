@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.dataflow.pipeline import Kind, Operator
 from penstock.spark.fused.region_function import DUE_COLUMN
-from penstock.spark.trials.file_ends import measure_file_end
-from penstock.spark.trials.own_operators import BatchCost, TimedReplay, cost_by, cost_of, measure_sparks_own
+from penstock.spark.trials.own_operators import BatchCost, cost_by, cost_of, measure_sparks_own
+from penstock.spark.trials.replay import TimedReplay
 from penstock.spark.trials.samples import OperatorSample
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -74,22 +73,4 @@ def test_a_grouping_costs_every_batch_more_than_nothing_does(session: Any) -> No
     # a shuffle and state for every batch
     assert grouping.batch_seconds > nothing.batch_seconds > 0
     assert grouping.row_seconds >= 0
-    assert not session.streams.active
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        Operator(name="in", kind=Kind.SOURCE, format="csv", options={"path": "nowhere", "header": True}),
-        Operator(name="out", kind=Kind.SINK, format="json", options={"path": "/nowhere/at/all"}),
-    ],
-    ids=["source", "sink"],
-)
-def test_files_are_measured_elsewhere_than_where_they_are(session: Any, end: Operator) -> None:
-    sample = OperatorSample(pa.table({"word": ["a", "b", "c"] * 10, "number": list(range(30))}))
-    cost = measure_file_end(session, end, sample, lambda: None)
-    assert cost.row_seconds > 0
-    # a job that writes files, and their renaming, is seconds at most, and more than nothing
-    assert 0 <= cost.batch_seconds < 20
-    assert end.kind is Kind.SOURCE or cost.batch_seconds > 0
     assert not session.streams.active

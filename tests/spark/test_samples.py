@@ -20,7 +20,6 @@ from penstock.jobs.profile_subject import subject_of
 from penstock.modelling.fingerprint import fingerprint
 from penstock.runtime.steps import Read, Step
 from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN
-from penstock.spark.trials.passing import RowsOf, Widened
 from penstock.spark.trials.replay import LEAST_ROWS, Replay
 from penstock.spark.trials.samples import OperatorSample, sample, take_samples, up_to
 
@@ -205,26 +204,3 @@ def test_what_an_aggregate_takes_is_measured_like_other_operators_of_sparks() ->
     assert subject.sampled(["p/sum"]) == {"p/sum": "sum"}
     # a plan, which knows what is declared and nothing else, finds it unchanged
     assert subject.fingerprints(None)["p/sum"] == fingerprint(subject.pipeline.operators["sum"])
-
-
-def test_what_passes_through_spark_is_as_many_rows_as_leave_slots() -> None:
-    aggregate = {"key": "k", "outputs": {"n": "count"}, "fields": "k string"}
-    built = penstock.pipeline("p").source("s").then("a", logic=Logic(same)).then("b", logic=Logic(same), selectivity=3)
-    # three for a tuple go to b, which half of them leave for the sum; what that sends passes through no slot
-    built = built.then("sum", aggregate=aggregate, selectivity=0.5)
-    assert subject_of(built.sink("o", selectivity=0.01).build(), None).rows_leaving_slots() == pytest.approx(1.5)
-    assert RowsOf(pa.schema([("n", pa.int64())]), 1.5)(pa.table({"any": [1, 2, 3, 4]})).num_rows == 6
-
-
-def test_what_comes_to_code_from_spark_is_as_wide_as_spark_made_it(session: Any) -> None:
-    built = penstock.pipeline("p").source("s").then("own", logic=Logic(doubled, Per.DATAFRAME))
-    first = subject_of(built.then("a", logic=Logic(same), selectivity=0.8).sink("o").build(), None)
-    assert first.rows_entering_from_query() == {"a": pytest.approx(0.8)}
-    # code before it gets tuples as the source made them
-    code = (
-        penstock.pipeline("p").source("s").then("a", logic=Logic(same)).then("own", logic=Logic(doubled, Per.DATAFRAME))
-    )
-    assert subject_of(code.then("b", logic=Logic(same)).sink("o").build(), None).rows_entering_from_query() == {}
-    columns = pa.schema([("code", pa.string()), ("price", pa.float64())])
-    made = Widened(columns, 0.8)(session.range(0, 1000).withColumnRenamed("id", "value")).toArrow()
-    assert (made.schema.names, made.num_rows) == (["code", "price"], 800)

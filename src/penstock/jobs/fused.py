@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.allocation.pipeline import demands_of
 from penstock.clock import Stopwatch
 from penstock.dataflow.aggregate import Emit
-from penstock.dataflow.endpoints import COUNT, is_driven_by_load, reading_of, writing_of
+from penstock.dataflow.endpoints import COUNT, file_end, is_driven_by_load, reading_of, writing_of
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Pipeline
@@ -22,12 +22,12 @@ from penstock.modelling.model import Model
 from penstock.modelling.per_tuple_overhead import (
     handling_cpu_seconds,
     handling_seconds,
-    passing_seconds,
     without_handling,
 )
 from penstock.prediction.closing import closing_seconds
 from penstock.prediction.crews import crews_of
 from penstock.prediction.fused import FusedSetup, fused_threads, rows_of_batch
+from penstock.prediction.rehearsed import correction_by, correction_for, rehearsed_cpu_seconds
 from penstock.report.figures import RecentBatches
 from penstock.report.result import RunResult
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.dataflow.logic import Logic
     from penstock.modelling.library import ModelLibrary
+    from penstock.modelling.model import Rehearsal
     from penstock.planning.file import SavedPlan
     from penstock.prediction.crews import Crews
     from penstock.prediction.rate import Demands
@@ -101,7 +102,7 @@ class FusedJob:
             notes = (
                 *notes,
                 f"what is predicted is for batches of {rows:,} tuples, as they came on average",
-                *unmeasured_ends(self.pipeline, setup.demands),
+                *unmeasured_ends(self.pipeline, setup.demands, rehearsed=setup.correction is not None),
             )
         if setup is not None and not own_source:
             notes = (*notes, *closing_notes(self.pipeline, setup, report.offered_rate))
@@ -119,13 +120,15 @@ class FusedJob:
         )
 
 
-def unmeasured_ends(pipeline: Pipeline, demands: Demands) -> list[str]:
-    """What the prediction leaves out: the load generator and sinks that only count take next to nothing."""
+def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) -> list[str]:
+    """What the prediction leaves out: the load generator and sinks that only count take next to nothing, and what files
+    take is in what was rehearsed."""
     notes = []
     for name, operator in pipeline.operators.items():
         reads = operator.kind is Kind.SOURCE and not reading_of(operator).is_load
         writes = operator.kind is Kind.SINK and writing_of(operator).format != COUNT
-        if (reads or writes) and not isinstance(demands[name], Model):
+        known = isinstance(demands[name], Model) or (rehearsed and file_end(operator) is not None)
+        if (reads or writes) and not known:
             notes.append(
                 f"what {operator.kind} '{name}' needs to {'read' if reads else 'write'} is in no model: the prediction "
                 "leaves it out"
@@ -226,19 +229,34 @@ def fused_setup(
     """How `pipeline` runs fused at up to `rate` tuples/s: on the slots given, else those of the plan, else a slot for
     every core; with the threads of the plan, else those declared, else those the models say."""
     slots = slots or (planned.slots if planned else None) or cores
-    pipeline_gains = gains(pipeline)
-    threads = fused_threads(pipeline_gains, demands, rate, slots)
+    threads = fused_threads(gains(pipeline), demands, rate, slots)
     given = (
         planned.threads
         if planned
         else {n: operator.threads for n, operator in pipeline.operators.items() if operator.threads}
     )
     threads |= {name: -(-count // slots) for name, count in given.items()}
+    setup = _of_models(pipeline, demands, threads, slots, cores)
+    rehearsals = rehearsals_of(pipeline, demands)
+    if rehearsals:
+        # what slots of one machine need beside their code is that of the cores it has
+        each = max(rehearsals, key=lambda rehearsal: rehearsal.slots)
+        sparks_cpu = max(0.0, rehearsed_cpu_seconds(each) - _as_rehearsed(pipeline, demands, each).cpu_per_tuple)
+        known = [
+            (rehearsal.slots, correction_by(rehearsal, replace(said, sparks_cpu_seconds=sparks_cpu).batch_seconds))
+            for rehearsal in rehearsals
+            if (said := _as_rehearsed(pipeline, demands, rehearsal))
+        ]
+        setup = replace(setup, sparks_cpu_seconds=sparks_cpu, correction=correction_for(min(slots, cores), known))
+    return replace(setup, most_rows=rows_of_batch(setup, BATCH_SECONDS))
+
+
+def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int], slots: int, cores: int) -> FusedSetup:
+    """As the models of the operators say, each for itself."""
     modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
     crews = crews_of(pipeline, threads, sparks_own(pipeline, demands))
-    passing, passing_cpu = passing_seconds(modelled)
-    setup = FusedSetup(
-        pipeline_gains,
+    return FusedSetup(
+        gains(pipeline),
         handed_on(demands, crews),
         threads,
         slots,
@@ -248,11 +266,31 @@ def fused_setup(
         batch_cpu_seconds(modelled),
         handling_seconds=handling_seconds(modelled),
         handling_cpu_seconds=handling_cpu_seconds(modelled),
-        passing_seconds=passing,
-        passing_cpu_seconds=passing_cpu,
         crews=crews,
     )
-    return replace(setup, most_rows=rows_of_batch(setup, BATCH_SECONDS))
+
+
+def _as_rehearsed(pipeline: Pipeline, demands: Demands, rehearsal: Rehearsal) -> FusedSetup:
+    cores = max(demand.measured_on.cores or 1 for demand in demands.values() if isinstance(demand, Model))
+    threads = {**dict.fromkeys(pipeline.operators, 1), **rehearsal.threads}
+    return _of_models(pipeline, demands, threads, rehearsal.slots, cores)
+
+
+def rehearsals_of(pipeline: Pipeline, demands: Demands) -> list[Rehearsal]:
+    """Those that all models of the pipeline know of: one that was measured anew since knows none of them."""
+    known = [
+        demand.measured_on.rehearsals
+        for name, demand in demands.items()
+        if isinstance(demand, Model) and pipeline.operators[name].kind is Kind.OPERATOR
+    ]
+    measured = {name for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR}
+    return [
+        rehearsal
+        for rehearsal in (known[0] if known else ())
+        if rehearsal.pipeline == pipeline.name
+        and set(rehearsal.threads) == measured
+        and all(rehearsal in others for others in known)
+    ]
 
 
 def sparks_own(pipeline: Pipeline, demands: Demands) -> set[str]:

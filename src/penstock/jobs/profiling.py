@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,33 +13,41 @@ from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.logic import Per
 from penstock.errors import BadInputError, RunFailedError
 from penstock.files import write_output
-from penstock.jobs.profile_subject import IN_THE_QUERY
+from penstock.jobs.fused import UNKNOWN_RATE, fused_setup, rehearsals_of
 from penstock.modelling.cpu_speed import at_one_pace
 from penstock.modelling.file import models_document
 from penstock.modelling.fit import QUIET, described, fits, says_where
 from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.modelling.one_core import within_one_core
+from penstock.prediction.fused import rows_of_batch
 from penstock.report.listener import Listener, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
 
     from penstock.dataflow.logic import Logic
-    from penstock.dataflow.pipeline import Operator
     from penstock.jobs.profile_subject import ProfileSubject
+    from penstock.modelling.model import Rehearsal
     from penstock.modelling.task_profile import TaskProfile
+    from penstock.prediction.rate import Demands
     from penstock.spark.trials.engine_cost import EngineCost
-    from penstock.spark.trials.passing import Passing
     from penstock.spark.trials.profiling import ProfileSettings
-    from penstock.spark.trials.samples import OperatorSample, OwnSample
+    from penstock.spark.trials.rehearsal import Part
+    from penstock.spark.trials.samples import OperatorSample, OwnSample, Taken
     from penstock.spark.trials.trials import TrialQuery
 
 ENGINE_SECONDS = 1.0
 """A look at what the engine needs for a batch."""
 HANDLING_SECONDS = 2.0
 """A look at what a worker needs for any tuple."""
+REHEARSED_SECONDS, SMALLER = 0.6, 6
+"""Batches of a rehearsal hold so much work, as the models say, and so many times less."""
+MORE_THAN_DONE = 3.0
+"""So many times what the models say is due in a rehearsal, so that batches are full."""
+MOST_REHEARSED_SLOTS = 4
 
 
 def progress_of(doing: str, done: int, of: int, spent_seconds: float, budget_seconds: float) -> Progress:
@@ -86,7 +95,7 @@ def refuse_to_mix(path: Path, models: Iterable[Model], here: MeasuredOn) -> None
             )
 
 
-def own_point(rate: float, operator_cpu: float, beside: str) -> Point:
+def own_point(rate: float, operator_cpu: float) -> Point:
     """Of what is part of the query itself."""
     return Point(
         threads=1,
@@ -95,29 +104,48 @@ def own_point(rate: float, operator_cpu: float, beside: str) -> Point:
         memory=0.0,
         operator_cpu=operator_cpu,
         provenance={
-            "rate": f"the slope of batches of its samples, less that of {beside}",
+            "rate": "the slope of batches of its samples, less that of the same stream without it",
             "cpu": "taken to keep a core busy while it works",
             "memory": "that of Java, which is in no model",
         },
     )
 
 
-def widest(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The one with the most columns; a number, where nothing is known."""
-    import pyarrow as pa  # noqa: PLC0415 - planning does without
-
-    return max(schemas, key=len, default=pa.schema([("value", pa.int64())]))
-
-
-def _entering(subject: ProfileSubject, samples: Mapping[str, OperatorSample]) -> tuple[pa.Schema, float] | None:
-    """Of what the query itself makes of the source's tuples before they come to code: the widest, and how many."""
-    rows = subject.rows_entering_from_query()
-    known = [(samples[name].rows.schema, times) for name, times in rows.items() if name in samples]
-    return max(known, key=lambda entered: len(entered[0]), default=None)
-
-
 def described_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def most_rehearsed_slots() -> int:
+    """As many as there are cores; more than a few are taken to be alike."""
+    return min(MOST_REHEARSED_SLOTS, os.cpu_count() or 1)
+
+
+def part_to_rehearse(
+    subject: ProfileSubject,
+    models: Mapping[str, Model],
+    slots: int,
+    sources: Mapping[str, OperatorSample],
+    environment: Mapping[str, str],
+) -> Part:
+    """With the threads its models say."""
+    from penstock.spark.trials.rehearsal import Part  # noqa: PLC0415 - Spark loads only when it is used
+
+    pipeline = subject.pipeline
+    demands: Demands = {name: models.get(name) for name in pipeline.operators}
+    setup = fused_setup(pipeline, None, demands, slots, UNKNOWN_RATE, os.cpu_count() or 1)
+    large = rows_of_batch(setup, REHEARSED_SECONDS)
+    small = max(slots, large // SMALLER)
+    return Part(
+        pipeline=pipeline,
+        code=subject.logic,
+        threads=setup.threads,
+        slots=slots,
+        small=small,
+        large=max(small + slots, large),
+        due_rate=MORE_THAN_DONE * setup.rate(),
+        sources=sources,
+        environment=environment,
+    )
 
 
 class Profile:
@@ -165,58 +193,93 @@ class Profile:
 
         return {name: code for name, code in named.items() if is_pending(name, code)}
 
-    def pending_ends(self, subject: ProfileSubject) -> dict[str, str]:
-        """Sources and sinks by model, of those nothing is known of that was measured on a quiet machine."""
-        return {model: name for model, name in subject.ends.items() if not self._known(model)}
+    def wants_rehearsal(self, subject: ProfileSubject) -> bool:
+        """Whether all is known of its operators, and nothing of the whole."""
+        known = self._models_of(subject)
+        return len(known) == len(subject.operators) and not rehearsals_of(subject.pipeline, known)
 
     def measure(self, subject: ProfileSubject, pending: Mapping[str, Logic], environment: Mapping[str, str]) -> None:
-        ends = self.pending_ends(subject)
         try:
-            from penstock.spark.session.embedded import embedded_session  # noqa: PLC0415 - Spark loads only when it is used
-            from penstock.spark.trials.passing import Passing  # noqa: PLC0415
+            from penstock.spark.session.embedded import embedded_session, one_slot  # noqa: PLC0415 - Spark loads only when it is used
             from penstock.spark.trials.samples import take_samples  # noqa: PLC0415
-            from penstock.spark.trials.trials import TrialQuery  # noqa: PLC0415
         except ImportError as error:
             raise BadInputError("profiling needs pyspark; install it with: pip install 'penstock[spark]'") from error
 
-        self._of = len(pending) + len(ends)
+        self._of = len(pending)
         self._tell()
         try:
-            with embedded_session(1, warm=False) as session:
-                sampled = subject.sampled(pending)
-                wanted = {*sampled.values(), *ends.values()}
-                taken = take_samples(session, subject.pipeline, subject.logic, wanted, environment)
-                samples = {model: taken.code[name] for model, name in sampled.items() if name in taken.code}
-                self._gets = {model: described_columns(sample.rows.schema) for model, sample in samples.items()}
-                audit = is_driven_by_load(subject.pipeline)
-                in_slots = {model: code for model, code in pending.items() if code.per is not Per.DATAFRAME}
-                with TrialQuery(session, in_slots, environment, self._tell, samples, audit=audit) as query:
-                    engine = self._measure_all(in_slots, query)
-                if in_slots:
-                    sends = [sample.sends for sample in samples.values() if sample.sends is not None]
-                    passes = Passing(widest(sends), subject.rows_leaving_slots(), _entering(subject, taken.code))
-                    self._measure_passing(session, in_slots, engine, passes, audit=audit)
-                for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
-                    own = taken.sparks_own.get(subject.operators[model])
-                    if own is None and subject.is_declared(model):
-                        self._listener.on_message(f"no sample tuple came to {model}: what it takes stays unknown")
-                        continue
-                    self._measure_sparks_own(session, model, pending[model], own, engine)
-                for model, name in ends.items():
-                    self._measure_end(session, model, subject.pipeline.operators[name], taken.ends.get(name), engine)
+            with embedded_session(most_rehearsed_slots(), warm=False) as session:
+                wanted = {*subject.sampled(pending).values(), *subject.own_sources()}
+                with one_slot(session):
+                    taken = take_samples(session, subject.pipeline, subject.logic, wanted, environment)
+                    if pending:
+                        self._measure_operators(session, subject, pending, taken, environment)
+                self._rehearse(session, subject, taken.ends, environment)
         except RunFailedError as error:
             raise BadInputError(str(error)) from error
 
-    def _measure_passing(
-        self, session: Any, measured: Mapping[str, Logic], engine: EngineCost, passes: Passing, *, audit: bool
+    def _measure_operators(
+        self,
+        session: Any,
+        subject: ProfileSubject,
+        pending: Mapping[str, Logic],
+        taken: Taken,
+        environment: Mapping[str, str],
     ) -> None:
-        """After the trials, whose query has warmed Java up."""
-        from penstock.spark.trials.passing import measure_passing  # noqa: PLC0415 - Spark loads only when it is used
+        """Each alone, in one slot."""
+        from penstock.spark.trials.trials import TrialQuery  # noqa: PLC0415 - Spark loads only when it is used
 
-        self._doing = "what Spark needs for a tuple"
-        known = replace(engine, passing=measure_passing(session, engine, passes, self._tell, audit=audit))
-        for name, code in measured.items():
-            self._keep(name, code, self.models[name].points, known)
+        sampled = subject.sampled(pending)
+        samples = {model: taken.code[name] for model, name in sampled.items() if name in taken.code}
+        self._gets = {model: described_columns(sample.rows.schema) for model, sample in samples.items()}
+        audit = is_driven_by_load(subject.pipeline)
+        in_slots = {model: code for model, code in pending.items() if code.per is not Per.DATAFRAME}
+        with TrialQuery(session, in_slots, environment, self._tell, samples, audit=audit) as query:
+            engine = self._measure_all(in_slots, query)
+        for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
+            own = taken.sparks_own.get(subject.operators[model])
+            if own is None and subject.is_declared(model):
+                self._listener.on_message(f"no sample tuple came to {model}: what it takes stays unknown")
+                continue
+            self._measure_sparks_own(session, model, pending[model], own, engine)
+
+    def _rehearse(
+        self,
+        session: Any,
+        subject: ProfileSubject,
+        sources: Mapping[str, OperatorSample],
+        environment: Mapping[str, str],
+    ) -> None:
+        """The pipeline as a whole, in one slot and in as many as the machine has cores; what its models say is set
+        right by it. Behind the trials, which have warmed Java up."""
+        from penstock.spark.trials.rehearsal import rehearsable, rehearse  # noqa: PLC0415 - Spark loads only when it is used
+
+        self._doing = "the pipeline as a whole"
+        self._tell()
+        known = self._models_of(subject)
+        why_not = rehearsable(subject.pipeline, sources) if len(known) == len(subject.operators) else "not all is known"
+        rehearsals: list[Rehearsal] = []
+        for slots in sorted({1, most_rehearsed_slots()}) if why_not is None else ():
+            part = part_to_rehearse(subject, known, slots, sources, environment)
+            try:
+                rehearsals.append(rehearse(session, part, self._tell))
+            except RunFailedError as error:
+                why_not = str(error)
+                break
+        if why_not is not None:
+            self._listener.on_message(
+                f"pipeline '{subject.pipeline.name}' was not run as a whole ({why_not}): what Spark needs for its "
+                "tuples is in no prediction"
+            )
+            return
+        for model in known.values():
+            measured_on = model.measured_on.model_copy(update={"rehearsals": tuple(rehearsals)})
+            self.models[model.name] = replace(model, measured_on=measured_on)
+        self._write()
+
+    def _models_of(self, subject: ProfileSubject) -> dict[str, Model]:
+        """By operator, of those there is a model of."""
+        return {name: self.models[model] for model, name in subject.operators.items() if model in self.models}
 
     def _measure_sparks_own(
         self, session: Any, name: str, code: Logic, own: OwnSample | None, engine: EngineCost
@@ -231,50 +294,26 @@ class Profile:
         nothing = measure_sparks_own(session, name, lambda *frames: frames[0], own.inputs[:1], "append", self._tell)
         cost = measure_sparks_own(session, name, own.apply, own.inputs, own.mode, self._tell).beyond(nothing)
         part = self._settings.batch_seconds / (self._settings.batch_seconds + engine.batch_seconds)
-        point = own_point(part / cost.row_seconds, part, "the same stream without it")
+        point = own_point(part / cost.row_seconds, part)
         self._gets[name] = "; ".join(described_columns(input_sample.rows.schema) for input_sample in own.inputs)
         self._keep(name, code, (point,), engine, own_batch_seconds=cost.batch_seconds)
         self._listener.on_point(name, point)
         self._done += 1
 
-    def _measure_end(
-        self, session: Any, name: str, end: Operator, sample: OperatorSample | None, engine: EngineCost
-    ) -> None:
-        """A source or sink that is files: as an operator of Spark's own, but for its CPU, which is the engine's."""
-        from penstock.spark.session.process_tree import MachineUsage, share_of_others  # noqa: PLC0415 - loads Spark
-        from penstock.spark.trials.file_ends import measure_file_end  # noqa: PLC0415
-
-        if sample is None:
-            self._listener.on_message(f"no sample tuple came to {name}: what it takes stays unknown")
-            return
-        self._doing = f"{name} ({self._done + 1} of {self._of})"
-        before = MachineUsage.now()
-        cost = measure_file_end(session, end, sample, self._tell)
-        others = share_of_others(before, MachineUsage.now())
-        part = self._settings.batch_seconds / (self._settings.batch_seconds + engine.batch_seconds)
-        point = own_point(part / cost.row_seconds, 0.0, "a stream of Parquet files nobody wants")
-        point = point.model_copy(update={"others_cpu": others})
-        self._gets[name] = described_columns(sample.rows.schema)
-        self._keep(name, IN_THE_QUERY, (point,), engine, own_batch_seconds=cost.batch_seconds)
-        self._listener.on_point(name, point)
-        self._done += 1
-
     def _measure_all(self, pending: Mapping[str, Logic], query: TrialQuery) -> EngineCost:
-        engine = self._engine_cost(query)
+        engine = query.engine_cost(ENGINE_SECONDS)
         for name, code in pending.items():
             self._measure_one(name, code, query, engine)
             if not self._done:
                 # Java was new at the first look, and gets faster as it compiles
-                engine = engine.least(self._engine_cost(query))
+                engine = self._handling(query, engine.least(query.engine_cost(ENGINE_SECONDS)))
                 self._keep(name, code, self.models[name].points, engine)
             self._done += 1
         return engine
 
-    def _engine_cost(self, query: TrialQuery) -> EngineCost:
-        batch_seconds = self._settings.batch_seconds
-        engine = query.engine_cost(ENGINE_SECONDS)
-        by_row = query.handling_cost(Per.ROW, HANDLING_SECONDS, batch_seconds)
-        by_column = query.handling_cost(Per.ARROW, HANDLING_SECONDS, batch_seconds)
+    def _handling(self, query: TrialQuery, engine: EngineCost) -> EngineCost:
+        by_row = query.handling_cost(Per.ROW, HANDLING_SECONDS, self._settings.batch_seconds)
+        by_column = query.handling_cost(Per.ARROW, HANDLING_SECONDS, self._settings.batch_seconds)
         return replace(
             engine,
             row_seconds=by_row.seconds,
@@ -346,14 +385,15 @@ class Profile:
                 "handling_us": None if own else 1e6 * engine.handling_seconds(code.per),
                 "column_handling_us": None if own else 1e6 * engine.column_seconds,
                 "column_handling_cpu_us": None if own else 1e6 * engine.column_cpu_seconds,
-                "passing_us": engine.passing and 1e6 * engine.passing.seconds,
-                "passing_cpu_us": engine.passing and 1e6 * engine.passing.cpu_seconds,
                 "own_batch_ms": None if own_batch_seconds is None else 1000 * own_batch_seconds,
                 "base_memory_mb": engine.base_memory_mb,
             }
         )
         self.models[name] = Model(name, points, measured_on)
-        self.models = {model.name: model for model in at_one_pace(self.models.values())}
+        self.models = {model.name: within_one_core(model) for model in at_one_pace(self.models.values())}
+        self._write()
+
+    def _write(self) -> None:
         write_output(
             self._path, json.dumps(models_document(self.models.values(), profiles=self._profiles), indent=1) + "\n"
         )

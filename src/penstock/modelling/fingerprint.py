@@ -16,7 +16,6 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.endpoints import file_end
 from penstock.dataflow.logic import Logic
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ LENGTH = 16
 
 
 def fingerprint(operator: Operator, code: Logic | None = None, beside: Path | None = None) -> str | None:
-    """Of the code an operator names or has, else of `code`; of files how they are read or written; None where it cannot
-    be seen. `beside`: where its modules may lie, after everywhere Python looks."""
+    """Of the code an operator names or has, else of `code`; None where it cannot be seen. `beside`: where its modules
+    may lie, after everywhere Python looks."""
     declared = (operator.per, operator.schema_, operator.aggregate and operator.aggregate.model_dump_json())
     given = operator.logic if operator.logic is not None else code
     if operator.logic is None and operator.run is not None:
@@ -42,8 +41,6 @@ def fingerprint(operator: Operator, code: Logic | None = None, beside: Path | No
         parts = list(_of_logic(given if isinstance(given, Logic) else Logic(given)))
     elif operator.aggregate is not None:
         parts = []
-    elif (end := file_end(operator)) is not None:
-        parts = [end.format, repr(sorted(end.options.items()))]
     else:
         return None
     return hashlib.sha256("\n".join([repr(declared), *parts]).encode()).hexdigest()[:LENGTH]

@@ -6,14 +6,14 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from penstock.dataflow.logic import Per
 from penstock.dataflow.tolerance import covers
 from penstock.errors import BadInputError
-from penstock.files import Amount, Count, Positive, Spec
+from penstock.files import Amount, Count, Name, Positive, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,35 @@ class Point(Spec):
     """How each figure is known, by the name of the figure."""
 
 
+class RehearsedBatches(Spec):
+    """Batches of one size, as fast as they went: a typical one."""
+
+    tuples: Count
+    seconds: Positive
+    cpu_seconds: Amount
+    """Of Spark's whole process tree, code among it."""
+
+
+class Rehearsal(Spec):
+    """A whole pipeline, run fused on one machine with small and with large batches, when its operators had been
+    measured."""
+
+    pipeline: str
+    slots: Count
+    threads: dict[Name, Count]
+    """Of each operator in one slot."""
+    small: RehearsedBatches
+    large: RehearsedBatches
+    pace: Positive | None = None
+    """Of the cores meanwhile."""
+
+    @model_validator(mode="after")
+    def _sizes_differ(self) -> Self:
+        if self.small.tuples >= self.large.tuples:
+            raise ValueError("small.tuples: expected fewer than large.tuples")
+        return self
+
+
 class MeasuredOn(Spec):
     """What a model was measured on, so that a plan can say when it does not fit."""
 
@@ -84,15 +113,20 @@ class MeasuredOn(Spec):
     """The part of it that code over columns would need too: the rest is for making dicts of rows, and rows of dicts."""
     column_handling_cpu_us: Amount | None = None
     """The CPU of that part, where it is known: the rest of it is spent waiting for Spark."""
-    passing_us: Amount | None = None
-    """Microseconds Spark needed to let a tuple pass through one slot whose operator does nothing: code that is faster
-    waits for its tuples."""
-    passing_cpu_us: Amount | None = None
-    """The CPU of it beside the worker's: of Spark's own processes."""
     own_batch_ms: Amount | None = None
     """Of an operator that is Spark's own: what a batch takes longer for it, whatever is in it (shuffles, state)."""
     base_memory_mb: Amount | None = None
     """What a worker held without any operator: a slot holds this, and what the models of its operators say."""
+    rehearsals: tuple[Rehearsal, ...] = ()
+    """Of its pipeline, at the end of the profile that measured it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_rehearsals_tell(cls, data: Any) -> Any:
+        """Models of before say what a tuple took that passed through a slot in which nothing was done with it."""
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if name not in {"passing_us", "passing_cpu_us"}}
 
 
 @dataclass(frozen=True)

@@ -36,15 +36,6 @@ def handling_cpu_seconds(models: Iterable[Model]) -> float:
     return mean(microseconds) / 1e6 if microseconds else 0.0
 
 
-def passing_seconds(models: Iterable[Model]) -> tuple[float, float]:
-    """What Spark needs to let a tuple pass through a slot, by the clock, and of CPU beside the worker's: means over the
-    models that say it; 0 where none does."""
-    on = [model.measured_on for model in models]
-    clock = [measured.passing_us for measured in on if measured.passing_us is not None]
-    cpu = [measured.passing_cpu_us for measured in on if measured.passing_cpu_us is not None]
-    return mean(clock or [0.0]) / 1e6, mean(cpu or [0.0]) / 1e6
-
-
 def without_handling(model: Model, *, gets_rows: bool = False) -> Model:
     """`gets_rows`: what comes before it in its thread is code per row too, and hands its dicts on: no time goes into
     making them either."""

@@ -2,9 +2,7 @@
 
 A slot's part of a batch, n tuples, takes
 
-    o + max(W, E) + min(W, E) min(1, A / n) + sum over Spark's own operators of b_i(n)      seconds,
-
-    W = max(max over crews c of T_c(n), n u) + f,      E = n (e - p).
+    o + W + sum over Spark's own operators of b_i(n)      seconds,      W = max(max over crews c of T_c(n), n u) + f.
 
 `T_c(n) = sum over the operators i of c of b_i(n)`: operators that share a thread (`penstock.prediction.crews`) take
 turns, crews overlap. `b_i(n)` is how long the t_i threads of operator i are at work on what n tuples cause:
@@ -13,19 +11,17 @@ threads. (Of the time of its trials an operator was at work for w; where a model
 be B seconds of work and o of the engine's: `w = B / (B + o)`.) `u = p + sum gain_i c_i` is
 the CPU of a tuple, of which a slot has one core: p for taking it in and giving it away as columns, which is in every
 model and counts once, and c_i that of its operators. `f` is the time the first piece needs to reach the slowest crew,
-and the last from there to the end: of every other crew a piece. Where one thread does everything, `W = T + n p`. e is
-what Spark needs to let a tuple pass through a slot whose code does nothing. It hands over A tuples at a time, and works
-ahead of the code from the second hand-over on: smaller parts wait for Spark first, and Spark for them. o is what the
-engine needs for any batch, and for Spark's own operators' state and shuffles.
+and the last from there to the end: of every other crew a piece. Where one thread does everything, `W = T + n p`. o is
+what the engine needs for any batch, and for Spark's own operators' state and shuffles.
 
 A batch ends with its slowest slot. Where the work of a batch varies by v_i of its mean from one to the next, the
 slowest of k slots needs `b_i v_i z(k)` longer, with z(k) the expected largest of k standard normal values: what makes a
 batch slow is taken to concern all operators of a slot, and no two slots, alike. And a batch takes no less than o and
 the CPU of its tuples, that of Spark's own processes among it, over all cores of the machine.
 
-Sources and sinks of files are Spark's own, and have models where they were profiled; what others of the user's own need
-is in no model. Assumed: keys are spread evenly over slots; code of one slot uses one core, though libraries that let go
-of Python's lock may use more where others are free.
+What Spark needs for tuples, and for files, is in no operator's model: where the pipeline was rehearsed as a whole, the
+formula is corrected by that (`penstock.prediction.rehearsed`). Assumed: keys are spread evenly over slots; code of one
+slot uses one core, though libraries that let go of Python's lock may use more where others are free.
 """
 
 from __future__ import annotations
@@ -48,13 +44,12 @@ if TYPE_CHECKING:
     from penstock.dataflow.rates import Gain
     from penstock.prediction.crews import Crews
     from penstock.prediction.rate import Demands
+    from penstock.prediction.rehearsed import Correction
 
 PIECE_SECONDS = 0.025
 """What crews hand over at a time takes about so long (`penstock.runtime.crew`)."""
 MANY_TUPLES = 1_000_000
 """Of a batch in which rounds that are not full do not matter."""
-HANDED_ROWS = 1_000_000
-"""A: as many tuples Spark hands to a worker at a time (`penstock.spark.session.embedded`), unless they are wide."""
 DEFAULT_ROWS = 100_000
 """Of a batch where nothing takes time."""
 MOST_LOOKS = 10_000
@@ -125,6 +120,8 @@ def rows_of_batch(setup: FusedSetup, seconds: float) -> int:
     alone = replace(setup, slots=1, cores=MANY_TUPLES, overhead_seconds=0.0, batch_cpu_seconds=0.0)
     alone = replace(alone, trial_overhead_seconds=setup.overhead_seconds)
     busy = (alone.slot_seconds(MANY_TUPLES) - alone.fixed_seconds) / MANY_TUPLES
+    if setup.correction is not None:
+        busy = setup.correction.factor * busy + setup.correction.tuple_seconds
     if not setup.modelled or busy <= 0:
         return DEFAULT_ROWS
 
@@ -156,10 +153,10 @@ class FusedSetup:
     """What a worker needs for every tuple; it is in none of the models of `demands`."""
     handling_cpu_seconds: float | None = None
     """The CPU of it; None: all of it."""
-    passing_seconds: float = 0.0
-    """e: of a slot, for a tuple that code does nothing with."""
-    passing_cpu_seconds: float = 0.0
+    sparks_cpu_seconds: float = 0.0
     """Of Spark's own processes, for every tuple."""
+    correction: Correction | None = None
+    """By rehearsals; None: there were none."""
     crews: Crews | None = None
     """None: all operators with one thread are one crew."""
 
@@ -206,7 +203,7 @@ class FusedSetup:
 
     def slots_rate(self) -> float:
         """Tuples/s of full batches, if every slot has a core."""
-        return self.most_rows / self.slot_seconds(self.most_rows)
+        return self.most_rows / self._corrected(self.slot_seconds(self.most_rows), self.most_rows)
 
     def rate(self) -> float:
         """Tuples/s of full batches."""
@@ -247,9 +244,14 @@ class FusedSetup:
     def batch_seconds(self, tuples: int) -> float:
         """Of a batch of `tuples` over all slots: its slowest slot, or its CPU over all cores where that is more. What
         the engine needs for any batch comes before and behind its tuples: no core has any of them to work on then."""
-        cpu = tuples * (self.cpu_per_tuple + self.passing_cpu_seconds)
+        cpu = tuples * (self.cpu_per_tuple + self.sparks_cpu_seconds)
         fixed = max(self.fixed_seconds, self.batch_cpu_seconds / self.cores)
-        return max(self.slot_seconds(tuples), fixed + cpu / self.cores)
+        return self._corrected(max(self.slot_seconds(tuples), fixed + cpu / self.cores), tuples)
+
+    def _corrected(self, seconds: float, tuples: int) -> float:
+        if self.correction is None:
+            return seconds
+        return self.correction.applied(seconds, tuples, min(self.slots, self.cores))
 
     @cached_property
     def fixed_seconds(self) -> float:
@@ -261,19 +263,14 @@ class FusedSetup:
         crews = self.modelled_crews
         times = [sum(self._slowest_seconds(name, each) for name in crew) for crew in crews]
         if len(crews) == 1 and all(self.threads[name] == 1 for name in crews[0]):
-            return self._beside_spark(times[0] + each * self.handling_seconds, each)
+            return times[0] + each * self.handling_seconds
         slowest = times.index(max(times)) if times else 0
         pieces = [
             min(seconds, max(PIECE_SECONDS, sum(self.busy_seconds(name, 1) for name in crew)))
             for place, (crew, seconds) in enumerate(zip(crews, times, strict=True))
             if place != slowest
         ]
-        return self._beside_spark(max(max(times, default=0.0), each * self._cpu_in_code) + sum(pieces), each)
-
-    def _beside_spark(self, seconds: float, each: int) -> float:
-        """Of `each` tuples that keep a slot's code at work for `seconds`, and Spark that brings and takes them."""
-        spark = each * max(0.0, self.passing_seconds - self.handling_seconds)
-        return max(seconds, spark) + min(seconds, spark) * min(1.0, HANDED_ROWS / each)
+        return max(max(times, default=0.0), each * self._cpu_in_code) + sum(pieces)
 
     def _slowest_seconds(self, operator: str, each: int) -> float:
         """Of the slowest slot."""
@@ -309,8 +306,11 @@ class FusedSetup:
 
     @cached_property
     def pace(self) -> float | None:
-        """What a run would show on cores as fast as those of the trials. Its slots look ten times a second, whichever
-        operator is at work then: `sum p_i w_i / sum w_i` with `w_i = gain_i / I_i(t_i)`, the seconds for a tuple."""
+        """What a run would show on cores as fast as those of the rehearsal, or of the trials where there was none. Its
+        slots look ten times a second, whichever operator is at work then: `sum p_i w_i / sum w_i` with
+        `w_i = gain_i / I_i(t_i)`, the seconds for a tuple."""
+        if self.correction is not None and self.correction.pace is not None:
+            return self.correction.pace
         paces = [
             (pace, self.gains[name].factor / model.rate(self.threads[name]))
             for name in self.modelled
@@ -338,8 +338,8 @@ class FusedSetup:
             trial_overhead_seconds=slower * then,
             handling_seconds=slower * self.handling_seconds,
             handling_cpu_seconds=slower * self._handling_cpu,
-            passing_seconds=slower * self.passing_seconds,
-            passing_cpu_seconds=slower * self.passing_cpu_seconds,
+            sparks_cpu_seconds=slower * self.sparks_cpu_seconds,
+            correction=None if self.correction is None else self.correction.slowed(slower),
         )
 
     def use(self, rate: float) -> SlotUse:

@@ -277,7 +277,7 @@ def summarise(
         audit=audit,
         batches=len(warm),
         engine_cpu=engine_cpu,
-        pace=_pace(warm),
+        pace=pace_seen(warm),
         history=moments,
     )
 
@@ -295,7 +295,7 @@ def _operators(batches: Sequence[BatchObservation]) -> dict[str, OperatorObserva
     }
 
 
-def _pace(batches: Sequence[BatchObservation]) -> float | None:
+def pace_seen(batches: Sequence[BatchObservation]) -> float | None:
     pieces = sum(slot.pieces for batch in batches for slot in batch.slots)
     seconds = sum(slot.piece_seconds for batch in batches for slot in batch.slots)
     return pieces / seconds if pieces >= FEWEST_PIECES and seconds > 0 else None

@@ -57,7 +57,7 @@ def profile(
     beside = Path(pipeline).resolve().parent if is_file and isinstance(pipeline, str | Path) else None
     session = Profile(path, settings, here, known, profiles, listener, subject.fingerprints(beside))
     pending = session.pending(subject.code)
-    if pending or session.pending_ends(subject):
+    if pending or session.wants_rehearsal(subject):
         with services_for(subject.models_run_for(pending), listener) as environment:
             session.measure(subject, pending, environment)
-    return [session.models[name] for name in (*subject.code, *subject.ends) if name in session.models]
+    return [session.models[name] for name in subject.code if name in session.models]

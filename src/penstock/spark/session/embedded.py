@@ -77,6 +77,25 @@ def embedded_session(slots: int, *, warm: bool = True, log: Path | None = None) 
             end_session(session)
 
 
+@contextmanager
+def one_slot(session: SparkSession) -> Iterator[None]:
+    """Queries that begin inside have one task at a time, whatever slots there are."""
+    before = {key: session.conf.get(key, None) for key in _ONE_TASK}
+    for key in _ONE_TASK:
+        session.conf.set(key, "1")
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, value)
+
+
+_ONE_TASK = ("spark.sql.shuffle.partitions", "spark.sql.files.minPartitionNum")
+
+
 def start_session(
     slots: int,
     log: Path,

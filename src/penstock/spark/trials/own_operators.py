@@ -10,26 +10,20 @@ a batch takes, not one for every few tuples), and numbers of source tuples are c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
-from penstock.clock import Stopwatch, now, pause
+from penstock.clock import Stopwatch, pause
 from penstock.errors import RunFailedError
 from penstock.files import temporary_folder
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.lasting_query import reason
-from penstock.spark.fused.region_function import DUE_COLUMN
 from penstock.spark.fused.schemas import struct_of_arrow
-from penstock.spark.trials.replay import Replay
+from penstock.spark.trials.replay_files import ReplayFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -88,16 +82,6 @@ def cost_by(batch: Callable[[int], float]) -> BatchCost:
     return cost_of((FEW_ROWS, few), (rows, many))
 
 
-@dataclass(frozen=True)
-class ReplayEnds:
-    """How a replay is read and written: files of a format, and a function that takes every batch."""
-
-    format: str = "parquet"
-    options: Mapping[str, str] = field(default_factory=dict)
-    write: Callable[[DataFrame, int], None] | None = None
-    """None: nobody wants what comes out."""
-
-
 def measure_sparks_own(
     session: SparkSession,
     operator: str,
@@ -105,11 +89,10 @@ def measure_sparks_own(
     inputs: Sequence[OperatorSample],
     mode: str,
     tick: Callable[[], None] = lambda: None,
-    ends: ReplayEnds | None = None,
 ) -> BatchCost:
     """`function` gets a streaming frame for each of `inputs`; `mode` is the output mode of its query."""
     with temporary_folder("replay") as folder:
-        replayed = _Replayed(session, folder, operator, function, inputs, mode, tick, ends or ReplayEnds())
+        replayed = _Replayed(session, folder, operator, function, inputs, mode, tick)
         try:
             return replayed.measure()
         finally:
@@ -128,50 +111,28 @@ class _Replayed:
         inputs: Sequence[OperatorSample],
         mode: str,
         tick: Callable[[], None],
-        ends: ReplayEnds,
     ) -> None:
-        self._session = session
-        self._ends = ends
-        self._folder = folder
         self._operator = operator
-        self._inputs = [TimedReplay(sample) for sample in inputs]
-        self._files = 0
-        self._rows = 0
+        self._inputs = []
         self._tick = tick
         frames = []
         for number, sample in enumerate(inputs):
             place = folder / f"in{number}"
-            place.mkdir()
-            stream = session.readStream.format(ends.format).schema(struct_of_arrow(sample.rows.schema))
-            frames.append(stream.options(**ends.options).option("maxFilesPerTrigger", 1).load(str(place)))
+            self._inputs.append(ReplayFiles(session, sample, place))
+            stream = session.readStream.format("parquet").schema(struct_of_arrow(sample.rows.schema))
+            frames.append(stream.option("maxFilesPerTrigger", 1).load(str(place)))
         with in_one_line(f"operator '{operator}'"):
-            stream_out = function(*frames).writeStream
-            stream_out = stream_out.format("noop") if ends.write is None else stream_out.foreachBatch(ends.write)
-            self._query: StreamingQuery = (
-                stream_out.outputMode(mode).option("checkpointLocation", str(folder / "checkpoint")).start()
-            )
+            stream_out = function(*frames).writeStream.format("noop").outputMode(mode)
+            self._query: StreamingQuery = stream_out.option("checkpointLocation", str(folder / "checkpoint")).start()
 
     def measure(self) -> BatchCost:
         return cost_by(self._batch)
 
     def _batch(self, rows: int) -> float:
         """Seconds of a batch with so many rows of every input."""
-        for number, replay in enumerate(self._inputs):
-            hidden = self._written(replay.table(self._rows, rows), self._folder / f"next{number}")
-            hidden.rename(self._folder / f"in{number}" / f"{self._files:06d}{''.join(hidden.suffixes)}")
-        self._files += 1
-        self._rows += rows
+        for files in self._inputs:
+            files.write(rows)
         return self._seconds_of_batch(rows * len(self._inputs))
-
-    def _written(self, table: pa.Table, place: Path) -> Path:
-        """A file that holds these rows, not yet where the query looks."""
-        if self._ends.format == "parquet":
-            file = place.with_suffix(".parquet")
-            pq.write_table(table, file)
-            return file
-        rows = self._session.createDataFrame(table).coalesce(1)
-        rows.write.format(self._ends.format).options(**self._ends.options).mode("overwrite").save(str(place))
-        return next(place.glob("part-*"))
 
     def _seconds_of_batch(self, rows: int) -> float:
         """Inputs of which Spark saw one a batch earlier are summed up."""
@@ -198,45 +159,3 @@ class _Replayed:
 
     def stop(self) -> None:
         self._query.stop()
-
-
-class TimedReplay:
-    """A sample over and over, its times moved on by as much as it spans with every repetition. When a tuple was due is
-    the clock's: as in a run, those of a batch were due while the one before lasted."""
-
-    def __init__(self, sample: OperatorSample, clock: Callable[[], float] = now) -> None:
-        self._size = sample.rows.num_rows
-        self._replay = Replay(sample)
-        self._clock = clock
-        self._reached = clock()
-        self._spans = {
-            name: span
-            for name, column in zip(sample.rows.column_names, sample.rows.columns, strict=True)
-            if pa.types.is_timestamp(column.type) and (span := _span_seconds(column, self._size)) is not None
-        }
-
-    def table(self, first: int, count: int) -> pa.Table:
-        table = pa.Table.from_batches(list(self._replay.rows(first, count)))
-        repetitions = np.arange(first, first + count) // self._size
-        for name, span in self._spans.items():
-            moved = pc.add(table[name], pa.array((repetitions * span * 1e6).astype("timedelta64[us]")))
-            table = _with_column(table, name, moved.cast(table[name].type))
-        until = self._clock()
-        if DUE_COLUMN in table.column_names:
-            due = np.linspace(self._reached, until, count + 1)[1:]
-            table = _with_column(table, DUE_COLUMN, pa.array(due))
-        self._reached = until
-        return table
-
-
-def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    return table.set_column(table.column_names.index(name), table.schema.field(name), values)
-
-
-def _span_seconds(column: pa.ChunkedArray, rows: int) -> float | None:
-    """From the first to what would be the first of the next repetition; a second where all are alike."""
-    ends = pc.min_max(column)
-    if not ends["min"].is_valid:
-        return None
-    seconds = (ends["max"].as_py() - ends["min"].as_py()).total_seconds()
-    return seconds * rows / (rows - 1) if seconds > 0 and rows > 1 else 1.0

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from penstock.modelling.cpu_speed import at_one_pace
 from penstock.modelling.model import Model, Point
+from penstock.modelling.one_core import CORE_BOUND, keeps_core_busy
 from penstock.spark.trials.peak_search import PeakSearch, gained, mean_pace, pooled_spread, scaled_down
 
 if TYPE_CHECKING:
@@ -73,9 +74,6 @@ MOST_TRIALS = 6
 """Of one point: a machine that others use now and then, all the time, is measured as it is."""
 DISTURBED = 0.05
 """What others may use more of the machine during one trial than during another, for both to count alike."""
-CORE_BOUND = 0.9
-"""An operator keeps its core busy that wants it for so much of the time it is at work."""
-USUALLY_AT_WORK = 0.9
 NEAR = 0.8
 """Of the best rate: thread counts below this are hardly ever planned with."""
 
@@ -191,10 +189,9 @@ def one_beyond(points: Mapping[int, Point], seen: Mapping[int, list[Trial]]) -> 
 
 
 def core_bound(point: Point, trials: list[Trial]) -> bool:
-    """Of the time its code was at work, the operator wanted a core for nearly all. A point measured earlier does not
-    say how long that was: all but a tenth, as a rule."""
+    """Of the time its code was at work, the operator wanted a core for nearly all; trials say what the host took."""
     if not trials:
-        return (point.operator_cpu or 0.0) >= CORE_BOUND * USUALLY_AT_WORK
+        return keeps_core_busy(point)
     return all(trial.operator_cpu >= CORE_BOUND * trial.busy * trial.given for trial in trials)
 
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.spark.fused.region_function import VALUE_COLUMN
+from penstock.clock import now
+from penstock.spark.fused.region_function import DUE_COLUMN, VALUE_COLUMN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.spark.trials.samples import OperatorSample
 
@@ -44,3 +46,45 @@ class Replay:
         place = rows.schema.get_field_index(VALUE_COLUMN)
         numbers = pa.array(np.arange(first, first + rows.num_rows)).cast(rows.schema.field(place).type)
         return rows.set_column(place, rows.schema.field(place), numbers)
+
+
+class TimedReplay:
+    """A sample over and over, its times moved on by as much as it spans with every repetition. When a tuple was due is
+    the clock's: as in a run, those of a batch were due while the one before lasted."""
+
+    def __init__(self, sample: OperatorSample, clock: Callable[[], float] = now) -> None:
+        self._size = sample.rows.num_rows
+        self._replay = Replay(sample)
+        self._clock = clock
+        self._reached = clock()
+        self._spans = {
+            name: span
+            for name, column in zip(sample.rows.column_names, sample.rows.columns, strict=True)
+            if pa.types.is_timestamp(column.type) and (span := _span_seconds(column, self._size)) is not None
+        }
+
+    def table(self, first: int, count: int) -> pa.Table:
+        table = pa.Table.from_batches(list(self._replay.rows(first, count)))
+        repetitions = np.arange(first, first + count) // self._size
+        for name, span in self._spans.items():
+            moved = pc.add(table[name], pa.array((repetitions * span * 1e6).astype("timedelta64[us]")))
+            table = _with_column(table, name, moved.cast(table[name].type))
+        until = self._clock()
+        if DUE_COLUMN in table.column_names:
+            due = np.linspace(self._reached, until, count + 1)[1:]
+            table = _with_column(table, DUE_COLUMN, pa.array(due))
+        self._reached = until
+        return table
+
+
+def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.column_names.index(name), table.schema.field(name), values)
+
+
+def _span_seconds(column: pa.ChunkedArray, rows: int) -> float | None:
+    """From the first to what would be the first of the next repetition; a second where all are alike."""
+    ends = pc.min_max(column)
+    if not ends["min"].is_valid:
+        return None
+    seconds = (ends["max"].as_py() - ends["min"].as_py()).total_seconds()
+    return seconds * rows / (rows - 1) if seconds > 0 and rows > 1 else 1.0

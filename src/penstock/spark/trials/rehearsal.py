@@ -1,0 +1,231 @@
+"""The whole pipeline, fused, as fast as it goes: what its parts, measured alone, do not tell.
+
+Its code is the user's, its ends are not: a source that is not the load generator is replayed from a sample, in files of
+its own format where it reads files, and a sink of files writes to a folder of ours. What goes anywhere else is counted.
+Nothing of the user's is read but the sample, and nothing is written.
+
+Two sizes of batches tell what any batch takes and what a tuple does. Nothing counts until batches take no less than
+those before: Java compiles meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import mean, median
+from typing import TYPE_CHECKING
+
+from penstock.clock import Stopwatch, pause
+from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of
+from penstock.dataflow.load import Load
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline
+from penstock.errors import RunFailedError
+from penstock.files import temporary_folder
+from penstock.modelling.model import Rehearsal, RehearsedBatches
+from penstock.report.report import pace_seen
+from penstock.spark.fused import load_source
+from penstock.spark.fused.engine import FusedQuery, FusedSpec
+from penstock.spark.fused.schemas import struct_of_arrow
+from penstock.spark.session.process_tree import MachineUsage, cpu_between, cpu_by_process, java_process, share_given
+from penstock.spark.trials.replay_files import ReplayFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from penstock.dataflow.logic import Logic
+    from penstock.report.report import BatchObservation
+    from penstock.spark.trials.samples import OperatorSample
+
+SETTLED = 0.95
+"""Of what a tuple took in the batch before: less, and Java still compiles."""
+FEWEST_WARM, MOST_WARM = 3, 12
+WARM_SECONDS = 6.0
+"""As long as that batches may become faster; after it they count, however they are."""
+COUNTED_LARGE, COUNTED_SMALL = 4, 4
+PATIENCE_SECONDS = 60.0
+WRITABLE = frozenset({"json", "csv", "parquet", "orc"})
+"""Formats samples are replayed in as they are; others as Parquet."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is rehearsed: `threads` in each of `slots`, batches of `small` and of `large` tuples over all slots, so many
+    due a second that batches are full."""
+
+    pipeline: Pipeline
+    code: Mapping[str, Logic]
+    threads: Mapping[str, int]
+    slots: int
+    small: int
+    large: int
+    due_rate: float
+    sources: Mapping[str, OperatorSample] = field(default_factory=dict)
+    """Samples of those that are not the load generator."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def rehearse(session: SparkSession, part: Part, tick: Callable[[], None]) -> Rehearsal:
+    """Raises `RunFailedError` where too few batches came through in a minute."""
+    with temporary_folder("rehearsal") as folder:
+        inputs = _Inputs(session, part, folder)
+        driven = is_driven_by_load(part.pipeline)
+        spec = FusedSpec(
+            run="rehearsal",
+            pipeline=inputs.pipeline,
+            code=part.code,
+            threads=part.threads,
+            slots=part.slots,
+            folder=folder / "run",
+            checkpoint=str(folder / "run" / "checkpoint"),
+            load=Load.constant(part.due_rate) if driven else None,
+            most_rows=part.large,
+            interval_ms=1,
+            environment=part.environment,
+            audit=driven,
+        )
+        query = FusedQuery(session, spec)
+        try:
+            machine = MachineUsage.now()
+            query.begin()
+            batches = _Batches(session, query, tick)
+            inputs.bound(part.large)
+            batches.settle(inputs)
+            large = batches.typical(inputs, COUNTED_LARGE)
+            inputs.bound(part.small)
+            batches.skip_larger_than(inputs, part.small)
+            small = batches.typical(inputs, COUNTED_SMALL)
+            given = share_given(machine, MachineUsage.now())
+        finally:
+            query.stop()
+    if small.tuples >= large.tuples:
+        raise RunFailedError(f"batches of {part.large:,} tuples never filled: {large.tuples:,} came in one")
+    pace = pace_seen(batches.counted)
+    names = [name for name, operator in part.pipeline.operators.items() if operator.kind is Kind.OPERATOR]
+    return Rehearsal(
+        pipeline=part.pipeline.name,
+        slots=part.slots,
+        threads={name: part.threads.get(name, 1) for name in names},
+        small=small,
+        large=large,
+        pace=None if pace is None else pace * given,
+    )
+
+
+class _Inputs:
+    """The pipeline with ends of ours, and what feeds it."""
+
+    def __init__(self, session: SparkSession, part: Part, folder: Path) -> None:
+        self._slots = part.slots
+        self._run_folder = folder / "run"
+        self._rows = part.large
+        self._waiting = 0
+        self._files: ReplayFiles | None = None
+        replaced: dict[str, Operator] = {}
+        for name, operator in part.pipeline.operators.items():
+            if operator.kind is Kind.SINK:
+                replaced[name] = _sink_of_ours(operator, folder / f"out-{len(replaced)}")
+            elif name in part.sources:
+                place = folder / f"in-{len(replaced)}"
+                end = file_end(operator)
+                own = end if end is not None and end.format in WRITABLE else None
+                format_, options = ("parquet", {}) if own is None else (own.format, dict(own.options))
+                self._files = ReplayFiles(session, part.sources[name], place, format_, options)
+                replaced[name] = Operator.model_validate(
+                    {
+                        "name": name,
+                        "kind": Kind.SOURCE,
+                        "format": format_,
+                        "options": {**options, "path": str(place), "maxFilesPerTrigger": part.slots},
+                        "schema": _ddl(part.sources[name]),
+                        "watermark": operator.watermark,
+                    }
+                )
+        operators = [replaced.get(name, operator) for name, operator in part.pipeline.operators.items()]
+        self.pipeline = Pipeline.of(part.pipeline.name, operators, part.pipeline.streams)
+
+    def bound(self, rows: int) -> None:
+        self._rows = rows
+        self._run_folder.mkdir(exist_ok=True)
+        load_source.bound_batches(self._run_folder, rows)
+
+    def feed(self) -> None:
+        """Where files are read: two batches of them are ahead."""
+        while self._files is not None and self._waiting < 2 * self._rows:
+            self._files.write(self._rows, self._slots)
+            self._waiting += self._rows
+
+    def taken(self, tuples: int) -> None:
+        self._waiting -= tuples
+
+
+class _Batches:
+    """Those that were committed, one after the other."""
+
+    def __init__(self, session: SparkSession, query: FusedQuery, tick: Callable[[], None]) -> None:
+        self._query = query
+        self._java = java_process(session)
+        self._tick = tick
+        self._waited = Stopwatch()
+        self.counted: list[BatchObservation] = []
+
+    def settle(self, inputs: _Inputs) -> None:
+        """Until a tuple takes no less than in the batch before."""
+        watch, before = Stopwatch(), float("inf")
+        for seen, batch in enumerate(self._coming(inputs), 1):
+            each = batch.seconds / batch.tuples
+            settled = seen >= FEWEST_WARM and each >= SETTLED * before
+            if settled or seen >= MOST_WARM or watch.seconds() > WARM_SECONDS:
+                return
+            before = each
+
+    def skip_larger_than(self, inputs: _Inputs, rows: int) -> None:
+        """Batches that were cut before the bound changed, and the first behind it."""
+        for batch in self._coming(inputs):
+            if batch.tuples <= rows:
+                return
+
+    def typical(self, inputs: _Inputs, wanted: int) -> RehearsedBatches:
+        cpu = cpu_by_process(self._java)
+        coming = self._coming(inputs)
+        batches = [next(coming) for _ in range(wanted)]
+        used = cpu_between(cpu, cpu_by_process(self._java))
+        self.counted += batches
+        tuples = mean(batch.tuples for batch in batches)
+        seconds = median(batch.seconds / batch.tuples for batch in batches) * tuples
+        return RehearsedBatches(tuples=round(tuples), seconds=seconds, cpu_seconds=used / wanted)
+
+    def _coming(self, inputs: _Inputs) -> Iterator[BatchObservation]:
+        while True:
+            inputs.feed()
+            seen: Sequence[BatchObservation] = self._query.poll()
+            for batch in seen:
+                inputs.taken(batch.tuples)
+                if batch.tuples:
+                    yield batch
+            if self._waited.seconds() > PATIENCE_SECONDS:
+                raise RunFailedError(f"too few batches came through within {PATIENCE_SECONDS:g} s")
+            self._tick()
+            pause(0.01)
+
+
+def _sink_of_ours(operator: Operator, place: Path) -> Operator:
+    end = file_end(operator)
+    if end is None:
+        return Operator(name=operator.name, kind=Kind.SINK, mode=operator.mode)
+    options = {**end.options, "path": str(place)}
+    return Operator(name=operator.name, kind=Kind.SINK, format=end.format, options=options, mode=operator.mode)
+
+
+def _ddl(sample: OperatorSample) -> str:
+    fields = struct_of_arrow(sample.rows.schema).fields
+    return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in fields)
+
+
+def rehearsable(pipeline: Pipeline, samples: Mapping[str, OperatorSample]) -> str | None:
+    """Why a pipeline cannot be rehearsed; None: it can."""
+    own = [name for name in pipeline.sources if not reading_of(pipeline.operators[name]).is_load]
+    if own and len(pipeline.sources) > 1:
+        return "it has several sources"
+    return next((f"no tuple of source '{name}' was seen" for name in own if name not in samples), None)
