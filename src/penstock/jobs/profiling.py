@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.jobs.profile_subject import ProfileSubject
     from penstock.modelling.model import Rehearsal
     from penstock.modelling.task_profile import TaskProfile
+    from penstock.prediction.fused import FusedSetup
     from penstock.prediction.rate import Demands
     from penstock.spark.trials.engine_cost import EngineCost
     from penstock.spark.trials.profiling import ProfileSettings
@@ -120,31 +121,46 @@ def most_rehearsed_slots() -> int:
     return min(MOST_REHEARSED_SLOTS, os.cpu_count() or 1)
 
 
+def setup_to_rehearse(subject: ProfileSubject, models: Mapping[str, Model], slots: int) -> FusedSetup:
+    """With the threads its models say, and nothing known of the whole."""
+    pipeline = subject.pipeline
+    demands: Demands = {name: _unrehearsed(models.get(name)) for name in pipeline.operators}
+    return fused_setup(pipeline, None, demands, slots, UNKNOWN_RATE, os.cpu_count() or 1)
+
+
+def _unrehearsed(model: Model | None) -> Model | None:
+    if model is None:
+        return None
+    return replace(model, measured_on=model.measured_on.model_copy(update={"rehearsals": ()}))
+
+
 def part_to_rehearse(
-    subject: ProfileSubject,
-    models: Mapping[str, Model],
-    slots: int,
-    sources: Mapping[str, OperatorSample],
-    environment: Mapping[str, str],
+    subject: ProfileSubject, setup: FusedSetup, sources: Mapping[str, OperatorSample], environment: Mapping[str, str]
 ) -> Part:
-    """With the threads its models say."""
     from penstock.spark.trials.rehearsal import Part  # noqa: PLC0415 - Spark loads only when it is used
 
-    pipeline = subject.pipeline
-    demands: Demands = {name: models.get(name) for name in pipeline.operators}
-    setup = fused_setup(pipeline, None, demands, slots, UNKNOWN_RATE, os.cpu_count() or 1)
     large = rows_of_batch(setup, REHEARSED_SECONDS)
-    small = max(slots, large // SMALLER)
+    small = max(setup.slots, large // SMALLER)
     return Part(
-        pipeline=pipeline,
+        pipeline=subject.pipeline,
         code=subject.logic,
         threads=setup.threads,
-        slots=slots,
+        slots=setup.slots,
         small=small,
-        large=max(small + slots, large),
+        large=max(small + setup.slots, large),
         due_rate=MORE_THAN_DONE * setup.rate(),
         sources=sources,
         environment=environment,
+    )
+
+
+def _as_a_whole(rehearsal: Rehearsal, setup: FusedSetup) -> str:
+    large = rehearsal.large
+    alone = large.tuples / setup.batch_seconds(large.tuples)
+    return (
+        f"as a whole on {rehearsal.slots} {'slot' if rehearsal.slots == 1 else 'slots'}: "
+        f"{large.tuples / large.seconds:,.0f} tuples/s in batches of {large.tuples:,}, where models of its operators, "
+        f"measured alone, say {alone:,.0f}"
     )
 
 
@@ -260,12 +276,14 @@ class Profile:
         why_not = rehearsable(subject.pipeline, sources) if len(known) == len(subject.operators) else "not all is known"
         rehearsals: list[Rehearsal] = []
         for slots in sorted({1, most_rehearsed_slots()}) if why_not is None else ():
-            part = part_to_rehearse(subject, known, slots, sources, environment)
+            setup = setup_to_rehearse(subject, known, slots)
             try:
-                rehearsals.append(rehearse(session, part, self._tell))
+                seen = rehearse(session, part_to_rehearse(subject, setup, sources, environment), self._tell)
             except RunFailedError as error:
                 why_not = str(error)
                 break
+            rehearsals.append(seen)
+            self._listener.on_message(_as_a_whole(seen, setup))
         if why_not is not None:
             self._listener.on_message(
                 f"pipeline '{subject.pipeline.name}' was not run as a whole ({why_not}): what Spark needs for its "

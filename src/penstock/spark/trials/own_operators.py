@@ -117,10 +117,9 @@ class _Replayed:
         self._tick = tick
         frames = []
         for number, sample in enumerate(inputs):
-            place = folder / f"in{number}"
-            self._inputs.append(ReplayFiles(session, sample, place))
+            self._inputs.append(ReplayFiles(session, sample, folder / f"in{number}"))
             stream = session.readStream.format("parquet").schema(struct_of_arrow(sample.rows.schema))
-            frames.append(stream.option("maxFilesPerTrigger", 1).load(str(place)))
+            frames.append(stream.option("maxFilesPerTrigger", 1).load(self._inputs[-1].pattern))
         with in_one_line(f"operator '{operator}'"):
             stream_out = function(*frames).writeStream.format("noop").outputMode(mode)
             self._query: StreamingQuery = stream_out.option("checkpointLocation", str(folder / "checkpoint")).start()

@@ -137,7 +137,7 @@ class _Inputs:
                         "name": name,
                         "kind": Kind.SOURCE,
                         "format": format_,
-                        "options": {**options, "path": str(place), "maxFilesPerTrigger": part.slots},
+                        "options": {**options, "path": self._files.pattern, "maxFilesPerTrigger": part.slots},
                         "schema": _ddl(part.sources[name]),
                         "watermark": operator.watermark,
                     }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ReplayFiles:
-    """Files of `format` in a folder that a stream looks into, each there at once and whole."""
+    """Files of `format` below a folder that a stream looks into, each there whole or not at all."""
 
     def __init__(
         self,
@@ -34,21 +34,27 @@ class ReplayFiles:
         self._folder = folder
         self._format = format
         self._options = dict(options or {})
-        self._files = 0
+        self._batches = 0
         self._rows = 0
         folder.mkdir()
 
+    @property
+    def pattern(self) -> str:
+        """What the stream reads: files that belong together lie in a folder of their own, and are there at once."""
+        return str(self._folder / "*")
+
     def write(self, rows: int, files: int = 1) -> None:
-        """The next rows of the sample, in so many files that appear together."""
+        """The next rows of the sample, in so many files."""
         each = max(1, rows // files)
-        hidden = []
+        hidden = self._folder.with_name(f"next-{self._folder.name}")
+        hidden.mkdir()
         for number in range(files):
             table = self._replay.table(self._rows, each)
             self._rows += each
-            hidden.append(self._written(table, self._folder.with_name(f"next-{self._folder.name}-{number}")))
-        for file in hidden:
-            file.rename(self._folder / f"{self._files:06d}{''.join(file.suffixes)}")
-            self._files += 1
+            written = self._written(table, hidden.with_name(f"{hidden.name}-{number}"))
+            written.rename(hidden / f"{number}{''.join(written.suffixes)}")
+        hidden.rename(self._folder / f"{self._batches:06d}")
+        self._batches += 1
 
     def _written(self, table: pa.Table, place: Path) -> Path:
         """A file that holds these rows, not yet where the stream looks."""

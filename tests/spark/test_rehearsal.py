@@ -1,0 +1,71 @@
+"""The whole pipeline as a profile runs it in the end: ends of ours, two sizes of batches."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock.dataflow.logic import Logic
+from penstock.jobs.find import logic_of
+from penstock.spark.trials.rehearsal import Part, rehearsable, rehearse
+from penstock.spark.trials.samples import OperatorSample
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
+
+WAIT_SECONDS = 0.004
+
+
+def wait(row: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(WAIT_SECONDS)
+    return row
+
+
+def test_two_sizes_of_batches_tell_what_a_tuple_takes(session: Any) -> None:
+    pipeline = penstock.pipeline("p").source("load").then("wait", logic=Logic(wait, schema="value long"))
+    built = pipeline.sink("out").build()
+    seen = rehearse(session, Part(built, logic_of(built), {"wait": 1}, 1, 30, 180, 1000.0), lambda: None)
+    assert (seen.pipeline, seen.slots, seen.threads) == ("p", 1, {"wait": 1})
+    assert (seen.small.tuples, seen.large.tuples) == (30, 180)
+    each = (seen.large.seconds - seen.small.seconds) / 150
+    # it waits for 4 ms; the rest is the machine, which others use too
+    assert WAIT_SECONDS < each < 2 * WAIT_SECONDS
+    assert seen.small.seconds > 30 * WAIT_SECONDS
+    assert 0 < seen.small.cpu_seconds < seen.small.seconds * 4
+    assert not session.streams.active
+
+
+def shout(row: dict[str, Any]) -> dict[str, Any]:
+    return {"word": row["word"].upper(), "number": row["number"]}
+
+
+def test_files_of_the_user_are_neither_read_nor_written(session: Any, tmp_path: Path) -> None:
+    there, out = tmp_path / "there", tmp_path / "out"
+    built = (
+        penstock.pipeline("p")
+        .source("in", format="csv", options={"path": str(there), "header": True}, schema="word string, number long")
+        .then("shout", logic=Logic(shout, schema="word string, number long"))
+        .sink("out", format="json", options={"path": str(out)})
+        .build()
+    )
+    sample = OperatorSample(pa.table({"word": ["a", "b", "c"] * 10, "number": list(range(30))}))
+    part = Part(built, logic_of(built), {"shout": 1}, 2, 40, 400, 1e6, {"in": sample})
+    seen = rehearse(session, part, lambda: None)
+    assert (seen.small.tuples, seen.large.tuples) == (40, 400)
+    assert not there.exists()
+    assert not out.exists()
+    assert rehearsable(built, {"in": sample}) is None
+    assert rehearsable(built, {}) == "no tuple of source 'in' was seen"
+
+
+def test_of_several_sources_nobody_knows_what_a_tuple_is() -> None:
+    built = penstock.pipeline("p")
+    for name in ("a", "b"):
+        built = built.source(name, format="json", options={"path": name}, schema="x long")
+    built = built.then("both", logic=Logic(wait, schema="x long"), reads=["a", "b"])
+    pipeline = built.sink("out", reads="both").build()
+    assert rehearsable(pipeline, {}) == "it has several sources"
