@@ -71,6 +71,15 @@ def labelled(row: dict[str, Any]) -> dict[str, Any]:
     return {"value": row["value"], "label": row["code"][:4].upper(), "dear": row["price"] > 10}
 
 
+WINDOWS = {
+    "key": "key",
+    "outputs": {"total": "sum(amount)", "count": "count"},
+    "fields": "key string, amount double",
+    "window_seconds": 2,
+    "emit": "closed",
+}
+
+
 def unseen() -> dict[str, penstock.Pipeline]:
     """By name."""
     names = ("vectorised", "waiting", "fan-out", "windows", "spark", "heavy")
@@ -84,16 +93,7 @@ def unseen() -> dict[str, penstock.Pipeline]:
     built["fan-out"].then("split", logic=in_three, schema="value long, part long, text string").then(
         "measure", logic=measured, selectivity=3.0, schema="value long, length long, words long"
     )
-    built["windows"].then("key", logic=keyed, schema="key string, amount double").then(
-        "sum",
-        aggregate={
-            "key": "key",
-            "outputs": {"total": "sum(amount)", "count": "count"},
-            "fields": "key string, amount double",
-            "window_seconds": 2,
-            "emit": "closed",
-        },
-    )
+    built["windows"].then("key", logic=keyed, schema="key string, amount double").then("sum", aggregate=WINDOWS)
     built["spark"].then("price", logic=priced, per="dataframe").then(
         "label", logic=labelled, selectivity=0.8, schema="value long, label string, dear boolean"
     )
