@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.dataflow.logic import Logic
 from penstock.jobs.find import logic_of
-from penstock.spark.trials.rehearsal import Part, rehearsable, rehearse
+from penstock.spark.trials.rehearsal import RehearsalSpec, rehearsable, rehearse
 from penstock.spark.trials.samples import OperatorSample
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -28,7 +28,7 @@ def wait(row: dict[str, Any]) -> dict[str, Any]:
 def test_two_sizes_of_batches_tell_what_a_tuple_takes(session: Any) -> None:
     pipeline = penstock.pipeline("p").source("load").then("wait", logic=Logic(wait, schema="value long"))
     built = pipeline.sink("out").build()
-    seen = rehearse(session, Part(built, logic_of(built), {"wait": 1}, 1, 30, 180, 1000.0), lambda: None)
+    seen = rehearse(session, RehearsalSpec(built, logic_of(built), {"wait": 1}, 1, 30, 180, 1000.0), lambda: None)
     assert (seen.pipeline, seen.slots, seen.threads) == ("p", 1, {"wait": 1})
     assert (seen.small.tuples, seen.large.tuples) == (30, 180)
     each = (seen.large.seconds - seen.small.seconds) / 150
@@ -53,7 +53,7 @@ def test_files_of_the_user_are_neither_read_nor_written(session: Any, tmp_path: 
         .build()
     )
     sample = OperatorSample(pa.table({"word": ["a", "b", "c"] * 10, "number": list(range(30))}))
-    part = Part(built, logic_of(built), {"shout": 1}, 2, 40, 400, 1e6, {"in": sample})
+    part = RehearsalSpec(built, logic_of(built), {"shout": 1}, 2, 40, 400, 1e6, {"in": sample})
     seen = rehearse(session, part, lambda: None)
     assert (seen.small.tuples, seen.large.tuples) == (40, 400)
     assert not there.exists()

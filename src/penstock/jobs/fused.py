@@ -237,18 +237,25 @@ def fused_setup(
     )
     threads |= {name: -(-count // slots) for name, count in given.items()}
     setup = _of_models(pipeline, demands, threads, slots, cores)
-    rehearsals = rehearsals_of(pipeline, demands)
-    if rehearsals:
-        # what slots of one machine need beside their code is that of the cores it has
-        each = max(rehearsals, key=lambda rehearsal: rehearsal.slots)
-        sparks_cpu = max(0.0, rehearsed_cpu_seconds(each) - _as_rehearsed(pipeline, demands, each).cpu_per_tuple)
-        known = [
-            (rehearsal.slots, correction_by(rehearsal, replace(said, sparks_cpu_seconds=sparks_cpu).batch_seconds))
-            for rehearsal in rehearsals
-            if (said := _as_rehearsed(pipeline, demands, rehearsal))
-        ]
-        setup = replace(setup, sparks_cpu_seconds=sparks_cpu, correction=correction_for(min(slots, cores), known))
+    setup = _set_right(setup, pipeline, demands)
     return replace(setup, most_rows=rows_of_batch(setup, BATCH_SECONDS))
+
+
+def _set_right(setup: FusedSetup, pipeline: Pipeline, demands: Demands) -> FusedSetup:
+    """By rehearsals, where there were any; what Spark's processes need is as the one with most slots says."""
+    rehearsals = rehearsals_of(pipeline, demands)
+    if not rehearsals:
+        return setup
+    as_models_say = {rehearsal.slots: _as_rehearsed(pipeline, demands, rehearsal) for rehearsal in rehearsals}
+    fullest = max(rehearsals, key=lambda rehearsal: rehearsal.slots)
+    code_cpu = as_models_say[fullest.slots].cpu_per_tuple
+    sparks_cpu = max(0.0, rehearsed_cpu_seconds(fullest) - code_cpu)
+    known = []
+    for rehearsal in rehearsals:
+        formula = replace(as_models_say[rehearsal.slots], sparks_cpu_seconds=sparks_cpu)
+        known.append((rehearsal.slots, correction_by(rehearsal, formula.batch_seconds)))
+    correction = correction_for(min(setup.slots, setup.cores), known)
+    return replace(setup, sparks_cpu_seconds=sparks_cpu, correction=correction)
 
 
 def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int], slots: int, cores: int) -> FusedSetup:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,13 @@ from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.logic import Per
 from penstock.errors import BadInputError, RunFailedError
 from penstock.files import write_output
-from penstock.jobs.fused import UNKNOWN_RATE, fused_setup, rehearsals_of
+from penstock.jobs.fused import rehearsals_of
+from penstock.jobs.rehearsing import most_rehearsed_slots, rehearsals_on
 from penstock.modelling.cpu_speed import at_one_pace
 from penstock.modelling.file import models_document
 from penstock.modelling.fit import QUIET, described, fits, says_where
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.one_core import within_one_core
-from penstock.prediction.fused import rows_of_batch
 from penstock.report.listener import Listener, Progress
 
 if TYPE_CHECKING:
@@ -30,13 +29,9 @@ if TYPE_CHECKING:
 
     from penstock.dataflow.logic import Logic
     from penstock.jobs.profile_subject import ProfileSubject
-    from penstock.modelling.model import Rehearsal
     from penstock.modelling.task_profile import TaskProfile
-    from penstock.prediction.fused import FusedSetup
-    from penstock.prediction.rate import Demands
     from penstock.spark.trials.engine_cost import EngineCost
     from penstock.spark.trials.profiling import ProfileSettings
-    from penstock.spark.trials.rehearsal import Part
     from penstock.spark.trials.samples import OperatorSample, OwnSample, Taken
     from penstock.spark.trials.trials import TrialQuery
 
@@ -44,11 +39,6 @@ ENGINE_SECONDS = 1.0
 """A look at what the engine needs for a batch."""
 HANDLING_SECONDS = 2.0
 """A look at what a worker needs for any tuple."""
-REHEARSED_SECONDS, SMALLER = 0.6, 6
-"""Batches of a rehearsal hold so much work, as the models say, and so many times less."""
-MORE_THAN_DONE = 3.0
-"""So many times what the models say is due in a rehearsal, so that batches are full."""
-MOST_REHEARSED_SLOTS = 4
 
 
 def progress_of(doing: str, done: int, of: int, spent_seconds: float, budget_seconds: float) -> Progress:
@@ -114,54 +104,6 @@ def own_point(rate: float, operator_cpu: float) -> Point:
 
 def described_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
-def most_rehearsed_slots() -> int:
-    """As many as there are cores; more than a few are taken to be alike."""
-    return min(MOST_REHEARSED_SLOTS, os.cpu_count() or 1)
-
-
-def setup_to_rehearse(subject: ProfileSubject, models: Mapping[str, Model], slots: int) -> FusedSetup:
-    """With the threads its models say, and nothing known of the whole."""
-    pipeline = subject.pipeline
-    demands: Demands = {name: _unrehearsed(models.get(name)) for name in pipeline.operators}
-    return fused_setup(pipeline, None, demands, slots, UNKNOWN_RATE, os.cpu_count() or 1)
-
-
-def _unrehearsed(model: Model | None) -> Model | None:
-    if model is None:
-        return None
-    return replace(model, measured_on=model.measured_on.model_copy(update={"rehearsals": ()}))
-
-
-def part_to_rehearse(
-    subject: ProfileSubject, setup: FusedSetup, sources: Mapping[str, OperatorSample], environment: Mapping[str, str]
-) -> Part:
-    from penstock.spark.trials.rehearsal import Part  # noqa: PLC0415 - Spark loads only when it is used
-
-    large = rows_of_batch(setup, REHEARSED_SECONDS)
-    small = max(setup.slots, large // SMALLER)
-    return Part(
-        pipeline=subject.pipeline,
-        code=subject.logic,
-        threads=setup.threads,
-        slots=setup.slots,
-        small=small,
-        large=max(small + setup.slots, large),
-        due_rate=MORE_THAN_DONE * setup.rate(),
-        sources=sources,
-        environment=environment,
-    )
-
-
-def _as_a_whole(rehearsal: Rehearsal, setup: FusedSetup) -> str:
-    large = rehearsal.large
-    alone = large.tuples / setup.batch_seconds(large.tuples)
-    return (
-        f"as a whole on {rehearsal.slots} {'slot' if rehearsal.slots == 1 else 'slots'}: "
-        f"{large.tuples / large.seconds:,.0f} tuples/s in batches of {large.tuples:,}, where models of its operators, "
-        f"measured alone, say {alone:,.0f}"
-    )
 
 
 class Profile:
@@ -266,32 +208,15 @@ class Profile:
         sources: Mapping[str, OperatorSample],
         environment: Mapping[str, str],
     ) -> None:
-        """The pipeline as a whole, in one slot and in as many as the machine has cores; what its models say is set
-        right by it. Behind the trials, which have warmed Java up."""
-        from penstock.spark.trials.rehearsal import rehearsable, rehearse  # noqa: PLC0415 - Spark loads only when it is used
-
+        """Behind the trials, which have warmed Java up."""
         self._doing = "the pipeline as a whole"
         self._tell()
         known = self._models_of(subject)
-        why_not = rehearsable(subject.pipeline, sources) if len(known) == len(subject.operators) else "not all is known"
-        rehearsals: list[Rehearsal] = []
-        for slots in sorted({1, most_rehearsed_slots()}) if why_not is None else ():
-            setup = setup_to_rehearse(subject, known, slots)
-            try:
-                seen = rehearse(session, part_to_rehearse(subject, setup, sources, environment), self._tell)
-            except RunFailedError as error:
-                why_not = str(error)
-                break
-            rehearsals.append(seen)
-            self._listener.on_message(_as_a_whole(seen, setup))
-        if why_not is not None:
-            self._listener.on_message(
-                f"pipeline '{subject.pipeline.name}' was not run as a whole ({why_not}): what Spark needs for its "
-                "tuples is in no prediction"
-            )
+        rehearsals = rehearsals_on(session, subject, known, sources, environment, self._tell, self._listener.on_message)
+        if not rehearsals:
             return
         for model in known.values():
-            measured_on = model.measured_on.model_copy(update={"rehearsals": tuple(rehearsals)})
+            measured_on = model.measured_on.model_copy(update={"rehearsals": rehearsals})
             self.models[model.name] = replace(model, measured_on=measured_on)
         self._write()
 

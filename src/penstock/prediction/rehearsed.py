@@ -64,12 +64,12 @@ class Correction:
 def correction_by(rehearsal: Rehearsal, formula: Callable[[int], float]) -> Correction:
     """`formula` says how long a batch takes as it was rehearsed."""
     small, large = rehearsal.small, rehearsal.large
-    said = formula(large.tuples) - formula(small.tuples)
-    took = max(LEAST_LEFT * said, large.seconds - small.seconds)
-    if took >= said:
-        factor, each = 1.0, (took - said) / (large.tuples - small.tuples)
+    predicted = formula(large.tuples) - formula(small.tuples)
+    took = max(LEAST_LEFT * predicted, large.seconds - small.seconds)
+    if took >= predicted:
+        factor, each = 1.0, (took - predicted) / (large.tuples - small.tuples)
     else:
-        factor, each = took / said, 0.0
+        factor, each = took / predicted, 0.0
     batch = small.seconds - factor * formula(small.tuples) - each * small.tuples
     return Correction(factor, batch, rehearsal.slots * each, rehearsal.pace)
 

@@ -50,7 +50,7 @@ WRITABLE = frozenset({"json", "csv", "parquet", "orc"})
 
 
 @dataclass(frozen=True)
-class Part:
+class RehearsalSpec:
     """What is rehearsed: `threads` in each of `slots`, batches of `small` and of `large` tuples over all slots, so many
     due a second that batches are full."""
 
@@ -66,47 +66,47 @@ class Part:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def rehearse(session: SparkSession, part: Part, tick: Callable[[], None]) -> Rehearsal:
+def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None]) -> Rehearsal:
     """Raises `RunFailedError` where too few batches came through in a minute."""
     with temporary_folder("rehearsal") as folder:
-        inputs = _Inputs(session, part, folder)
-        driven = is_driven_by_load(part.pipeline)
-        spec = FusedSpec(
+        inputs = _Inputs(session, spec, folder)
+        driven = is_driven_by_load(spec.pipeline)
+        fused = FusedSpec(
             run="rehearsal",
             pipeline=inputs.pipeline,
-            code=part.code,
-            threads=part.threads,
-            slots=part.slots,
+            code=spec.code,
+            threads=spec.threads,
+            slots=spec.slots,
             folder=folder / "run",
             checkpoint=str(folder / "run" / "checkpoint"),
-            load=Load.constant(part.due_rate) if driven else None,
-            most_rows=part.large,
+            load=Load.constant(spec.due_rate) if driven else None,
+            most_rows=spec.large,
             interval_ms=1,
-            environment=part.environment,
+            environment=spec.environment,
             audit=driven,
         )
-        query = FusedQuery(session, spec)
+        query = FusedQuery(session, fused)
         try:
             machine = MachineUsage.now()
             query.begin()
             batches = _Batches(session, query, tick)
-            inputs.bound(part.large)
+            inputs.bound(spec.large)
             batches.settle(inputs)
             large = batches.typical(inputs, COUNTED_LARGE)
-            inputs.bound(part.small)
-            batches.skip_larger_than(inputs, part.small)
+            inputs.bound(spec.small)
+            batches.skip_larger_than(inputs, spec.small)
             small = batches.typical(inputs, COUNTED_SMALL)
             given = share_given(machine, MachineUsage.now())
         finally:
             query.stop()
     if small.tuples >= large.tuples:
-        raise RunFailedError(f"batches of {part.large:,} tuples never filled: {large.tuples:,} came in one")
+        raise RunFailedError(f"batches of {spec.large:,} tuples never filled: {large.tuples:,} came in one")
     pace = pace_seen(batches.counted)
-    names = [name for name, operator in part.pipeline.operators.items() if operator.kind is Kind.OPERATOR]
+    names = [name for name, operator in spec.pipeline.operators.items() if operator.kind is Kind.OPERATOR]
     return Rehearsal(
-        pipeline=part.pipeline.name,
-        slots=part.slots,
-        threads={name: part.threads.get(name, 1) for name in names},
+        pipeline=spec.pipeline.name,
+        slots=spec.slots,
+        threads={name: spec.threads.get(name, 1) for name in names},
         small=small,
         large=large,
         pace=None if pace is None else pace * given,
@@ -116,34 +116,34 @@ def rehearse(session: SparkSession, part: Part, tick: Callable[[], None]) -> Reh
 class _Inputs:
     """The pipeline with ends of ours, and what feeds it."""
 
-    def __init__(self, session: SparkSession, part: Part, folder: Path) -> None:
-        self._slots = part.slots
+    def __init__(self, session: SparkSession, spec: RehearsalSpec, folder: Path) -> None:
+        self._slots = spec.slots
         self._run_folder = folder / "run"
-        self._rows = part.large
+        self._rows = spec.large
         self._waiting = 0
         self._files: ReplayFiles | None = None
         replaced: dict[str, Operator] = {}
-        for name, operator in part.pipeline.operators.items():
+        for name, operator in spec.pipeline.operators.items():
             if operator.kind is Kind.SINK:
                 replaced[name] = _sink_of_ours(operator, folder / f"out-{len(replaced)}")
-            elif name in part.sources:
+            elif name in spec.sources:
                 place = folder / f"in-{len(replaced)}"
                 end = file_end(operator)
                 own = end if end is not None and end.format in WRITABLE else None
                 format_, options = ("parquet", {}) if own is None else (own.format, dict(own.options))
-                self._files = ReplayFiles(session, part.sources[name], place, format_, options)
+                self._files = ReplayFiles(session, spec.sources[name], place, format_, options)
                 replaced[name] = Operator.model_validate(
                     {
                         "name": name,
                         "kind": Kind.SOURCE,
                         "format": format_,
-                        "options": {**options, "path": self._files.pattern, "maxFilesPerTrigger": part.slots},
-                        "schema": _ddl(part.sources[name]),
+                        "options": {**options, "path": self._files.pattern, "maxFilesPerTrigger": spec.slots},
+                        "schema": _ddl(spec.sources[name]),
                         "watermark": operator.watermark,
                     }
                 )
-        operators = [replaced.get(name, operator) for name, operator in part.pipeline.operators.items()]
-        self.pipeline = Pipeline.of(part.pipeline.name, operators, part.pipeline.streams)
+        operators = [replaced.get(name, operator) for name, operator in spec.pipeline.operators.items()]
+        self.pipeline = Pipeline.of(spec.pipeline.name, operators, spec.pipeline.streams)
 
     def bound(self, rows: int) -> None:
         self._rows = rows
