@@ -87,13 +87,19 @@ class Run:
     predicted_p50_ms: float | None = None
     """Of runs that kept up."""
     measured_p50_ms: float | None = None
+    predicted_p50_ms_at_pace: float | None = None
     attempts: int = 1
 
     @property
     def p50_error(self) -> float | None:
-        if self.predicted_p50_ms is None or not self.measured_p50_ms:
-            return None
-        return self.predicted_p50_ms / self.measured_p50_ms - 1
+        return self._p50_error(self.predicted_p50_ms)
+
+    @property
+    def p50_error_at_pace(self) -> float | None:
+        return self._p50_error(self.predicted_p50_ms_at_pace or self.predicted_p50_ms)
+
+    def _p50_error(self, predicted_ms: float | None) -> float | None:
+        return None if predicted_ms is None or not self.measured_p50_ms else predicted_ms / self.measured_p50_ms - 1
 
     @property
     def error(self) -> float:
@@ -151,7 +157,7 @@ def run(
         plan, Load.constant(offered), slots=slots, seconds=seconds, warm_up=seconds / 3, models=models
     )
     report = result.report
-    latency = result.predicted_latency_ms
+    latency, latency_at_pace = result.predicted_latency_ms, result.predicted_latency_ms_at_pace
     if report.audit.lost or report.audit.duplicated:
         sys.exit(f"{pipeline} {pair}: lost {report.audit.lost}, duplicated {report.audit.duplicated}")
     slot = result.predicted_slot or (0.0, 0.0)
@@ -176,6 +182,7 @@ def run(
         (at_pace if saturated else min(offered, at_pace)),
         None if latency is None else latency["p50"],
         report.latency_ms["p50"] if report.stable and report.latency_ms else None,
+        None if latency_at_pace is None else latency_at_pace["p50"],
     )
 
 
@@ -203,8 +210,11 @@ def unseen_pipelines(models: Path, budget: float, only: str | None) -> Iterator[
 
 def shown(case: Run) -> str:
     latency = ""
-    if case.p50_error is not None:
-        latency = f"  p50 {case.predicted_p50_ms:.0f} {case.measured_p50_ms:.0f} ms ({100 * case.p50_error:+.0f} %)"
+    if case.p50_error is not None and case.p50_error_at_pace is not None:
+        latency = (
+            f"  p50 {case.predicted_p50_ms:.0f} {case.measured_p50_ms:.0f} ms ({100 * case.p50_error:+.0f} %, at its "
+            f"pace {100 * case.p50_error_at_pace:+.0f} %)"
+        )
     return (
         f"{case.pipeline:10} {case.pair:16} {case.slots} slots {'full' if case.saturated else 'part':4} rate predicted "
         f"{case.predicted_rate:9,.1f} measured {case.measured_rate:9,.1f} ({100 * case.error:+5.1f} %, at its pace "
@@ -220,6 +230,7 @@ def figures_of(cases: Sequence[Run]) -> dict[str, float]:
     full = [case for case in cases if case.saturated]
     measured = [case.measured_rate for case in full]
     p50 = [case.p50_error for case in cases if case.p50_error is not None]
+    at_pace = [case.p50_error_at_pace for case in cases if case.p50_error_at_pace is not None]
     return {
         "cases": len(full),
         "rate_within_10_percent": float(np.mean([abs(case.error) <= 0.1 for case in full])),
@@ -228,6 +239,7 @@ def figures_of(cases: Sequence[Run]) -> dict[str, float]:
         "rate_at_pace_r2": r_squared([case.predicted_rate_at_pace for case in full], measured),
         "p50_cases": len(p50),
         "p50_within_25_percent": float(np.mean([abs(error) <= 0.25 for error in p50])) if p50 else float("nan"),
+        "p50_at_pace_within_25_percent": float(np.mean([abs(e) <= 0.25 for e in at_pace])) if at_pace else float("nan"),
         "cpu_r2": r_squared([case.predicted_cpu for case in cases], [case.measured_cpu for case in cases]),
         "memory_r2": r_squared(
             [case.predicted_memory_mb for case in cases], [case.measured_memory_mb for case in cases]

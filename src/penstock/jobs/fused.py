@@ -156,10 +156,11 @@ def _predictions(setup: FusedSetup, *, own_source: bool) -> dict[str, Any]:
         slot = setup.use(rate)
         return slot.cpu, slot.memory_mb
 
-    def latency(rate: float) -> Mapping[str, float] | None:
+    def latency(rate: float, pace: float | None) -> Mapping[str, float] | None:
+        run = setup if pace is None else setup.at_pace(pace)
         if own_source:
-            return {"p50": 1000 * setup.batch_seconds(setup.most_rows)}
-        return setup.latency_ms(rate, INTERVAL_SECONDS)
+            return {"p50": 1000 * run.batch_seconds(run.most_rows)}
+        return run.latency_ms(rate, INTERVAL_SECONDS)
 
     return {
         "predicted_use": use,

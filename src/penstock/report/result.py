@@ -76,8 +76,9 @@ class RunResult:
     """How fast the cores were when the models were measured."""
     rate_at_pace: Callable[[float], float] | None = None
     """The predicted rate on cores of a pace."""
-    latency_at: Callable[[float], Mapping[str, float] | None] | None = None
-    """Percentiles of latency in ms at a rate; None where the rate is more than is predicted to be sustained."""
+    latency_at: Callable[[float, float | None], Mapping[str, float] | None] | None = None
+    """Percentiles of latency in ms at a rate, on cores of a pace (None: that of the models); None where the rate is
+    more than is predicted to be sustained."""
     own_source: bool = False
     """Nobody asked for a rate: what came is what was offered."""
     flat_out: bool = False
@@ -86,9 +87,17 @@ class RunResult:
     @property
     def predicted_latency_ms(self) -> Mapping[str, float] | None:
         """At the rate that was offered, if the run kept up with it: of one that falls behind latency has no bound."""
+        return self._latency(None)
+
+    @property
+    def predicted_latency_ms_at_pace(self) -> Mapping[str, float] | None:
+        """The same of cores as fast as they were during the run."""
+        return None if self.pace is None else self._latency(self.report.pace)
+
+    def _latency(self, pace: float | None) -> Mapping[str, float] | None:
         if self.latency_at is None or self.searched or not self.report.stable:
             return None
-        return self.latency_at(self.report.offered_rate)
+        return self.latency_at(self.report.offered_rate, pace)
 
     @property
     def rate_error(self) -> float | None:
@@ -121,7 +130,7 @@ class RunResult:
         return None if self.predicted_use is None else self.predicted_use(self.report.sustained_rate)
 
     def document(self) -> dict[str, Any]:
-        slot, latency = self.predicted_slot, self.predicted_latency_ms
+        slot, latency, at_pace = self.predicted_slot, self.predicted_latency_ms, self.predicted_latency_ms_at_pace
         document: dict[str, Any] = {
             "format": RESULT_FORMAT,
             "pipeline": self.pipeline,
@@ -130,6 +139,7 @@ class RunResult:
             "predicted_rate": self.predicted_rate,
             "rate_error": self.rate_error,
             "predicted_latency_ms": None if latency is None else dict(latency),
+            "predicted_latency_ms_at_pace": None if at_pace is None else dict(at_pace),
             "pace_of_models": self.models_pace,
             "predicted_rate_at_pace": self.predicted_rate_at_pace,
             "rate_error_at_pace": self.rate_error_at_pace,

@@ -269,6 +269,9 @@ def _print(result: RunResult) -> None:
     if result.predicted_latency_ms is not None:
         where = "of a batch" if result.own_source else "at the rate offered"
         screen.print(f"predicted  latency {output.latencies(result.predicted_latency_ms)} {where}")
+    if result.predicted_latency_ms_at_pace is not None:
+        latencies = output.latencies(result.predicted_latency_ms_at_pace)
+        screen.print(f"predicted  latency {latencies} on cores as fast as they were meanwhile")
     screen.print(latency_line(report))
     if report.backlog or not result.own_source:  # most sources of Spark's own do not say what waits in them
         screen.print(f"backlog    {report.backlog:,} tuples")
