@@ -63,6 +63,11 @@ class Load:
     def on_off(cls, rate: float, on_seconds: float, off_seconds: float) -> Load:
         return cls(((on_seconds, rate), (off_seconds, 0.0)), repeats=True)
 
+    @property
+    def is_steady(self) -> bool:
+        """The same rate all the time."""
+        return len({rate for _, rate in self.spells}) == 1
+
     @cached_property
     def _edges(self) -> NDArray[np.float64]:
         return np.concatenate(([0.0], np.cumsum([seconds for seconds, _ in self.spells])))

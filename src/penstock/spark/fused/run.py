@@ -12,6 +12,7 @@ from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError, RunFailedError
 from penstock.report.disturbance import disturbance
 from penstock.report.report import Audit, summarise
+from penstock.report.settling import settled_after
 from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.lasting_query import POLL_SECONDS, reason
 from penstock.spark.fused.run_folder import RunState, moved
@@ -194,10 +195,11 @@ class FusedRun:
             query.stop()
         batches = self.batches
         own = sum(slot.cpu_seconds for batch in batches for slot in batch.slots)
+        warm_up = self._settled_after(batches)
         report = summarise(
             batches,
-            self._offered(batches, began),
-            self._warm_up,
+            self._offered(batches, began, warm_up),
+            warm_up,
             query.audit() or self._counted,
             max(0.0, used - own) / elapsed,
             began,
@@ -209,7 +211,7 @@ class FusedRun:
         others = share_of_others(machine, MachineUsage.now())
         pace = None if report.pace is None else report.pace * share_given(machine, MachineUsage.now())
         end = self._end_notes(query) if whole else ()
-        notes = (*report.notes, *disturbance(others), *query.notes, *self._changes, *end)
+        notes = (*report.notes, *self._start_notes(warm_up), *disturbance(others), *query.notes, *self._changes, *end)
         return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
 
     def _flow(self, query: FusedQuery) -> None:
@@ -289,14 +291,24 @@ class FusedRun:
             # a full disk must not end what still flows, nor hide why it ended
             log.warning("run %s: its state could not be written: %s", self._spec.run, error)
 
-    def _offered(self, batches: list[BatchObservation], began: float) -> float:
+    def _settled_after(self, batches: list[BatchObservation]) -> float:
+        """Only where the load is the same all the time, a run shows when it has settled."""
+        load = self._spec.load
+        return settled_after(batches, self._warm_up) if load is not None and load.is_steady else self._warm_up
+
+    def _start_notes(self, settled: float) -> list[str]:
+        if settled <= self._warm_up:
+            return []
+        return [f"its first {settled:.0f} s do not count: what gathered while Spark got ready was worked off then"]
+
+    def _offered(self, batches: list[BatchObservation], began: float, warm_up: float) -> float:
         """Tuples/s asked for while it was measured; a source of the user's own is asked for nothing."""
         load = self._spec.load
         if load is None:
             return 0.0
         if not batches:
             return load.mean_rate
-        return load.rate_between(batches[0].finished - began + self._warm_up, batches[-1].finished - began)
+        return load.rate_between(batches[0].finished - began + warm_up, batches[-1].finished - began)
 
     def _end_notes(self, query: FusedQuery) -> list[str]:
         notes = [f"the input ended: all {self._counted.emitted:,} tuples were taken in"]

@@ -1,0 +1,42 @@
+"""When a run has settled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from penstock.dataflow.load import Load
+from penstock.report.report import BatchObservation
+from penstock.report.settling import settled_after
+
+
+def batches(*backlogs: int, tuples: int = 100) -> list[BatchObservation]:
+    """One a second."""
+    return [BatchObservation(1000.0 + at, tuples, backlog, np.array([]), {}, ()) for at, backlog in enumerate(backlogs)]
+
+
+@pytest.mark.parametrize(
+    ("backlogs", "least", "expected"),
+    [
+        # later 20 wait, and a batch holds 100: 300 and 200 are more, 110 is not
+        ((300, 300, 200, 110, 60, 20, 20, 20, 20, 20, 20), 2.0, 3.0),
+        ((300, 300, 200, 110, 60, 20, 20, 20, 20, 20, 20), 4.0, 4.0),
+        # from the beginning on it is as it stays
+        ((20,) * 10, 0.0, 0.0),
+        # it falls behind for good: what waits never falls
+        (tuple(range(0, 3000, 300)), 2.0, 2.0),
+        # it takes until the end: half of it counts
+        ((5000, 4500, 4000, 3500, 3000, 2500, 2000, 1500, 1000, 500, 0), 1.0, 5.0),
+        ((7,), 3.0, 3.0),
+        ((), 3.0, 3.0),
+    ],
+)
+def test_what_gathered_at_the_start_has_been_worked_off(
+    backlogs: tuple[int, ...], least: float, expected: float
+) -> None:
+    assert settled_after(batches(*backlogs), least) == expected
+
+
+def test_a_load_is_steady_that_never_changes() -> None:
+    assert Load.constant(5.0).is_steady
+    assert not Load.on_off(5.0, 1.0, 1.0).is_steady
