@@ -13,6 +13,7 @@ from penstock.errors import BadInputError
 from penstock.modelling.file import models_document, parse_models, read_csv_models, read_models
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.modelling.one_core import within_one_core
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,3 +207,19 @@ def test_models_of_a_file_come_before_the_reference_ones(tmp_path: Path) -> None
     found = penstock.models(path)
     assert found.models["pi"].peak_rate == 999
     assert found.models["parse_xml"].peak_rate == 310
+
+
+def test_more_threads_than_keep_the_core_busy_do_no_more() -> None:
+    # one thread wants its core for 0.6 of the 0.62 s it is at work; four did a fifth more, on another core
+    one_thread = Point(threads=1, rate=100.0, cpu=0.7, memory=0.0, operator_cpu=0.6, busy=0.62)
+    four = Point(threads=4, rate=120.0, cpu=1.0, memory=0.0, operator_cpu=0.9, engine_cpu=0.3, busy=0.84)
+    capped = within_one_core(Model("m", (one_thread, four))).points[1]
+    assert capped.rate == 100.0
+    # what a tuple takes of CPU, and of time, stays as it was seen
+    assert (capped.operator_cpu, capped.engine_cpu, capped.busy) == pytest.approx((0.75, 0.25, 0.7))
+    assert Model("m", (one_thread, capped)).peak_threads == 1
+    # fewer than that are slower, and one that waits gains by threads
+    slower = four.model_copy(update={"rate": 80.0})
+    assert within_one_core(Model("m", (one_thread, slower))).points[1] == slower
+    waits = one_thread.model_copy(update={"operator_cpu": 0.1})
+    assert within_one_core(Model("m", (waits, four))).points == (waits, four)
