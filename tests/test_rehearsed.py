@@ -143,3 +143,13 @@ def test_slots_alone_are_faster_than_slots_that_share_the_machine() -> None:
     assert setup.slots_rate() == pytest.approx(1000 / (0.1 + 0.25))
     at_half = replace(setup, correction=Correction(tuple_seconds=0.001)).at_pace(1.0)
     assert at_half.correction == Correction(tuple_seconds=0.001)
+
+
+def test_a_plan_whose_slots_will_not_do_it_run_fused_says_so() -> None:
+    plain, seen = (penstock.ModelLibrary.of([known]) for known in (model(), model(SEEN)))
+    assert not penstock.plan(PIPELINE, 900, models=plain).warnings
+    (warning,) = penstock.plan(PIPELINE, 900, models=seen).warnings
+    # a batch of 2,666 tuples on two slots: 0.2 s, 2 ms of the two cores each, and 0.5 ms of a slot: 3.5325 s
+    assert warning.startswith("run fused on 2 slots it will do 754.7/s")
+    assert warning.endswith("; 3 slots would do")
+    assert not penstock.plan(PIPELINE, 500, models=seen).warnings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,10 @@ from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue
 from penstock.cluster.file import read_cluster
 from penstock.cluster.topology import Cluster
 from penstock.dataflow.rates import checked_rate, gains
+from penstock.dataflow.tolerance import covers
 from penstock.errors import BadInputError, Refusal, RefusedError
 from penstock.jobs.find import ModelsLike, PipelineLike, PlanLike, find_models, find_pipeline, saved_plan
+from penstock.jobs.fused import PlannedRun, fused_setup, rehearsals_of
 from penstock.lookup import one_of
 from penstock.modelling.fingerprint import fingerprint
 from penstock.placement.registry import DEFAULT_PLACER, PLACERS
@@ -31,7 +34,10 @@ if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Pipeline
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.plan import Plan
+    from penstock.prediction.rate import Demands
 
+MOST_TIMES_SLOTS = 4
+"""As far as is looked for how many slots would do what the plan's do not."""
 LEAST_LOAD = 0.01
 """A plan for more than a hundred times what is asked is a slip."""
 
@@ -100,7 +106,28 @@ def plan_at(
         answer = replan(planner, sized_for, *policies, saved_plan(current), move_cost)
     if isinstance(answer, Refusal):
         raise RefusedError(answer)
-    return answer if load == 1 else planner.at_load(answer, load)
+    made = answer if load == 1 else planner.at_load(answer, load)
+    demands = demands_of(made.pipeline, planner.library)
+    return replace(made, warnings=(*made.warnings, *too_slow_fused(made, demands)))
+
+
+def too_slow_fused(plan: Plan, demands: Demands) -> list[str]:
+    """A warning where the pipeline was rehearsed as a whole, and by that its slots will not do the rate run fused:
+    plans are made of models of operators, which do not know what Spark needs for tuples."""
+    if not rehearsals_of(plan.pipeline, demands):
+        return []
+    threads = {operator.name: operator.threads for operator in plan.allocation.operators}
+    slots = plan.slots_used
+    planned = PlannedRun(plan.rate, threads, slots, {})
+    does = fused_setup(plan.pipeline, planned, demands, slots, plan.rate, slots).rate()
+    if covers(does, plan.rate):
+        return []
+    more = range(slots + 1, MOST_TIMES_SLOTS * slots + 1)
+    enough = next(
+        (n for n in more if covers(fused_setup(plan.pipeline, None, demands, n, plan.rate, n).rate(), plan.rate)), None
+    )
+    hint = f"; {enough} slots would do" if enough else ""
+    return [f"run fused on {slots} slots it will do {does:,.4g}/s, by what the whole pipeline did in its profile{hint}"]
 
 
 def changed_code(pipeline: Pipeline, library: ModelLibrary, beside: Path | None) -> list[str]:
