@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,18 +117,22 @@ def too_slow_fused(plan: Plan, demands: Demands) -> list[str]:
     plans are made of models of operators, which do not know what Spark needs for tuples."""
     if not rehearsals_of(plan.pipeline, demands):
         return []
-    threads = {operator.name: operator.threads for operator in plan.allocation.operators}
+    here = os.cpu_count() or 1
+
+    def does(slots: int, planned: PlannedRun | None) -> float:
+        """Beside fewer slots than there are cores Spark has the others."""
+        return fused_setup(plan.pipeline, planned, demands, slots, plan.rate, max(slots, here)).rate()
+
     slots = plan.slots_used
-    planned = PlannedRun(plan.rate, threads, slots, {})
-    does = fused_setup(plan.pipeline, planned, demands, slots, plan.rate, slots).rate()
-    if covers(does, plan.rate):
+    threads = {operator.name: operator.threads for operator in plan.allocation.operators}
+    rate = does(slots, PlannedRun(plan.rate, threads, slots, {}))
+    if covers(rate, plan.rate):
         return []
     more = range(slots + 1, MOST_TIMES_SLOTS * slots + 1)
-    enough = next(
-        (n for n in more if covers(fused_setup(plan.pipeline, None, demands, n, plan.rate, n).rate(), plan.rate)), None
-    )
+    enough = next((count for count in more if covers(does(count, None), plan.rate)), None)
     hint = f"; {enough} slots would do" if enough else ""
-    return [f"run fused on {slots} slots it will do {does:,.4g}/s, by what the whole pipeline did in its profile{hint}"]
+    where = f"{slots} slot{'' if slots == 1 else 's'}"
+    return [f"run fused on {where} it will do {rate:,.4g}/s, by what the whole pipeline did in its profile{hint}"]
 
 
 def changed_code(pipeline: Pipeline, library: ModelLibrary, beside: Path | None) -> list[str]:
