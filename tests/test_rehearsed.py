@@ -145,8 +145,7 @@ def test_slots_alone_are_faster_than_slots_that_share_the_machine() -> None:
     assert at_half.correction == Correction(tuple_seconds=0.001)
 
 
-def test_a_plan_whose_slots_will_not_do_it_run_fused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+def test_a_plan_whose_slots_will_not_do_it_run_fused_says_so() -> None:
     plain, seen = (penstock.ModelLibrary.of([known]) for known in (model(), model(SEEN)))
     assert not penstock.plan(PIPELINE, 900, models=plain).warnings
     (warning,) = penstock.plan(PIPELINE, 900, models=seen).warnings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from penstock.jobs.find import ModelsLike, PipelineLike, PlanLike, find_models, 
 from penstock.jobs.fused import PlannedRun, fused_setup, rehearsals_of
 from penstock.lookup import one_of
 from penstock.modelling.fingerprint import fingerprint
+from penstock.modelling.model import Model
 from penstock.placement.registry import DEFAULT_PLACER, PLACERS
 from penstock.planning import capacity as capacity_search
 from penstock.planning.compare import pairs
@@ -117,11 +117,11 @@ def too_slow_fused(plan: Plan, demands: Demands) -> list[str]:
     plans are made of models of operators, which do not know what Spark needs for tuples."""
     if not rehearsals_of(plan.pipeline, demands):
         return []
-    here = os.cpu_count() or 1
+    cores = max(model.measured_on.cores or 1 for model in demands.values() if isinstance(model, Model))
 
     def does(slots: int, planned: PlannedRun | None) -> float:
         """Beside fewer slots than there are cores Spark has the others."""
-        return fused_setup(plan.pipeline, planned, demands, slots, plan.rate, max(slots, here)).rate()
+        return fused_setup(plan.pipeline, planned, demands, slots, plan.rate, max(slots, cores)).rate()
 
     slots = plan.slots_used
     threads = {operator.name: operator.threads for operator in plan.allocation.operators}
