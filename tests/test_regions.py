@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import penstock
 from penstock.dataflow.code import code_of
 from penstock.dataflow.logic import Per
-from penstock.dataflow.regions import LOAD_ENTRY, Region, cut
+from penstock.dataflow.regions import LOAD_ENTRY, Region, cut, unaudited_by
 
 if TYPE_CHECKING:
     from penstock.dataflow.builder import PipelineBuilder
@@ -65,3 +65,25 @@ def test_a_branch_to_a_sink_and_to_sparks_own_has_two_exits() -> None:
     builder = penstock.pipeline("p").source("s").then("a", logic=same).sink("raw")
     builder.then("w", reads="a", logic=same, per="dataframe").sink("out")
     assert cut_of(builder).regions == (Region(("a", "raw"), (LOAD_ENTRY,), ("a", "raw")),)
+
+
+def test_tuples_that_only_spark_reads_are_not_told_apart() -> None:
+    def first_reader(builder: PipelineBuilder) -> str | None:
+        return unaudited_by(builder.build(), ["w"])
+
+    behind = penstock.pipeline("p").source("s").then("w", logic=same, per="dataframe").then("a", logic=same)
+    assert first_reader(behind.sink("out")) == "w"
+    assert first_reader(penstock.pipeline("p").source("s").then("w", aggregate=COUNT).sink("out")) == "w"
+    before = penstock.pipeline("p").source("s").then("a", logic=same).then("w", logic=same, per="dataframe")
+    assert first_reader(before.sink("out")) is None
+    # code beside it gets all of them, or only a part
+    both = penstock.pipeline("p").source("s").then("w", logic=same, per="dataframe")
+    assert first_reader(both.then("a", reads="s", logic=same).sink("out", reads=["w", "a"])) is None
+    part = penstock.pipeline("p").source("s").then("w", logic=same, per="dataframe", weight=0.5)
+    assert first_reader(part.then("a", reads="s", weight=0.5, logic=same).sink("out", reads=["w", "a"])) == "w"
+    # the user's own source has no ids
+    own = penstock.pipeline("p").source("s", format="rate").then("w", logic=same, per="dataframe")
+    assert first_reader(own.sink("out")) is None
+
+
+COUNT = {"key": "k", "outputs": {"n": "count"}, "fields": "k string"}

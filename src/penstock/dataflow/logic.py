@@ -23,7 +23,7 @@ from penstock.errors import BadInputError
 from penstock.lookup import one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 class Per(StrEnum):
@@ -129,3 +129,8 @@ def find_logic(address: str) -> Logic:
     if callable(code):
         return Logic(code)
     raise BadInputError(f"run '{address}': expected a function, found {type(code).__name__}")
+
+
+def sparks_own_code(code: Mapping[str, Logic]) -> list[str]:
+    """The operators whose code is a function of DataFrames."""
+    return [name for name, logic in code.items() if logic.per is Per.DATAFRAME]

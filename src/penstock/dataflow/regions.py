@@ -54,6 +54,16 @@ def is_sparks_own(pipeline: Pipeline, name: str, dataframe: Collection[str]) -> 
     return pipeline.operators[name].aggregate is not None or name in dataframe
 
 
+def unaudited_by(pipeline: Pipeline, dataframe: Collection[str]) -> str | None:
+    """The operator of Spark's own behind which tuples of the load are not told apart: it reads them as they are
+    emitted, and no code gets all of them. None: every one can be accounted for."""
+    load = {name for name in pipeline.sources if reading_of(pipeline.operators[name]).is_load}
+    streams = [stream for stream in pipeline.streams if stream.sender in load]
+    own = [stream.receiver for stream in streams if is_sparks_own(pipeline, stream.receiver, dataframe)]
+    seen_by_code = any(stream.receiver not in own and stream.weight >= 1 for stream in streams)
+    return own[0] if own and not seen_by_code else None
+
+
 def cut(pipeline: Pipeline, coded: Collection[str], dataframe: Collection[str]) -> Cut:
     """`coded`: the operators that have code; `dataframe`: those of them whose code is Spark's own."""
     order = topological_order(pipeline)

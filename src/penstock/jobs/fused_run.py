@@ -15,6 +15,8 @@ from penstock.dataflow.code import said_in_a_file
 from penstock.dataflow.endpoints import FILE_FORMATS, is_driven_by_load, reading_of
 from penstock.dataflow.file import pipeline_document
 from penstock.dataflow.load import Load
+from penstock.dataflow.logic import sparks_own_code
+from penstock.dataflow.regions import unaudited_by
 from penstock.errors import BadInputError
 from penstock.jobs.fused import FusedJob, batch_hearer, prepare
 from penstock.jobs.handle import RunHandle
@@ -76,11 +78,22 @@ def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> Fus
         most_rows=job.most_rows,
         batch_seconds=job.batch_seconds,
         interval_ms=options.interval_ms,
-        audit=driven if options.audit is None else options.audit,
+        audit=audits(job, options.audit),
         dead_letters=options.dead_letters,
         until_end=options.until_end,
         close_windows=options.until_end and options.folder is None and options.checkpoint is None,
     )
+
+
+def audits(job: FusedJob, asked: bool | None) -> bool:
+    """Whether every tuple is looked for in what came out: as asked, else where the load generator emits them and they
+    can be told apart."""
+    unaudited = unaudited_by(job.pipeline, sparks_own_code(job.logic))
+    if asked and unaudited is not None:
+        raise BadInputError(
+            f"audit=: operator '{unaudited}' is Spark's own and reads the source: behind it tuples are not told apart"
+        )
+    return is_driven_by_load(job.pipeline) and unaudited is None if asked is None else asked
 
 
 def check_ends(pipeline: Pipeline, options: FusedOptions) -> None:
@@ -200,7 +213,7 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
             master=spark.master,
             packages=spark.packages,
             settings=dict(spark.settings),
-            audit=is_driven_by_load(job.pipeline) if options.audit is None else options.audit,
+            audit=audits(job, options.audit),
             dead_letters=options.dead_letters,
             until_end=options.until_end,
             started=stamp(),

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.clock import now
 from penstock.connectors.log.address import is_address, parse_topic
 from penstock.dataflow.endpoints import is_driven_by_load
+from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, OutputMode
+from penstock.dataflow.regions import unaudited_by
 from penstock.errors import BadInputError, RunFailedError
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.fused import load_source
@@ -368,7 +370,16 @@ class FusedQuery:
         ]
         gone = lost_messages(self._spec.folder)
         topics += [f"topic and partition {where}: {count:,} messages were gone unread" for where, count in gone.items()]
-        return (*self._query.notes, *self._observer.notes, *twice, *topics)
+        return (*self._query.notes, *self._observer.notes, *self._unaudited(), *twice, *topics)
+
+    def _unaudited(self) -> list[str]:
+        unaudited = unaudited_by(self._spec.pipeline, sparks_own_code(self._spec.code))
+        if unaudited is None or not self._driven_by_load:
+            return []
+        return [
+            f"ids are not audited: operator '{unaudited}' is Spark's own and reads the source, so that behind it "
+            "tuples are not told apart"
+        ]
 
     @property
     def lag(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.dataflow.endpoints import reading_of, writing_of
-from penstock.dataflow.logic import Per
+from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.dataflow.regions import LOAD_ENTRY, cut, entry_of
 from penstock.errors import BadInputError
@@ -258,7 +258,7 @@ class FrameBuilder:
 
 
 def cut_of(pipeline: Pipeline, code: Mapping[str, Logic]) -> Cut:
-    return cut(pipeline, code, [name for name, logic in code.items() if logic.per is Per.DATAFRAME])
+    return cut(pipeline, code, sparks_own_code(code))
 
 
 def _mapped(entering: DataFrame, function: RegionFunction, code: Mapping[str, Logic]) -> DataFrame:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from penstock.clock import Stopwatch, pause
 from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of
 from penstock.dataflow.load import Load
+from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
+from penstock.dataflow.regions import unaudited_by
 from penstock.errors import RunFailedError
 from penstock.files import temporary_folder
 from penstock.modelling.model import Rehearsal, RehearsedBatches
@@ -83,7 +85,7 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
             most_rows=spec.large,
             interval_ms=1,
             environment=spec.environment,
-            audit=driven,
+            audit=driven and unaudited_by(spec.pipeline, sparks_own_code(spec.code)) is None,
         )
         query = FusedQuery(session, fused)
         try:
