@@ -187,3 +187,18 @@ def test_groups_told_with_every_change(session: Any, tmp_path: Path) -> None:
         last[row["user"]] = row["n"], row["spent"]
     assert last == {f"u{k}": (225, sum(range(k, 900, 4))) for k in range(4)}
     assert len(rows_of(tmp_path / "out")) == 3 * 4  # every file has some of every user
+
+
+def test_no_audit_is_claimed_where_spark_reads_the_load(session: Any) -> None:
+    def shown(row: dict[str, Any]) -> dict[str, Any]:
+        return {"n": row["n"], "text": str(row["n"])}
+
+    p = penstock.pipeline("unaudited").source("load")
+    p.then("even", per="dataframe", logic=lambda frame: frame.where("value % 2 = 0").selectExpr("value AS n"))
+    p.then("show", logic=shown, schema="n long, text string", selectivity=0.5).sink("out")
+    with pytest.raises(penstock.PenstockError, match="operator 'even' is Spark's own and reads the source"):
+        penstock.run(p, 500, session=session, seconds=2, warm_up=0.5, audit=True)
+    report = penstock.run(p, 500, session=session, slots=2, seconds=2, warm_up=0.5).report
+    assert report.audit.emitted > 500
+    assert (report.audit.lost, report.audit.duplicated) == (None, None)
+    assert any(note.startswith("ids are not audited: operator 'even'") for note in report.notes)
