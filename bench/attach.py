@@ -28,6 +28,7 @@ import penstock
 from penstock.clock import seconds_of
 from penstock.spark.session.cluster import start_fused_session
 from penstock.spark.session.embedded import end_session, start_session
+from penstock.spark.standalone.cluster import running_cluster
 
 WARM_BATCHES = 3
 COMPILED_BATCHES = 50
@@ -153,9 +154,8 @@ def put(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
 def follow(folder: Path) -> dict[str, float]:
     """Half a file/s, then four: 0.25 and 2 slot-seconds of work a second."""
     (folder / "in").mkdir()
-    cluster = penstock.cluster_up(2, 2, folder=folder / "cluster")
     settings = {**penstock.attachable_settings(1), "spark.sql.shuffle.partitions": "2"}
-    try:
+    with running_cluster(2, 2, folder=folder / "cluster") as cluster:
         session = start_fused_session(
             cluster.master_url,
             folder / "java.log",
@@ -169,8 +169,6 @@ def follow(folder: Path) -> dict[str, float]:
             return _follow(session, folder)
         finally:
             end_session(session)
-    finally:
-        penstock.cluster_down(folder=folder / "cluster")
 
 
 def _follow(session: Any, folder: Path) -> dict[str, float]:

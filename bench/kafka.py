@@ -47,6 +47,7 @@ from penstock.spark.placed.laying_out import Code, LaidOut, lay_out
 from penstock.spark.placed.local_launcher import LocalLauncher
 from penstock.spark.placed.setting import ConductorSetting
 from penstock.spark.session.embedded import end_session, start_session
+from penstock.spark.standalone.guard import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,6 +198,10 @@ def _next_batch(run: penstock.RunHandle) -> penstock.Figures:
     return figures
 
 
+BROKER_DOWN = (sys.executable, "-m", "penstock", "broker", "down", "--folder")
+"""For when this process is killed."""
+
+
 class Bench:
     def __init__(self, folder: Path, messages: int, rounds: int) -> None:
         self.folder, self.messages, self.rounds = folder, messages, rounds
@@ -274,7 +279,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--json", action="store_true", help="figures only")
     given = arguments.parse_args()
-    with temporary_folder("bench-kafka") as folder:
+    with temporary_folder("bench-kafka") as folder, guarded([*BROKER_DOWN, str(folder / "state")]):
         bench = Bench(folder, given.messages, given.rounds)
         try:
             figures = bench.run()

@@ -38,6 +38,7 @@ from penstock.files import temporary_folder
 from penstock.spark.broker.broker import broker_down, broker_up
 from penstock.spark.broker.jars import CONNECTOR, fetch
 from penstock.spark.standalone.cluster import running_cluster
+from penstock.spark.standalone.guard import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -273,6 +274,10 @@ class Chaos:
         broker_down(self.folder / "state")
 
 
+BROKER_DOWN = (sys.executable, "-m", "penstock", "broker", "down", "--folder")
+"""For when this process is killed."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=("fused", "placed"), default="fused")
@@ -284,7 +289,7 @@ def main() -> None:
     given = parser.parse_args()
     if unknown := set(given.faults.split(",")) - {*FAULTS, *MORE_FAULTS}:
         parser.error(f"unknown faults {', '.join(sorted(unknown))}; known: {', '.join((*FAULTS, *MORE_FAULTS))}")
-    with temporary_folder("kafka-chaos") as folder:
+    with temporary_folder("kafka-chaos") as folder, guarded([*BROKER_DOWN, str(folder / "state")]):
         os.environ["PENSTOCK_STATE"] = str(folder / "state")
         with running_cluster(2, 2, folder=folder / "state"):
             chaos = Chaos(folder, given.engine, given.connector, given.away)

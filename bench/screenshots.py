@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
+from penstock.spark.standalone.guard import guarded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, ViewportSize
@@ -96,7 +97,8 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/pictures/dashboard")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as state:
+    afterwards = "import penstock; penstock.down({!r})"
+    with tempfile.TemporaryDirectory() as state, guarded([sys.executable, "-c", afterwards.format(state)]):
         up = penstock.up(simulated=True, nodes=24, slots=4, unit_slots=1, speed=20, price=0.392, folder=state)
         try:
             with penstock.connect(folder=state) as controller:
