@@ -116,12 +116,13 @@ def read_bytes(path: Path) -> bytes:
     """The contents of a regular file; a pipe or a device could keep us for ever, so it is not even waited for."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - by its number
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise BadInputError(f"{path}: cannot be read: not a regular file")
-            raw = file.read(LARGEST_FILE + 1)
+            raw = file.read(0 if status.st_size > LARGEST_FILE else LARGEST_FILE + 1)  # some say less than they hold
     except (OSError, ValueError) as error:
         raise BadInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if len(raw) > LARGEST_FILE:
+    if max(status.st_size, len(raw)) > LARGEST_FILE:
         raise BadInputError(f"{path}: larger than the limit of {LARGEST_FILE // 2**20} MB")
     return raw
 
