@@ -26,13 +26,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.fixture(scope="module")
+def as_made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("starter") / "project"
+    penstock.init(folder)
+    return folder
+
+
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh project as the current folder; its module is forgotten afterwards, and so is where it was found."""
-    penstock.init(tmp_path / "project")
-    monkeypatch.chdir(tmp_path / "project")
+def project(as_made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh project as the current folder, which nobody changes; its module is forgotten afterwards, and so is where
+    it was found."""
+    monkeypatch.chdir(as_made)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path / "project"
+    yield as_made
     sys.modules.pop("orders", None)
 
 
