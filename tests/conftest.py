@@ -27,6 +27,8 @@ settings.load_profile("brief")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz", type=int, default=2400, help="So many calls with files made wrong (tests/fuzz).")
     parser.addoption("--fuzz-only", type=int, default=None, help="Only the call of this number.")
+    parser.addoption("--lane", choices=["shared", "clusters"], help="Of tests/spark: only these.")
+    parser.addoption("--beside", type=int, help="A process: what measures waits for its end.")
     parser.addoption("--long", action="store_true", help="Also tests that take minutes by themselves.")
     parser.addoption("--unproven", action="store_true", help="Also tests that were not yet seen to pass.")
 

@@ -29,7 +29,10 @@ from penstock.spark.standalone.state import (
 
 
 def sleeper(mark: str, script: str = "sleep 60 & sleep 60; true") -> Daemon:
-    return start(["/bin/sh", "-c", script], {**os.environ, MARK: mark}, None)
+    daemon = start(["/bin/sh", "-c", script], {**os.environ, MARK: mark}, None)
+    while daemon.pid not in [process.pid for process in marked(mark)]:
+        assert find(daemon)  # its environment shows a moment after it started
+    return daemon
 
 
 def test_a_recycled_number_is_not_the_process() -> None:
@@ -40,8 +43,6 @@ def test_a_recycled_number_is_not_the_process() -> None:
 
 def test_ending_a_tree_leaves_nothing(tmp_path: Path) -> None:
     daemon = sleeper(str(tmp_path))
-    while daemon.pid not in [process.pid for process in marked(str(tmp_path))]:
-        assert find(daemon)  # its environment shows a moment after it started
     assert os.getsid(daemon.pid) == daemon.pid, "Ctrl-C in a terminal must not reach it"
     end(tree(daemon))
     assert find(daemon) is None

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.fused.region_function import DUE_COLUMN
+from penstock.spark.trials import own_operators
 from penstock.spark.trials.own_operators import BatchCost, cost_by, cost_of, measure_sparks_own
 from penstock.spark.trials.replay import TimedReplay
 from penstock.spark.trials.samples import OperatorSample
@@ -66,7 +67,9 @@ def counted(frame: Any) -> Any:
     return frame.groupBy("word").count()
 
 
-def test_a_grouping_costs_every_batch_more_than_nothing_does(session: Any) -> None:
+def test_a_grouping_costs_every_batch_more_than_nothing_does(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # of rows only that they cost something: ten thousands will do, not a million
+    monkeypatch.setattr(own_operators, "MOST_ROWS", 40_000)
     sample = OperatorSample(pa.table({"word": ["a", "b", "c"] * 10}))
     nothing = measure_sparks_own(session, "nothing", lambda frame: frame, [sample], "append")
     grouping = measure_sparks_own(session, "words", counted, [sample], "update")

@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock.dataflow.logic import Logic
 from penstock.jobs.find import logic_of
+from penstock.spark.trials import rehearsal
 from penstock.spark.trials.rehearsal import RehearsalSpec, rehearsable, rehearse
 from penstock.spark.trials.samples import OperatorSample
 
@@ -43,7 +44,10 @@ def shout(row: dict[str, Any]) -> dict[str, Any]:
     return {"word": row["word"].upper(), "number": row["number"]}
 
 
-def test_files_of_the_user_are_neither_read_nor_written(session: Any, tmp_path: Path) -> None:
+def test_files_of_the_user_are_neither_read_nor_written(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal, "WARM_SECONDS", 1.0)  # nothing here is about times
     there, out = tmp_path / "there", tmp_path / "out"
     built = (
         penstock.pipeline("p")

@@ -49,14 +49,14 @@ def test_trials_of_several_operators_in_one_query(session: Any) -> None:
     rows = pa.table({"text": ["something"]})
     samples = {"waits": OperatorSample(rows, sends=rows.schema)}
     with TrialQuery(session, logic, {}, lambda: ticks.append(None), samples) as query:
-        engine = query.engine_cost(1.0)
+        engine = query.engine_cost(0.5)
         assert engine.batch_seconds > 0
         assert engine.batch_cpu_seconds > 0
         assert engine.base_memory_mb > 20
 
         # a tuple's way in and out is microseconds, not milliseconds, and less where no dict is made of it
-        by_row = query.handling_cost(Per.ROW, 1.0, 0.5)
-        by_column = query.handling_cost(Per.ARROW, 1.0, 0.5)
+        by_row = query.handling_cost(Per.ROW, 0.5, 0.2)
+        by_column = query.handling_cost(Per.ARROW, 0.5, 0.2)
         assert 0 < by_column.seconds < by_row.seconds < 0.001
         assert 0 < by_column.cpu_seconds <= by_column.seconds
 
@@ -69,21 +69,21 @@ def test_trials_of_several_operators_in_one_query(session: Any) -> None:
         assert one.pace is not None
         assert one.pace > 0
         assert 0 <= one.others < 1
-        four = bench.saturate(4, 1.0)
+        four = bench.saturate(4, 0.5)
         assert four.threads == 4
         assert four.rate <= 200
         # offered four times what is possible, it falls behind; and it does no more than is offered
         assert not bench.try_rate(1, 200.0, 1.0).stable
         assert bench.try_rate(4, 4.0, 1.0).rate <= 5
 
-        bench = query.bench("hungry", batch_seconds=0.5)
-        assert bench.saturate(1, 1.0).memory_mb >= HUNGER_MB
+        bench = query.bench("hungry", batch_seconds=0.2)
+        assert bench.saturate(1, 0.5).memory_mb >= HUNGER_MB
         # a fresh worker: what the last operator held is not counted for this one
-        assert query.bench("waits", batch_seconds=0.5).saturate(1, 1.0).memory_mb < HUNGER_MB / 2
+        assert query.bench("waits", batch_seconds=0.2).saturate(1, 0.5).memory_mb < HUNGER_MB / 2
 
         message = r"operator 'raises': its code raised for .* tuples of a trial.*ValueError: 0 is not liked"
         with pytest.raises(BadInputError, match=message):
-            query.bench("raises", batch_seconds=0.5).saturate(1, 1.0)
+            query.bench("raises", batch_seconds=0.2).saturate(1, 0.5)
     assert ticks
     assert not [query for query in session.streams.active if query.name.startswith("penstock-trials")]
 
@@ -106,6 +106,19 @@ streams: [{from: s, to: a}, {from: a, to: o}]
 """
 
 
+IMPATIENT = """
+from dataclasses import replace
+from penstock.cli.main import main
+from penstock.jobs import profiling
+from penstock.spark.trials import profiling as points
+
+profiling.ENGINE_SECONDS = profiling.HANDLING_SECONDS = 0.2
+points.QUICK = replace(points.QUICK, trial_seconds=0.5, batch_seconds=0.1)
+main()
+"""
+"""The command itself, but for how closely it looks: of what it measures only that it is kept matters."""
+
+
 def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_running(tmp_path: Path) -> None:
     (tmp_path / "code_to_profile.py").write_text(CODE)
     (tmp_path / "p.yaml").write_text(PIPELINE)
@@ -114,7 +127,7 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_running(tmp_path: Pat
     words = ["profile", "p.yaml", "-o", "models.json", "--quick", "--operator", "a"]
     path = os.pathsep.join([str(tmp_path), *sys.path])
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", *words],
+        [sys.executable, "-c", IMPATIENT, *words],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,

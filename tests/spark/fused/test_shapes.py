@@ -115,13 +115,13 @@ def test_weighted_diamond_with_several_sinks(session: Any, tmp_path: Path) -> No
     p.sink("lefts", reads="left", format="json", options={"path": str(tmp_path / "lefts")})
     p.sink("all", reads="a", parquet=str(tmp_path / "all"))
     shown = Shown()
-    result = penstock.run(p, 2000, session=session, slots=2, listener=shown, seconds=5.0, warm_up=0.5)
+    result = penstock.run(p, 2000, session=session, slots=2, listener=shown, seconds=2.5, warm_up=0.5)
 
     audit = result.report.audit
     everything = list(range(audit.emitted))
     joined = rows_of(tmp_path / "joined")
     assert (audit.lost, audit.duplicated, audit.dead) == (0, 0, 0)
-    assert audit.emitted >= 200  # a batch at least: how many come in 5 s is up to the machine
+    assert audit.emitted >= 200  # a batch at least: how many come is up to the machine
     assert sorted(row["value"] for row in joined) == everything
     assert sorted(row["value"] for row in rows_of(tmp_path / "all")) == everything
     lefts = sorted(row["value"] for row in lines_of(tmp_path / "lefts"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,3 +24,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
         pytest.skip(f"no broker: {error}")
     yield started
     broker_down(folder)
+
+
+@pytest.fixture
+def restart_broker(broker: RunningBroker) -> Callable[[], None]:
+    """At the same address and with what it holds."""
+
+    def restart() -> None:
+        broker_down(broker.folder.parent, keep=True)
+        broker_up(broker.folder.parent)
+
+    return restart

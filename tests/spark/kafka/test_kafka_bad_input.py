@@ -94,21 +94,6 @@ def await_values(run: Any, log: TopicLog, topic: str, expected: list[bytes]) -> 
         assert watch.seconds() < PATIENCE_SECONDS, values(log, topic)
 
 
-def test_messages_that_do_not_parse_are_dead_letters(
-    session: Any, address: LogAddress, log: TopicLog, tmp_path: Path, own_runs: Path
-) -> None:
-    for topic in ("mixed", "mixed-out", "mixed-letters"):
-        log.create(topic, 1)
-    send(log, "mixed", [b"1", b"no number", b"2"])
-    letters = f"{address}/mixed-letters"
-    penstock.run(
-        doubling_of(address, "mixed"), session=session, until_end=True, folder=tmp_path / "run", dead_letters=letters
-    )
-    assert values(log, "mixed-out") == [b"2", b"4"]
-    (letter,) = values(log, "mixed-letters")
-    assert b"invalid literal for int()" in letter
-
-
 def test_retention_past_the_offsets_stops_the_run_or_is_counted(
     session: Any, address: LogAddress, log: TopicLog, tmp_path: Path, own_runs: Path
 ) -> None:
