@@ -202,7 +202,6 @@ def overheads(changes: int) -> dict[str, float]:
     on with one it has."""
     stages: dict[str, list[dict[str, float]]] = {"new": [], "warm": []}
     with tempfile.TemporaryDirectory() as folder, _cluster(folder), connect(folder=folder) as client:
-        client.policy("dynamic-priority", rescheduling="live")
         for name in ("a", "b"):
             client.submit(name, PIPELINE, desired=2, load="50")
         _await(client, a=2, b=1)

@@ -140,7 +140,6 @@ class Day:
     def live(self) -> None:
         self.up()
         client = self.client
-        client.policy("dynamic-priority", rescheduling="live")
         client.submit("fused", "controller:fused", desired=2, load="60")
         client.submit("placed", "controller:placed", desired=2, load="60", engine="placed")
         client.submit("counted", "controller:counted", desired=1, load="60")

@@ -24,11 +24,11 @@ from penstock.control.controller import Controller
 from penstock.control.core.division import divide
 from penstock.control.core.incoming import AddTrigger, Kill, SwitchTrigger
 from penstock.control.core.outcome import StepOutcome
-from penstock.control.core.records import ControllerState, Trigger, TriggerKind
+from penstock.control.core.records import ControllerState, Policy, Rescheduling, Trigger, TriggerKind
 from penstock.control.core.states import PipelineState
 from penstock.control.elasticity.memory import Following
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
-from penstock.control.store import schema
+from penstock.control.store import rows, schema
 from penstock.control.store.history import History
 from penstock.control.store.lease import LEASE_SECONDS, LeaseHeldError, LostLeaseError
 from penstock.control.store.store import Store, StoreError
@@ -331,3 +331,9 @@ class TestAgeing:
         newest = max(row["number"] for row in store.read(select(schema.decisions)))
         assert newest == bench.state.decided
         store.close()
+
+
+def test_a_policy_of_an_earlier_store_that_said_nothing_of_rescheduling_is_live() -> None:
+    kept = rows.policy_document(Policy("dynamic-priority", Rescheduling.DOCUMENTED))
+    assert rows.policy_of(kept) == Policy("dynamic-priority", Rescheduling.DOCUMENTED)
+    assert rows.policy_of({**kept, "rescheduling": None}) == Policy("dynamic-priority")

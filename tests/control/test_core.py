@@ -123,6 +123,7 @@ class TestPublishedAllocations:
 class TestPriorities:
     def test_the_documented_order_of_messages_and_the_three_stages(self) -> None:
         bench = running(16, "dynamic-priority", USE_CASE_1, levels=False)
+        bench.tell(SetPolicy(Policy("dynamic-priority", Rescheduling.DOCUMENTED)))
         with_trigger(bench, "EventTP1")
         before = len(bench.messages("EventTP1"))
         switch(bench, "EventTP1", on=True)
@@ -145,12 +146,8 @@ class TestPriorities:
         assert overhead.first_tuple_s <= 0.5
         assert (decision.before, decision.after) == (2, 1)
 
-    def test_live_nobody_drains(self) -> None:
-        bench = Bench(cluster(16))
-        bench.tell(SetPolicy(Policy("dynamic-priority", Rescheduling.LIVE)))
-        for name, desired, minimum, _ in USE_CASE_1:
-            bench.tell(asked(name, desired, minimum, load="10"))
-        bench.run(20)
+    def test_nobody_drains_unless_that_is_asked_for(self) -> None:
+        bench = running(16, "dynamic-priority", USE_CASE_1, levels=False)
         with_trigger(bench, "EventTP1")
         switch(bench, "EventTP1", on=True)
         assert bench.at("EventTP1") is PipelineState.ACTIVE

@@ -58,7 +58,7 @@ actions = st.one_of(
     st.tuples(names, st.integers(1, 6)).map(lambda pair: ("tell", Amend(pair[0], minimum=pair[1]))),
     names.map(lambda name: ("tell", AddTrigger(name, Trigger(0, TriggerKind.ARRIVAL_RATE, above=1e9)))),
     st.tuples(names, st.integers(1, 3), st.booleans()).map(lambda found: ("tell", SwitchTrigger(*found))),
-    st.tuples(st.sampled_from(SHARERS.names()), st.sampled_from([None, *Rescheduling])).map(
+    st.tuples(st.sampled_from(SHARERS.names()), st.sampled_from(list(Rescheduling))).map(
         lambda pair: ("tell", SetPolicy(Policy(*pair)))
     ),
     nodes.map(lambda name: ("lose", name)),

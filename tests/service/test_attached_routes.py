@@ -167,7 +167,9 @@ def test_what_is_refused(served: Served) -> None:
 
 
 def test_the_documented_order_of_a_priority_stops_none_of_its_queries(tmp_path: Path) -> None:
-    served = serve(tmp_path, nodes=2, slots=2, sharing="dynamic-priority")
+    served = serve(tmp_path, nodes=2, slots=2)
+    policy = {"sharing": "dynamic-priority", "rescheduling": "documented"}
+    assert served.call("PUT", "/v1/policy", policy, 200)["rescheduling"] == "documented"
     shop = Application(served)
     shop.live(2)
     served.call("PATCH", "/v1/pipelines/shop", {"priority": 1}, 200)

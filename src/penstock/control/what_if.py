@@ -74,7 +74,7 @@ def requests(state: ControllerState, question: Question, now: float) -> list[Inc
         )
     asked: list[Incoming] = []
     if question.sharing is not None:
-        asked.append(SetPolicy(replace(state.policy, sharing=question.sharing, rescheduling=None)))
+        asked.append(SetPolicy(replace(state.policy, sharing=question.sharing)))
     if question.nodes is not None:
         asked += _nodes(state, question.nodes, now)
     record = state.pipelines[question.pipeline]

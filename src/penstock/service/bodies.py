@@ -266,5 +266,5 @@ def policy_of(body: PolicyBody, now: Policy) -> Policy:
         SHARERS.create(body.sharing)
     except BadInputError as error:
         raise FieldError("sharing", str(error)) from error
-    rescheduling = None if body.rescheduling is None else _named(Rescheduling, body.rescheduling, "rescheduling")
+    rescheduling = _named(Rescheduling, body.rescheduling or Rescheduling.LIVE, "rescheduling")
     return Policy(body.sharing, rescheduling, body.default_priority or now.default_priority)

@@ -147,7 +147,7 @@ def nodes(state: ControllerState) -> list[dict[str, Any]]:
 def policy(record: Policy) -> dict[str, Any]:
     return {
         "sharing": record.sharing,
-        "rescheduling": str(record.effective_rescheduling),
+        "rescheduling": str(record.rescheduling),
         "default_priority": record.default_priority,
     }
 

@@ -96,7 +96,7 @@ def run(
         Where, typer.Option("--on", help="simulation, or spark: for real, on a cluster of this machine.")
     ] = Where.SIMULATION,
     scale: Annotated[
-        Scale, typer.Option("--scale", help="With --on spark: small, a quarter of the size, is the only one.")
+        Scale, typer.Option("--scale", help="With --on spark: small, a half to a quarter of the size, is the only one.")
     ] = Scale.SMALL,
     most: Annotated[
         int | None, typer.Option("--cases", min=1, help="With --on spark: so many cases now, the others another time.")

@@ -3,8 +3,9 @@
     pipeline: trigger on | manager: deactivate | pipeline: drained | manager: priority, then a pass
     manager: activate with the new share | pipeline: first tuple
 
-Where executors come and go while a pipeline flows (`live`), the priority is written at once and nobody drains. A
-pipeline whose share would stay the same is not touched either way.
+That is `documented`, for whoever asks for it. By itself rescheduling is `live`: executors come and go while a pipeline
+flows, the priority is written at once and nobody drains. A pipeline whose share would stay the same is not touched
+either way.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def follow_priority(turn: Turn, name: str, why: str) -> None:
     number = turn.decide(
         name, DecisionKind.PRIORITY, record.priority, level, why, rejected, {"units": share, "units_before": units}
     )
-    documented = turn.state.policy.effective_rescheduling is Rescheduling.DOCUMENTED
+    documented = turn.state.policy.rescheduling is Rescheduling.DOCUMENTED
     if documented and record.state is PipelineState.ACTIVE and share != units:
         turn.change(name, pending_priority=level, change=Change((number,), turn.now))
         turn.say(name, "message", "manager", "pipeline", "deactivate")

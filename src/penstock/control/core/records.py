@@ -189,14 +189,9 @@ class Rescheduling(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Policy:
     sharing: str = DEFAULT_SHARER
-    rescheduling: Rescheduling | None = None
-    """None: as documented with the published priority policies, live with all others."""
+    rescheduling: Rescheduling = Rescheduling.LIVE
+    """Every engine here lets executors come and go, so nobody is stopped unless that is asked for."""
     default_priority: int = DEFAULT_PRIORITY
-
-    @property
-    def effective_rescheduling(self) -> Rescheduling:
-        published = self.sharing.partition(":")[0] in {"static-priority", "dynamic-priority"}
-        return self.rescheduling or (Rescheduling.DOCUMENTED if published else Rescheduling.LIVE)
 
     @property
     def fixes_priorities(self) -> bool:

@@ -128,8 +128,8 @@ def policy_document(policy: Policy) -> dict[str, Any]:
 
 
 def policy_of(document: Mapping[str, Any]) -> Policy:
-    rescheduling = document["rescheduling"]
-    return Policy(**{**document, "rescheduling": None if rescheduling is None else Rescheduling(rescheduling)})
+    # stores of earlier versions have none where nobody said
+    return Policy(**{**document, "rescheduling": Rescheduling(document["rescheduling"] or Rescheduling.LIVE)})
 
 
 def event_row(event: Event) -> dict[str, Any]:

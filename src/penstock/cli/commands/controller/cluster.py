@@ -20,7 +20,10 @@ def policy(
         str | None, typer.Argument(help="The policy from now on; without, the present one is shown.")
     ] = None,
     rescheduling: Annotated[
-        str | None, typer.Option("--rescheduling", help="live, or documented: deactivate, drain, reschedule, activate.")
+        str | None,
+        typer.Option(
+            "--rescheduling", help="live, unless said; or documented: deactivate, drain, reschedule, activate."
+        ),
     ] = None,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
