@@ -96,17 +96,14 @@ def up(
 
 def _cluster(nodes: int, slots: int, file: str | Path | None, folder: str | Path | None) -> RunningCluster:
     """The cluster that runs in the folder, or a new one."""
-    from penstock.spark.session.make_archive import make_in_a_process  # noqa: PLC0415 - only where Spark is meant
+    from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415 - only where Spark is meant
     from penstock.spark.standalone.cluster import cluster_up  # noqa: PLC0415
-    from penstock.spark.standalone.daemons import classes_of_spark  # noqa: PLC0415
     from penstock.spark.standalone.state import read_state, state_folder  # noqa: PLC0415
 
     known = read_state(state_folder(folder))
     if known is not None and known.master_url:
         return known
-    if not classes_of_spark().is_file():
-        # once on this machine: every process that is started from now on takes half as long
-        make_in_a_process()
+    make_where_there_is_none()
     return cluster_up(nodes, slots, folder=folder) if file is None else cluster_up(cluster=file, folder=folder)
 
 

@@ -111,8 +111,11 @@ def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> 
 def _up(folder: Path, *, simulated: bool) -> None:
     from penstock.service.local import start_controller  # noqa: PLC0415 - needs the extra `control`
     from penstock.service.settings import ServiceSettings  # noqa: PLC0415
+    from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415
     from penstock.spark.standalone.cluster import cluster_up  # noqa: PLC0415
 
+    if not simulated:
+        make_where_there_is_none()
     cluster = None if simulated else cluster_up(NODES, 1, folder=folder)
     settings = ServiceSettings(
         simulated=simulated,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from penstock.experiments.priority.live_pipelines import THRESHOLD, reading_pipe
 from penstock.files import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.connectors.log.contract import TopicLog
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 TRIGGERED = frozenset({"dynamic-priority", "fair-priority"})
 START_SECONDS, END_SECONDS = 300.0, 180.0
 CALM_SECONDS = 5.0
+WARM_UP, WARM_UP_TUPLES, WARM_UP_SECONDS = "warm-up", 15, 20.0
+"""The source of tuples that do not count, how many there are of each partition, and in how long."""
 LOW_READING, HIGH_READING = 10.0, 90.0
 TRIGGER_SECONDS = 3.0
 
@@ -84,7 +87,9 @@ class LiveSite:
     def settled(self) -> dict[str, int] | None:
         """What everybody holds; None while somebody is on its way from one share to another."""
         rows = self.client.list()
-        if {row["state"] for row in rows} - {"active", "waiting"}:
+        if {row["state"] for row in rows} - {"active", "waiting"} or any(
+            row["held"] != row["assigned"] for row in rows
+        ):
             return None
         return {row["name"]: row["held"] for row in rows}
 
@@ -99,6 +104,32 @@ class LiveSite:
             if after != before:
                 before, calm = after, Stopwatch()
         return before
+
+    def warm_up(self, off: Mapping[str, int]) -> None:
+        """Before anything counts, every slot does some tuples: the first ones wait for what Java and Python load, which
+        weighs much in minutes and nothing in the document's hours."""
+        topics = {want.topic: PARTITIONS[want.topic] * WARM_UP_TUPLES for want in self.wants}
+        self.feed({topic: ((WARM_UP_SECONDS, tuples / WARM_UP_SECONDS),) for topic, tuples in topics.items()}, WARM_UP)
+        names = [name for name, slots in off.items() if slots]
+        self.await_all(names)
+        if waiting := {name: self.waiting(name) for name in names if self.waiting(name)}:
+            raise RunError(f"tuples that came through no pipeline within {END_SECONDS:g} s: {waiting}")
+
+    def feed(
+        self, spells: Mapping[str, Sequence[tuple[float, float]]], source: str, look: Callable[[], None] | None = None
+    ) -> None:
+        """Every topic at its own (seconds, tuples/s) from now on, until all are sent; `look` is called meanwhile."""
+        began = now()
+        feeds = [
+            threading.Thread(target=_feed, args=(self.log, topic, of_topic, began, source), daemon=True)
+            for topic, of_topic in spells.items()
+        ]
+        for feed in feeds:
+            feed.start()
+        while any(feed.is_alive() for feed in feeds):
+            pause(0.5)
+            if look is not None:
+                look()
 
     def await_all(self, names: Sequence[str]) -> None:
         """Until everything that was sent is in the sinks of those named, or nothing more comes."""
@@ -117,14 +148,38 @@ class LiveSite:
         return [float(row["overhead"]["total_s"]) for row in decisions]
 
 
+JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
+ONE_STAGE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m"
+"""Java compiles once and quickly. By itself it compiles anew what runs often, for minutes: as long as a use case lasts,
+and at the cost of the tuples, where ten Java processes share two cores."""
+
+
+@contextmanager
+def quick_java() -> Iterator[None]:
+    """For the processes that are started meanwhile; what the user has set stays."""
+    before = os.environ.get(JAVA_OPTIONS)
+    os.environ[JAVA_OPTIONS] = ONE_STAGE if before is None else before
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[JAVA_OPTIONS]
+
+
 @contextmanager
 def site(use: int, policy: str) -> Iterator[LiveSite]:
     from penstock.service.client import connect  # noqa: PLC0415 - needs the extra `control`
     from penstock.service.local import start_controller, stop_controller  # noqa: PLC0415
     from penstock.service.settings import ServiceSettings  # noqa: PLC0415
-    from penstock.spark.standalone.cluster import running_cluster  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415 - Spark loads when used
+    from penstock.spark.standalone.cluster import running_cluster  # noqa: PLC0415
 
-    with temporary_folder("use-case") as folder, running_cluster(1, SLOTS[use], folder=folder / "state") as cluster:
+    make_where_there_is_none()
+    with (
+        quick_java(),
+        temporary_folder("use-case") as folder,
+        running_cluster(1, SLOTS[use], folder=folder / "state") as cluster,
+    ):
         settings = ServiceSettings(
             policy=policy,
             simulated=False,
@@ -149,10 +204,11 @@ def use_case_1_live(case: Case) -> Measures:
     events = range((batches - with_events) // 2, (batches - with_events) // 2 + with_events)
     with site(1, policy) as place:
         place.submit(policy)
+        off = place.await_calm(("EventTP1", "EventTP2"))
+        place.warm_up(off)
         if policy in TRIGGERED:
             for name in ("EventTP1", "EventTP2"):
                 place.client.trigger(name, "batch-share", field="reading", above=THRESHOLD, share=0.8, for_seconds=1)
-        off = place.await_calm(("EventTP1", "EventTP2"))
         on: dict[str, int] = {}
         producer = place.log.producer()
         begun = now()
@@ -168,8 +224,8 @@ def use_case_1_live(case: Case) -> Measures:
                 if batch in events:
                     on = place.settled() or on
         place.await_all([name for name, slots in off.items() if slots])
-        sent = {topic: perf.arrivals(place.log, topic) for topic in ("topic1", "topic2")}
-        got = {want.name: perf.arrivals(place.log, want.sink) for want in USE_1}
+        sent = {topic: _counted(place.log, topic) for topic in ("topic1", "topic2")}
+        got = {want.name: _counted(place.log, want.sink) for want in USE_1}
         overheads = place.overheads()
         producer.close()
     raw = [perf.raw_seconds(sent[topic], got[name], THRESHOLD) for topic, name in _EVENT_SINKS]
@@ -196,29 +252,31 @@ def use_case_2_live(case: Case) -> Measures:
     low_seconds = seconds * (1 - case["r1"]) / (1 - case["r1"] + case["r1"] / 2)
     with site(2, policy) as place:
         place.submit(policy)
+        # under isolation the second gets what is left, which may be nothing
+        off = place.await_calm([want.name for want in (USE_2[:1] if policy == ISOLATION else USE_2)])
+        place.warm_up(off)
         if policy in TRIGGERED:
+            # what arrives while all is cold comes in lumps: only now
             place.client.trigger(
                 "TP1", "arrival-rate", above=0.75 * rate, below=0.7 * rate, for_seconds=TRIGGER_SECONDS
             )
-        # under isolation the second gets what is left, which may be nothing
-        off = place.await_calm([want.name for want in (USE_2[:1] if policy == ISOLATION else USE_2)])
-        began = now()
-        feeds = [
-            threading.Thread(target=_feed, args=(place.log, topic, spells, began), daemon=True)
-            for topic, spells in (
-                ("feed1", ((low_seconds, rate / 2), (seconds - low_seconds, rate))),
-                ("feed2", ((seconds, case["rate2"]),)),
-            )
-        ]
-        for feed in feeds:
-            feed.start()
         on: dict[str, int] = {}
-        while any(feed.is_alive() for feed in feeds):
-            pause(0.5)
+
+        def look() -> None:
+            nonlocal on
             on = place.settled() or on
+
+        place.feed(
+            {
+                "feed1": ((low_seconds, rate / 2), (seconds - low_seconds, rate)),
+                "feed2": ((seconds, case["rate2"]),),
+            },
+            "feed",
+            look,
+        )
         place.await_all([name for name, slots in off.items() if slots])
-        sent = {want.topic: perf.arrivals(place.log, want.topic) for want in USE_2}
-        got = {want.name: perf.arrivals(place.log, want.sink) for want in USE_2}
+        sent = {want.topic: _counted(place.log, want.topic) for want in USE_2}
+        got = {want.name: _counted(place.log, want.sink) for want in USE_2}
         overheads = place.overheads()
     return {
         "nodes_off": [off.get(want.name, 0) for want in USE_2],
@@ -230,7 +288,11 @@ def use_case_2_live(case: Case) -> Measures:
     }
 
 
-def _feed(log: TopicLog, topic: str, spells: Sequence[tuple[float, float]], began: float) -> None:
+def _counted(log: TopicLog, topic: str) -> list[perf.Arrival]:
+    return [row for row in perf.arrivals(log, topic) if row.source != WARM_UP]
+
+
+def _feed(log: TopicLog, topic: str, spells: Sequence[tuple[float, float]], began: float, source: str) -> None:
     producer = log.producer()
     number, due = 0, began
     for seconds, rate in spells:
@@ -238,7 +300,7 @@ def _feed(log: TopicLog, topic: str, spells: Sequence[tuple[float, float]], bega
             due += 1 / rate
             while (early := due - now()) > 0:
                 pause(min(early, 0.2))
-            _send(producer, topic, number % PARTITIONS[topic], [(topic, 0, number, LOW_READING)])
+            _send(producer, topic, number % PARTITIONS[topic], [(source, 0, number, LOW_READING)])
             producer.flush()
             number += 1
     producer.close()
