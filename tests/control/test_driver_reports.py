@@ -41,6 +41,7 @@ class Run:
     last_batch = 0.0
     shares: dict[int, float] = {}  # noqa: RUF012
     most_work = 2.0
+    idle_seconds = 0.0
 
     def __init__(self) -> None:
         self.come = threading.Event()
@@ -120,6 +121,14 @@ def until(true: Callable[[], object]) -> None:
 
 
 Driven = tuple[Run, "Callable[..., None]", "Callable[[], DriverReport]"]
+
+
+def test_a_stream_that_stopped_arrives_at_no_rate(driven: Driven) -> None:
+    run, _, said = driven
+    until(lambda: said().readings["offered_rate"] == 100.0)
+    run.idle_seconds = 3.0
+    until(lambda: said().readings["offered_rate"] == 0.0)
+    assert (said().readings["rate"], said().readings["backlog"]) == (0.0, 0.0)
 
 
 def test_while_executors_are_on_their_way_it_goes_on_reporting(driven: Driven) -> None:

@@ -53,6 +53,11 @@ class RunHandle:
         return self._figures()
 
     @property
+    def idle_seconds(self) -> float:
+        """How long after its last batch nothing had come; 0 while there is something to do."""
+        return float(self._run.idle_seconds)
+
+    @property
     def last_batch(self) -> float | None:
         """When the last batch that held tuples and is finished was begun, in seconds since the epoch."""
         return next((batch.began for batch in reversed(self._run.batches) if batch.tuples), None)

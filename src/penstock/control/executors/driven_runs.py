@@ -46,6 +46,10 @@ class DrivenRun(Protocol):
         """Tuples that were taken in since then have come to their end; in seconds since the epoch."""
 
     @property
+    def idle_seconds(self) -> float:
+        """So long nothing has come: figures are of the last batches, however long ago they were."""
+
+    @property
     def figures(self) -> Figures | None: ...
 
     @property
@@ -132,6 +136,10 @@ class _Handled:
 class _Fused(_Handled):
     most_work = BATCH_SECONDS
 
+    @property
+    def idle_seconds(self) -> float:
+        return float(self._handle.idle_seconds)
+
     def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
         load = None if job.load is None else parse_load(job.load)
         prepared = prepare(pipeline, load, len(slots), None, search=False)
@@ -156,6 +164,7 @@ class _Placed(_Handled):
     """Another share is another plan: a new generation from the last epoch."""
 
     most_work = None
+    idle_seconds = 0.0
 
     def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
         from penstock.jobs.placed_run import RunOptions as PlacedOptions  # noqa: PLC0415

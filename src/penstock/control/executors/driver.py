@@ -31,6 +31,7 @@ from penstock.control.executors.part_reports import batch_cost, busiest, part_of
 from penstock.control.metrics import Metric
 from penstock.errors import BadInputError, ClusterError, PenstockError, RunError
 from penstock.files import read_value
+from penstock.report.figures import ARRIVAL_SECONDS
 from penstock.spark.standalone.processes import own_start
 
 if TYPE_CHECKING:
@@ -138,6 +139,9 @@ class Driver:
                 Metric.RATE: figures.sustained if figures.recent is None else figures.recent,
                 Metric.BACKLOG: float(figures.backlog),
             }
+            if run.idle_seconds >= ARRIVAL_SECONDS:
+                # a stream that stopped has no batch that says so
+                readings |= {Metric.OFFERED_RATE: 0.0, Metric.RATE: 0.0, Metric.BACKLOG: 0.0}
             if "p95" in figures.latency_ms:
                 readings[Metric.LATENCY_MS] = figures.latency_ms["p95"]
         parts = () if figures is None else parts_of(figures, run.threads_on)

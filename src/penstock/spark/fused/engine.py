@@ -305,6 +305,11 @@ class FusedQuery:
         """Everything there is was taken in (`until_end`)."""
         return self._query.ended
 
+    @property
+    def idle_at(self) -> float | None:
+        """When it last looked for tuples and found none, in seconds since the epoch; None: there were some."""
+        return self._query.idle_at
+
     def spread_over(self, slots: int) -> None:
         """From the next batch on sources of ours are cut for so many slots; Spark's own sources cut as they do."""
         if self._bounds_batches:

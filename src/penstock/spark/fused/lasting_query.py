@@ -6,7 +6,7 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from penstock.clock import Stopwatch, pause
+from penstock.clock import Stopwatch, pause, seconds_of
 from penstock.errors import RunFailedError
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class LastingQuery:
         self._restarted_at: list[float] = []
         self.restarts: list[str] = []
         self.last_committed = -1
+        self.idle_at: float | None = None
+        """When it last looked for work and found none, in seconds since the epoch; None: there was some."""
 
     @property
     def is_active(self) -> bool:
@@ -73,6 +75,7 @@ class LastingQuery:
     def new_progress(self) -> list[StreamingQueryProgress]:
         """Of the batches committed since the last look, in order."""
         last = self._query.lastProgress
+        self.idle_at = None if last is None or _is_batch(last) else seconds_of(last.timestamp)
         if last is None or not _is_batch(last) or last.batchId <= self.last_committed:
             # an idle trigger reports too: what was committed before it stands further back
             recent = [] if last is None or last.batchId - 1 <= self.last_committed else self._query.recentProgress

@@ -96,6 +96,12 @@ class FusedRun:
         return list(self._batches)
 
     @property
+    def idle_seconds(self) -> float:
+        """How long after the end of its last batch it still found nothing to do; 0 while there is something."""
+        idle_at = None if self._query is None else self._query.idle_at
+        return 0.0 if idle_at is None or not self._batches else max(0.0, idle_at - self._batches[-1].finished)
+
+    @property
     def slots(self) -> int:
         return self._slots
 

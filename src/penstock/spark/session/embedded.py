@@ -40,6 +40,8 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.metricsEnabled": "false",
+    # who asks what arrives hears soon that nothing does
+    "spark.sql.streaming.noDataProgressEventInterval": "1000",
     # Stopping a query inside foreachBatch can unwind a deep stack. A parallel collector would take cores from the
     # operators; Java's second compiler does so too, in the first minute, but rows pass twice as fast behind it.
     DRIVER_OPTIONS: "-Xss8m -XX:+UseSerialGC",
