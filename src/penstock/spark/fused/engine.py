@@ -38,8 +38,7 @@ from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_steps import CodeOptions
 from penstock.spark.fused.told_groups import ToldGroups
 from penstock.spark.fused.topic_writer import TopicWriter
-from penstock.spark.fused.topics import OWN_SOURCE, connector_notes, lag_of, read_by_us
-from penstock.spark.fused.warming import Readying, warm_up
+from penstock.spark.fused.topics import connector_notes, lag_of, read_by_us
 from penstock.spark.fused.writers import CountingWriter, make_writer, write_batch
 
 if TYPE_CHECKING:
@@ -316,12 +315,6 @@ class FusedQuery:
             load_source.spread_over(self._spec.folder, slots)
             if self._spec.batch_seconds is None:
                 load_source.bound_batches(self._spec.folder, max(1, self._spec.most_rows * slots // self._spec.slots))
-
-    def warm_up(self, slots: int) -> float:
-        """Executors that came just now, before a batch has a part there; returns how long it took."""
-        place = None if self._is_counted_by_spark else f"{self._spec.checkpoint.rstrip('/')}-warm-up"
-        modules = (OWN_SOURCE,) if read_by_us(self._session, self._spec.pipeline) else ()
-        return warm_up(self._session, slots, place, Readying(self._frames.regions, modules))
 
     def drain(self) -> None:
         """Take in nothing more, and finish what is under way."""

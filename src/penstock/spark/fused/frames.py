@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,8 +55,6 @@ class Frames:
     tagged: DataFrame | None
     mode: OutputMode
     has_dead_letters: bool
-    regions: tuple[RegionFunction, ...] = ()
-    """The code that is called in it."""
 
     @property
     def frame(self) -> DataFrame:
@@ -95,7 +93,6 @@ class FrameBuilder:
         self._frames: dict[str, DataFrame] = {}
         self._dead: list[DataFrame] = []
         self._tagged_region: tuple[RegionFunction, DataFrame] | None = None
-        self._regions: list[RegionFunction] = []
 
     def build(self) -> Frames:
         pipeline = self._pipeline
@@ -111,7 +108,7 @@ class FrameBuilder:
                 self._frames[ready] = self._for_all_readers(self._spark_operator(ready), self._readers(ready))
             else:
                 self._region(cut.regions.index(ready), ready)
-        return replace(self._gathered(cut), regions=tuple(self._regions))
+        return self._gathered(cut)
 
     def _is_ready(self, item: Region | str) -> bool:
         if isinstance(item, str):
@@ -201,7 +198,6 @@ class FrameBuilder:
             crumbs=self._options.crumbs,
             accumulator=self._accumulator,
         )
-        self._regions.append(function)
         frame = _mapped(entering, function, self._options.code)
         if not function.tagged:
             name = function.exits[0]

@@ -146,8 +146,6 @@ class FusedRun:
                 self._spread_over(slots)
             try:
                 seconds = self._executors.change_to(slots, places=places)
-                if slots >= before and self._query is not None:
-                    seconds += self._query.warm_up(slots)
             except ClusterError:
                 self._spread_over(before)
                 raise

@@ -33,8 +33,6 @@ DELIVERY = "delivery"
 """The option of a sink: exactly-once (ours), or at-least-once, which is what Spark's own promises."""
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 _FOR_US = (CONNECTOR, DELIVERY, "groupId")
-OWN_SOURCE = "penstock.spark.fused.topic_source"
-"""The module of the connector of our own."""
 
 
 def read_topics(session: SparkSession, reading: Reading, who: str, slots: int, folder: Path | None) -> DataFrame:
