@@ -1,7 +1,7 @@
 """One Spark session for all tests that need one; it ends with them.
 
 `./run test` runs most of the tests that start clusters (`--lane clusters`) beside those that share the session
-(`--lane shared`). Tests that measure come last, in the same session, when nothing runs beside them any more.
+(`--lane shared`). Tests that measure come last in that lane, when nothing runs beside them any more.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ CLUSTERS = frozenset(
         "test_kafka_exactly_once",
         "test_kafka_log",
         "test_namespaces",
-        "test_on_cluster",
         "test_other_users",
         "test_placed",
         "test_standalone",
     }
 )
 """About as long as all others together."""
-MEASURED = frozenset({"test_simulation"})
+MEASURED = frozenset({"test_on_cluster", "test_simulation"})
 
 # Java's second compiler pays off after minutes. No driver of a test lives that long, those of commands least of all.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
