@@ -16,7 +16,7 @@ from penstock.modelling.file import models_document
 from penstock.modelling.fit import described, disturbed, fits, misfits
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.modelling.machine import this_machine
-from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
 from penstock.verbs import profile as measuring
 
 LAPTOP = MeasuredOn(cpu="Laptop CPU", cores=8, spark="4.3.0")
@@ -134,7 +134,9 @@ def test_nothing_is_started_where_nothing_is_left_to_measure(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setenv("PATH", "")
-    here = this_machine().model_copy(update={"batch_seconds": 1.0})
+    small, large = (RehearsedBatches(tuples=n, seconds=n / 100, cpu_seconds=n / 100) for n in (10, 60))
+    whole = Rehearsal(pipeline="p", slots=1, threads={"first": 1}, small=small, large=large)
+    here = this_machine().model_copy(update={"batch_seconds": 1.0, "rehearsals": (whole,)})
     model = measured("pi", here, 100, 100)
     path = written(tmp_path, model)
     assert measuring.profile(pipeline, path, operators=[operator] if operator else None) == [model]
@@ -145,6 +147,10 @@ def test_nothing_is_started_where_nothing_is_left_to_measure(
         measuring.profile(pipeline, path)
     with pytest.raises(BadInputError, match="Java"):
         measuring.profile(pipeline, path, fresh=True)
+    # one that never ran as a whole does
+    written(tmp_path, replace(model, measured_on=here.model_copy(update={"rehearsals": ()})))
+    with pytest.raises(BadInputError, match="Java"):
+        measuring.profile(pipeline, path)
     # nor one for granted that others disturbed
     restless = tuple(point.model_copy(update={"others_cpu": 0.3}) for point in model.points)
     written(tmp_path, replace(model, points=restless))

@@ -30,6 +30,8 @@ class ProfileSubject:
     code: Mapping[str, Logic]
     operators: Mapping[str, str]
     """By the name of the model: one that has this code."""
+    models: Mapping[str, str]
+    """By operator: several may have the same."""
 
     def fingerprints(self, beside: Path | None) -> dict[str, str]:
         """Of the code of every model, where it can be seen."""
@@ -84,7 +86,7 @@ def subject_of(pipeline: PipelineLike, operators: list[str] | None) -> ProfileSu
             raise BadInputError(f"unknown operator or model '{name}'; {nearest(name, [*models, *by_model])}")
     asked = {models.get(name, name) for name in operators or by_model}
     code = {model: measured[name] for model, name in by_model.items() if model in asked}
-    return ProfileSubject(declared, logic, code, by_model)
+    return ProfileSubject(declared, logic, code, by_model, models)
 
 
 def _own_model(pipeline: Pipeline, operator: str, code: Logic) -> str:

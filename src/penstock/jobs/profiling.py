@@ -154,7 +154,7 @@ class Profile:
     def wants_rehearsal(self, subject: ProfileSubject) -> bool:
         """Whether all is known of its operators, and nothing of the whole."""
         known = self._models_of(subject)
-        return len(known) == len(subject.operators) and not rehearsals_of(subject.pipeline, known)
+        return len(known) == len(subject.models) and not rehearsals_of(subject.pipeline, known)
 
     def measure(self, subject: ProfileSubject, pending: Mapping[str, Logic], environment: Mapping[str, str]) -> None:
         try:
@@ -222,7 +222,7 @@ class Profile:
 
     def _models_of(self, subject: ProfileSubject) -> dict[str, Model]:
         """By operator, of those there is a model of."""
-        return {name: self.models[model] for model, name in subject.operators.items() if model in self.models}
+        return {name: self.models[model] for name, model in subject.models.items() if model in self.models}
 
     def _measure_sparks_own(
         self, session: Any, name: str, code: Logic, own: OwnSample | None, engine: EngineCost

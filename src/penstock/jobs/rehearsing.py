@@ -45,7 +45,7 @@ def rehearsals_on(
     from penstock.spark.trials.rehearsal import rehearsable, rehearse  # noqa: PLC0415 - Spark loads only when it is used
 
     name = subject.pipeline.name
-    why_not = rehearsable(subject.pipeline, sources) if len(models) == len(subject.operators) else "not all is known"
+    why_not = rehearsable(subject.pipeline, sources) if len(models) == len(subject.models) else "not all is known"
     rehearsals: list[Rehearsal] = []
     for slots in sorted({1, most_rehearsed_slots()}) if why_not is None else ():
         setup = setup_to_rehearse(subject, models, slots)
