@@ -191,6 +191,9 @@ def test_which_operators_need_a_sample() -> None:
     linear = subject_of("linear", None)
     assert linear.sampled(linear.code) == {}
     assert linear.models_run_for(["pi"]) == {"pi"}
+    # with all others known it is run as a whole
+    others = set(linear.code) - {"pi"}
+    assert linear.models_run_for(["pi"], others) == {"pi", *others}
     # a tuple for `b` needs the blob before it
     mixed = penstock.pipeline("p").source("s").then("blob", model="azure_blob").then("b", logic=Logic(same)).sink("o")
     assert subject_of(mixed.build(), ["b"]).models_run_for(["p/b"]) == {"azure_blob", "b"}

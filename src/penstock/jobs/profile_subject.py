@@ -57,9 +57,13 @@ class ProfileSubject:
         pipeline = self.pipeline
         return [name for name in pipeline.sources if not reading_of(pipeline.operators[name]).is_load]
 
-    def models_run_for(self, models: Iterable[str]) -> set[str]:
-        """Those whose code runs when `models` are measured: all, where the pipeline is run as a whole in the end."""
-        return {*models, *(self.pipeline.operators[name].model or name for name in self.logic)}
+    def models_run_for(self, models: Iterable[str], known: Iterable[str] = ()) -> set[str]:
+        """Those whose code runs when `models` are measured: all, where tuples are put through the pipeline first, or
+        where with those `known` nothing is missing, so that it is run as a whole in the end."""
+        measured = set(models)
+        everything = {self.pipeline.operators[name].model or name for name in self.logic}
+        whole = set(self.models.values()) <= {*measured, *known}
+        return everything if whole or self.sampled(measured) else measured
 
 
 def _no_code(frame: Any) -> Any:

@@ -58,6 +58,6 @@ def profile(
     session = Profile(path, settings, here, known, profiles, listener, subject.fingerprints(beside))
     pending = session.pending(subject.code)
     if pending or session.wants_rehearsal(subject):
-        with services_for(subject.models_run_for(pending), listener) as environment:
+        with services_for(subject.models_run_for(pending, session.models), listener) as environment:
             session.measure(subject, pending, environment)
     return [session.models[name] for name in subject.code if name in session.models]
