@@ -10,6 +10,7 @@ those before: Java compiles meanwhile.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from penstock.spark.session.process_tree import MachineUsage, cpu_between, cpu_b
 from penstock.spark.trials.replay_files import ReplayFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -170,6 +171,7 @@ class _Batches:
         self._java = java_process(session)
         self._tick = tick
         self._waited = Stopwatch()
+        self._unread: deque[BatchObservation] = deque()
         self.counted: list[BatchObservation] = []
 
     def settle(self, inputs: _Inputs) -> None:
@@ -199,13 +201,15 @@ class _Batches:
         return RehearsedBatches(tuples=round(tuples), seconds=seconds, cpu_seconds=used / wanted)
 
     def _coming(self, inputs: _Inputs) -> Iterator[BatchObservation]:
+        """Whoever breaks off leaves the rest to who comes next."""
         while True:
+            while self._unread:
+                yield self._unread.popleft()
             inputs.feed()
-            seen: Sequence[BatchObservation] = self._query.poll()
-            for batch in seen:
+            for batch in self._query.poll():
                 inputs.taken(batch.tuples)
                 if batch.tuples:
-                    yield batch
+                    self._unread.append(batch)
             if self._waited.seconds() > PATIENCE_SECONDS:
                 raise RunFailedError(f"too few batches came through within {PATIENCE_SECONDS:g} s")
             self._tick()
