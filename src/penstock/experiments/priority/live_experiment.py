@@ -74,6 +74,9 @@ class PriorityLive(Experiment):
         "One repetition of each, at one point of every axis.",
         "In these runs new executors did a job without tuples before they got any. Their first batch took 6 s all the "
         "same and the change was no shorter, so that was taken out afterwards.",
+        "Why orders differ is inferred from these figures: times of single batches were not kept.",
+        "The code has changed since these ran. A page takes results of the present code only, so for this one the "
+        "mark of the code was replaced in a copy of them, and no value; the results were not kept.",
     )
 
     def cases(self, *, quick: bool) -> Sequence[Case]:
