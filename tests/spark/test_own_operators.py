@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark.fused.region_function import DUE_COLUMN
 from penstock.spark.trials import own_operators
 from penstock.spark.trials.own_operators import BatchCost, cost_by, cost_of, measure_sparks_own
 from penstock.spark.trials.replay import TimedReplay
+from penstock.spark.trials.replay_files import ReplayFiles
 from penstock.spark.trials.samples import OperatorSample
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -61,6 +64,28 @@ def test_time_goes_on_from_one_repetition_to_the_next() -> None:
     assert replay.table(7, 2)[DUE_COLUMN].to_pylist() == [110.5, 111]
     assert table["word"].to_pylist() == ["c", "a", "b", "c", "a"]
     assert table.schema.equals(rows.schema)
+
+
+def test_files_of_rows_without_a_time_are_made_once(tmp_path: Path) -> None:
+    files = ReplayFiles(None, OperatorSample(pa.table({"word": ["a", "b", "c"]})), tmp_path / "in")  # type: ignore[arg-type] - Parquet needs no session
+    files.prepare(10, 2, batches=5)
+    for _ in range(3):
+        files.write(10, 2)
+    shown = sorted((tmp_path / "in").glob("*/*"))
+    assert [pq.read_table(file).num_rows for file in shown] == [5] * 6
+    assert len({file.stat().st_ino for file in shown}) == 2
+
+
+def test_files_of_rows_with_times_are_made_before_they_are_shown(tmp_path: Path) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    times = pa.array([start, start + timedelta(seconds=1)], pa.timestamp("us", "UTC"))
+    files = ReplayFiles(None, OperatorSample(pa.table({"at": times})), tmp_path / "in")  # type: ignore[arg-type] - Parquet needs no session
+    files.prepare(2, 1, batches=2)
+    assert not list((tmp_path / "in").iterdir())
+    for _ in range(3):  # one more than were made ahead
+        files.write(2)
+    shown = [pq.read_table(file)["at"].to_pylist() for file in sorted((tmp_path / "in").glob("*/*"))]
+    assert [[(at - start).total_seconds() for at in batch] for batch in shown] == [[0, 1], [2, 3], [4, 5]]
 
 
 def counted(frame: Any) -> Any:

@@ -47,6 +47,8 @@ FEWEST_WARM, MOST_WARM = 3, 12
 WARM_SECONDS = 6.0
 """As long as that batches may become faster; after it they count, however they are."""
 COUNTED_LARGE, COUNTED_SMALL = 4, 4
+AHEAD = 2
+"""Batches whose files are there before they are read."""
 PATIENCE_SECONDS = 60.0
 WRITABLE = frozenset({"json", "csv", "parquet", "orc"})
 """Formats samples are replayed in as they are; others as Parquet."""
@@ -73,6 +75,8 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
     """Raises `RunFailedError` where too few batches came through in a minute."""
     with temporary_folder("rehearsal") as folder:
         inputs = _Inputs(session, spec, folder)
+        inputs.prepare(spec.large, FEWEST_WARM + COUNTED_LARGE + AHEAD)
+        inputs.prepare(spec.small, COUNTED_SMALL + AHEAD)
         driven = is_driven_by_load(spec.pipeline)
         fused = FusedSpec(
             run="rehearsal",
@@ -153,9 +157,14 @@ class _Inputs:
         self._run_folder.mkdir(exist_ok=True)
         load_source.bound_batches(self._run_folder, rows)
 
+    def prepare(self, rows: int, batches: int) -> None:
+        """Where files are read: made before anything is measured."""
+        if self._files is not None:
+            self._files.prepare(rows, self._slots, batches)
+
     def feed(self) -> None:
-        """Where files are read: two batches of them are ahead."""
-        while self._files is not None and self._waiting < 2 * self._rows:
+        """Where files are read: some batches of them are ahead."""
+        while self._files is not None and self._waiting < AHEAD * self._rows:
             self._files.write(self._rows, self._slots)
             self._waiting += self._rows
 

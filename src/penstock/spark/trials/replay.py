@@ -62,6 +62,8 @@ class TimedReplay:
             for name, column in zip(sample.rows.column_names, sample.rows.columns, strict=True)
             if pa.types.is_timestamp(column.type) and (span := _span_seconds(column, self._size)) is not None
         }
+        self.moves_on = bool(self._spans) or sample.numbered or DUE_COLUMN in sample.rows.column_names
+        """Whether rows that come later differ from those that came."""
 
     def table(self, first: int, count: int) -> pa.Table:
         table = pa.Table.from_batches(list(self._replay.rows(first, count)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -19,7 +21,12 @@ if TYPE_CHECKING:
 
 
 class ReplayFiles:
-    """Files of `format` below a folder that a stream looks into, each there whole or not at all."""
+    """Files of `format` below a folder that a stream looks into, each there whole or not at all.
+
+    Spark writes other formats than Parquet, and takes longer for it than the stream for reading them: so files are made
+    before the stream begins, and shown to it when their turn comes. Where rows tell no time the same files serve again
+    and again, by links.
+    """
 
     def __init__(
         self,
@@ -34,7 +41,10 @@ class ReplayFiles:
         self._folder = folder
         self._format = format
         self._options = dict(options or {})
-        self._batches = 0
+        self._ready: defaultdict[tuple[int, int], deque[Path]] = defaultdict(deque)
+        """Folders that are not shown yet, by rows and files."""
+        self._made = 0
+        self._shown = 0
         self._rows = 0
         folder.mkdir()
 
@@ -43,18 +53,42 @@ class ReplayFiles:
         """What the stream reads: files that belong together lie in a folder of their own, and are there at once."""
         return str(self._folder / "*")
 
+    def prepare(self, rows: int, files: int, batches: int) -> None:
+        """So many batches are made now."""
+        ready = self._ready[rows, files]
+        while len(ready) < (batches if self._replay.moves_on else 1):
+            ready.append(self._make(rows, files))
+
     def write(self, rows: int, files: int = 1) -> None:
         """The next rows of the sample, in so many files."""
+        self.prepare(rows, files, 1)
+        ready = self._ready[rows, files]
+        next_one = ready.popleft() if self._replay.moves_on else self._linked(ready[0])
+        next_one.rename(self._folder / f"{self._shown:06d}")
+        self._shown += 1
+
+    def _make(self, rows: int, files: int) -> Path:
         each = max(1, rows // files)
-        hidden = self._folder.with_name(f"next-{self._folder.name}")
-        hidden.mkdir()
+        hidden = self._hidden()
         for number in range(files):
             table = self._replay.table(self._rows, each)
             self._rows += each
             written = self._written(table, hidden.with_name(f"{hidden.name}-{number}"))
             written.rename(hidden / f"{number}{''.join(written.suffixes)}")
-        hidden.rename(self._folder / f"{self._batches:06d}")
-        self._batches += 1
+        return hidden
+
+    def _linked(self, made: Path) -> Path:
+        hidden = self._hidden()
+        for file in made.iterdir():
+            os.link(file, hidden / file.name)
+        return hidden
+
+    def _hidden(self) -> Path:
+        """A new folder where the stream does not look."""
+        hidden = self._folder.with_name(f"next-{self._folder.name}-{self._made}")
+        hidden.mkdir()
+        self._made += 1
+        return hidden
 
     def _written(self, table: pa.Table, place: Path) -> Path:
         """A file that holds these rows, not yet where the stream looks."""
