@@ -19,6 +19,9 @@ from penstock.spark.trials.samples import OperatorSample
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 
+NO_SESSION: Any = None
+"""Parquet is written without one."""
+
 
 def test_the_line_through_two_sizes() -> None:
     # medians 0.21 s for 10 rows and 1.2 s for 1,000: 1 ms a row, and 0.2 s for any batch
@@ -67,7 +70,7 @@ def test_time_goes_on_from_one_repetition_to_the_next() -> None:
 
 
 def test_files_of_rows_without_a_time_are_made_once(tmp_path: Path) -> None:
-    files = ReplayFiles(None, OperatorSample(pa.table({"word": ["a", "b", "c"]})), tmp_path / "in")  # type: ignore[arg-type] - Parquet needs no session
+    files = ReplayFiles(NO_SESSION, OperatorSample(pa.table({"word": ["a", "b", "c"]})), tmp_path / "in")
     files.prepare(10, 2, batches=5)
     for _ in range(3):
         files.write(10, 2)
@@ -79,7 +82,7 @@ def test_files_of_rows_without_a_time_are_made_once(tmp_path: Path) -> None:
 def test_files_of_rows_with_times_are_made_before_they_are_shown(tmp_path: Path) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     times = pa.array([start, start + timedelta(seconds=1)], pa.timestamp("us", "UTC"))
-    files = ReplayFiles(None, OperatorSample(pa.table({"at": times})), tmp_path / "in")  # type: ignore[arg-type] - Parquet needs no session
+    files = ReplayFiles(NO_SESSION, OperatorSample(pa.table({"at": times})), tmp_path / "in")
     files.prepare(2, 1, batches=2)
     assert not list((tmp_path / "in").iterdir())
     for _ in range(3):  # one more than were made ahead

@@ -1,8 +1,8 @@
 """Spark's classes as Java has them in memory, kept in a file: Java processes that find it start with half the work.
 
-Java calls this class-data sharing. The first session of this machine makes the archive as it ends; Masters, Workers,
-executors and sessions that start later use it. An archive is of one Java and one Spark: where either has changed, or
-the class path is another one, Java goes on without it, as it does where the file is not there.
+Java calls this class-data sharing. `make_archive` makes the archive; Masters, Workers, executors and sessions that
+start later use it. An archive is of one Java and one Spark: where either has changed, or the class path is another one,
+Java goes on without it, as it does where the file is not there.
 """
 
 from __future__ import annotations

@@ -66,13 +66,17 @@ def _checkpoint_settings(version: str) -> dict[str, str]:
 
 
 @contextmanager
-def embedded_session(slots: int, *, warm: bool = True, log: Path | None = None) -> Iterator[SparkSession]:
+def embedded_session(
+    slots: int, *, warm: bool = True, log: Path | None = None, makes_archive: bool = False
+) -> Iterator[SparkSession]:
     """A session of its own that ends with the block, and its Java process with it.
 
     What the Java process writes goes to `log`; without one it goes with the session.
     """
     with temporary_folder("spark") as folder:
-        session = start_session(slots, log or folder / "java.log", warm=warm, scratch=folder / "scratch")
+        session = start_session(
+            slots, log or folder / "java.log", warm=warm, scratch=folder / "scratch", makes_archive=makes_archive
+        )
         try:
             yield session
         finally:
@@ -106,6 +110,7 @@ def start_session(
     warm: bool = True,
     scratch: Path | None = None,
     settings: Mapping[str, str] | None = None,
+    makes_archive: bool = False,
 ) -> SparkSession:
     """A session of its own on this machine, with one task slot for every slot of the plan.
 
@@ -126,6 +131,7 @@ def start_session(
         },
         warm_slots=slots if warm else 0,
         scratch=scratch,
+        makes_archive=makes_archive,
     )
 
 
@@ -137,10 +143,13 @@ def configured_session(
     warm_slots: int = 0,
     secret: str | None = None,
     scratch: Path | None = None,
+    *,
+    makes_archive: bool = False,
 ) -> SparkSession:
     """A session with the settings all of ours share, and these; `warm_slots` of its workers are started already.
 
-    `settings` stand on Java's command line; the `secret` of the cluster does not.
+    `settings` stand on Java's command line; the `secret` of the cluster does not. `makes_archive`: where there is none
+    of Spark's classes, Java writes one as the session ends, which takes half a minute in all.
     """
     os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -161,8 +170,7 @@ def configured_session(
     builder = SparkSession.builder.master(master).appName(name)
     spilled = {} if scratch is None else {"spark.local.dir": str(scratch)}
     archive = own_archive()
-    # the classes of executors are among those of a session that runs its tasks itself
-    options, made = making(archive) if master.startswith("local") else ("", None)
+    options, made = making(archive) if makes_archive else ("", None)
     started = {DRIVER_OPTIONS: f"{_SETTINGS[DRIVER_OPTIONS]} {options or using(archive)}".strip()}
     shared = {**_SETTINGS, **started, **_checkpoint_settings(pyspark.__version__), **spilled}
     for key, value in {**shared, **settings}.items():

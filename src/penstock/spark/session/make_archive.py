@@ -1,6 +1,6 @@
-"""`python -m penstock.spark.session.make_archive`: makes the archive of Spark's classes now, where there is none, and
-not at the end of the first run. A set-up that is going to start Spark often does this first, and so does `up`: sessions
-on a cluster make none, because their tasks are not run by themselves."""
+"""`python -m penstock.spark.session.make_archive`: makes the archive of Spark's classes, where there is none. A set-up
+that is going to start Spark often does this first, and so does `up`. Nobody else does: Java takes half a minute longer
+for a session in which it makes one, and would be measured while it is busy with that."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def main() -> int:
     try:
         os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
         if making(own_archive())[1] is not None:
-            with embedded_session(1) as session:
+            # the classes of executors are among those of a session that runs its tasks itself
+            with embedded_session(1, makes_archive=True) as session:
                 load_classes(session)
     except PenstockError as error:
         print(error, file=sys.stderr)
