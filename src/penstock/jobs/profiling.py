@@ -212,7 +212,10 @@ class Profile:
         self._doing = "the pipeline as a whole"
         self._tell()
         known = self._models_of(subject)
-        rehearsals = rehearsals_on(session, subject, known, sources, environment, self._tell, self._listener.on_message)
+        batch_seconds = self._settings.batch_seconds
+        rehearsals = rehearsals_on(
+            session, subject, known, sources, environment, batch_seconds, self._tell, self._listener.on_message
+        )
         if not rehearsals:
             return
         for model in known.values():

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from penstock.spark.trials.rehearsal import RehearsalSpec
     from penstock.spark.trials.samples import OperatorSample
 
-BATCH_SECONDS, SMALLER = 0.6, 6
-"""Batches of a rehearsal hold so much work, as the models say, and so many times less."""
+PART, SMALLER = 0.6, 6
+"""Batches of a rehearsal hold so much of the work of those of a trial, as the models say, and so many times less."""
 MORE_THAN_DONE = 3.0
 """So many times what the models say is due, so that batches are full."""
 MOST_SLOTS = 4
@@ -38,6 +38,7 @@ def rehearsals_on(
     models: Mapping[str, Model],
     sources: Mapping[str, OperatorSample],
     environment: Mapping[str, str],
+    batch_seconds: float,
     tick: Callable[[], None],
     tell: Callable[[str], None],
 ) -> tuple[Rehearsal, ...]:
@@ -50,7 +51,7 @@ def rehearsals_on(
     for slots in sorted({1, most_rehearsed_slots()}) if why_not is None else ():
         setup = setup_to_rehearse(subject, models, slots)
         try:
-            seen = rehearse(session, spec_to_rehearse(subject, setup, sources, environment), tick)
+            seen = rehearse(session, spec_to_rehearse(subject, setup, sources, environment, PART * batch_seconds), tick)
         except RunFailedError as error:
             why_not = str(error)
             break
@@ -76,11 +77,15 @@ def _unrehearsed(model: Model | None) -> Model | None:
 
 
 def spec_to_rehearse(
-    subject: ProfileSubject, setup: FusedSetup, sources: Mapping[str, OperatorSample], environment: Mapping[str, str]
+    subject: ProfileSubject,
+    setup: FusedSetup,
+    sources: Mapping[str, OperatorSample],
+    environment: Mapping[str, str],
+    batch_seconds: float,
 ) -> RehearsalSpec:
     from penstock.spark.trials.rehearsal import RehearsalSpec  # noqa: PLC0415 - Spark loads only when it is used
 
-    large = rows_of_batch(setup, BATCH_SECONDS)
+    large = rows_of_batch(setup, batch_seconds)
     small = max(setup.slots, large // SMALLER)
     return RehearsalSpec(
         pipeline=subject.pipeline,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
@@ -63,14 +64,18 @@ class TrialSchedule:
             self.most_rows = wanted
 
     def _step(self, batch: BatchObservation) -> float:
-        """How much larger the next batch should be: `min(B / w, 3 B / T)`, for B seconds of work where w were seen in a
-        batch that came T behind the one before. One that takes too long is cut by its work alone."""
+        """How much larger the next batch should be: `min(B / w, (3 B - F) / (T - F))`, for B seconds of work where w
+        were seen in a batch that came T behind the one before, F of them whatever it held: as many as the shortest took
+        before it. One that takes too long is cut by its work alone."""
         wanted = self.batch_seconds or 0.0
         step = min(wanted / max(busy_seconds(batch), 1e-6), LARGEST_STEP)
-        if len(self.batches) > 1 and step > 1:
-            period = batch.finished - self.batches[-2].finished
-            step = min(step, max(1.0, LONGEST_PERIODS * wanted / period)) if period > 0 else step
-        return step
+        periods = [later.finished - earlier.finished for earlier, later in pairwise(self.batches)]
+        if not periods or step <= 1:
+            return step
+        shortest = min(periods[:-1], default=0.0)
+        rows_seconds = periods[-1] - shortest
+        room = LONGEST_PERIODS * wanted - shortest
+        return min(step, max(1.0, room / rows_seconds)) if rows_seconds > 0 else step
 
     @property
     def counted(self) -> list[BatchObservation]:
