@@ -44,7 +44,7 @@ TYPES = {
     "double": pa.float64(),
     "boolean": pa.bool_(),
 }
-HOW = "measured: bench/application_models.py, a slot's segment without Spark, on a machine that was not idle; rounded"
+HOW = "measured: bench/application_models.py, a slot's segment without Spark, on two idle cores; rounded"
 
 _RANKS = json.dumps([{"count": 100 - rank, "tag": f"tag{rank}"} for rank in range(5)])
 BEHIND_SPARK = {

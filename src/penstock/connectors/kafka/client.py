@@ -143,8 +143,9 @@ class KafkaLog:
             while at < end:
                 # it waits for as many as it is asked for
                 got = reader.consume(min(READ_MESSAGES, end - at), timeout=CONSUME_SECONDS)
+                before = at
                 rows, at = self._rows(got, topic, partition, at, end)
-                if got:
+                if at > before:  # errors come too, and may come for ever
                     quiet = Stopwatch()
                 elif quiet.seconds() > STALL_SECONDS:
                     self._begin_anew()

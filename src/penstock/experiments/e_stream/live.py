@@ -32,10 +32,7 @@ class EStreamLive(Experiment):
     )
     gaps: ClassVar[tuple[str, ...]] = (
         "Runs of minutes: a change takes its Java processes as long as the load takes to turn. `control` judges days.",
-        "Run once, and while new executors did a job without tuples before they got any, which was taken out "
-        "afterwards: whether changes are quicker without it was not measured.",
-        "The code has changed since these ran. A page takes results of the present code only, so for this one the "
-        "mark of the code was replaced in a copy of them, and no value; the results were not kept.",
+        "One repetition of each.",
     )
 
     def cases(self, *, quick: bool) -> Sequence[Case]:

@@ -236,6 +236,7 @@ def use_case_1_live(case: Case) -> Measures:
         "nodes_on": [(on or off).get(want.name, 0) for want in USE_1],
         "TE": float(np.mean(event_seconds)) if event_seconds else None,
         "events": len(event_seconds),
+        "TE each": event_seconds,
         "TT high": _mean([per_tuple["EventTP1"], per_tuple["EventTP2"]]),
         "TT low": _mean([per_tuple["ArchivalTP1"], per_tuple["ArchivalTP2"]]),
         "O": _mean(overheads),
