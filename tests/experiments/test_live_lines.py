@@ -24,8 +24,15 @@ def test_orders_as_published_and_the_other_way_round() -> None:
     high, low, *of_cases = lines(done("static-priority", 6.0, 0.8), done("dynamic-priority", 5.0, 0.7))
     assert high == (Agreement.AGREES, "the same order")
     assert low[0] is Agreement.DIFFERS
-    assert "does not show" in low[1]
+    assert "on one slot as on two" in low[1]
     assert [verdict for verdict, _ in of_cases] == [Agreement.NOT_COMPARABLE] * 2
+
+
+def test_every_event_is_told() -> None:
+    static, dynamic = done("static-priority", 6.0, 0.8), done("dynamic-priority", 5.0, 0.9)
+    timed = CaseResult(dynamic.case, {**dynamic.measures, "TE": 12.5, "TE each": [14.0, 11.0]})
+    made = PriorityLive().lines(Results((static, timed)), read_published("priority"))
+    assert str(made[-1].ours).endswith("T_E 12.5, T_T high 5, T_T low 0.9, O none (14.0, 11.0); 0")
 
 
 def test_what_came_to_no_end_is_not_compared() -> None:

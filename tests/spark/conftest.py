@@ -25,16 +25,18 @@ CLUSTERS = frozenset(
         "test_kafka_exactly_once",
         "test_kafka_log",
         "test_namespaces",
+        "test_on_cluster",
         "test_other_users",
         "test_placed",
         "test_standalone",
     }
 )
 """About as long as all others together."""
-MEASURED = frozenset({"test_on_cluster", "test_simulation"})
+MEASURED = frozenset({"test_simulation"})
 
-# Java's second compiler pays off after minutes. No driver of a test lives that long, those of commands least of all.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# Java's second compiler pays off after minutes. No process of a test lives that long, executors of a cluster least of
+# all: every Java there takes these, and says so in its own log.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

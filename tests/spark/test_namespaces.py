@@ -64,6 +64,7 @@ def test_a_placed_run_goes_on_behind_a_link_that_was_cut(cluster: RunningCluster
     assert found["rows"] == found["emitted"]
 
 
+@pytest.mark.long("between hosts a fused run differs from one on a cluster of one host in addresses alone")
 def test_a_fused_run_between_hosts(cluster: RunningCluster) -> None:
     found = said(on_driver(cluster, "fused"))
     assert (found["lost"], found["doubled"]) == (0, 0)

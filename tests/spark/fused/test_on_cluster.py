@@ -1,4 +1,5 @@
-"""A fused run on a cluster: slots come and go, and an executor dies, while its query goes on."""
+"""A fused run on a cluster: slots come and go, and an executor dies, while its query goes on. How much more they do is
+up to the machine: `bench/fused_chaos.py` measures that."""
 
 from __future__ import annotations
 
@@ -9,10 +10,9 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from processes import command, environment_for, flowed, rows_in
+from processes import command, environment_for, flowed
 
 import penstock
-from penstock.clock import Stopwatch, pause
 from penstock.spark.standalone.cluster import running_cluster
 
 PIPELINE = """
@@ -26,14 +26,7 @@ def wait(row):
 pipeline = penstock.pipeline("slow").source("load").then("wait", logic=wait, schema="value bigint")
 pipeline.sink("store", format="parquet", options={{"path": "{out}"}})
 """
-"""A slot makes at most 200 calls a second, however fast its core is."""
-
-
-def rate_into(folder: Path, seconds: float = 6.0) -> float:
-    """Tuples/s that reach a sink."""
-    before, watch = rows_in(folder), Stopwatch()
-    pause(seconds)
-    return (rows_in(folder) - before) / watch.seconds()
+"""A slot makes at most 200 calls a second, however fast its core is: there is always more to do."""
 
 
 def executors_below(folder: Path) -> list[psutil.Process]:
@@ -54,25 +47,20 @@ def test_slots_come_and_go_and_an_executor_dies(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "slow.py").write_text(PIPELINE.format(out=out))
     words = ["--rate", "2000", "--master", "cluster", "--slots", "1", "--folder", str(folder), "--json"]
     with running_cluster(2, 2, folder=tmp_path / "state"), command(environment, "run", "slow:pipeline", *words) as run:
-        flowed(run, out, 3)
-        one = rate_into(out)
-        took = penstock.rescale(folder, 4)
-        flowed(run, out, 3)
-        four = rate_into(out)
+        flowed(run, out, 1)
+        assert len(executors_below(tmp_path)) == 1
+        assert penstock.rescale(folder, 4) < 60
+        assert len(executors_below(tmp_path)) == 4
+        flowed(run, out, 2)
         with command(environment, "rescale", str(folder), "--slots", "2") as asked:
             assert asked.wait() == 0, asked.communicate()[1]
-        flowed(run, out, 3)
-        two = rate_into(out)
+        flowed(run, out, 1)
         executors = executors_below(tmp_path)
         assert len(executors) == 2
         executors[0].kill()
-        flowed(run, out, 4)
+        flowed(run, out, 3)
         penstock.drain(folder)
         printed, complained = run.communicate()
-    assert took < 60
-    # four slots share two cores with everything else that runs: how much more they do is up to the machine
-    assert 1.3 * one < four, (one, four, two)
-    assert 1.2 * one < two, (one, four, two)
     report = json.loads(printed)
     assert (report["lost"], report["duplicated"]) == (0, 0), complained
     assert sorted(pq.read_table(out)["value"].to_pylist()) == list(range(report["emitted"]))
