@@ -19,16 +19,15 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would the processes of tests that send one.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("brief", PATIENT, max_examples=12)
+settings.register_profile("brief", PATIENT, max_examples=8)
 settings.register_profile("thorough", PATIENT, max_examples=250)
 settings.load_profile("brief")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fuzz", type=int, default=2400, help="So many calls with files made wrong (tests/fuzz).")
+    parser.addoption("--fuzz", type=int, default=1600, help="So many calls with files made wrong (tests/fuzz).")
     parser.addoption("--fuzz-only", type=int, default=None, help="Only the call of this number.")
     parser.addoption("--lane", choices=["shared", "clusters"], help="Of tests/spark: only these.")
-    parser.addoption("--beside", type=int, help="A process: what measures waits for its end.")
     parser.addoption("--long", action="store_true", help="Also tests that take minutes by themselves.")
     parser.addoption("--unproven", action="store_true", help="Also tests that were not yet seen to pass.")
 

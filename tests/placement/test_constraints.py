@@ -406,7 +406,6 @@ def constrained_work(draw: st.DrawFn) -> tuple[Cluster, list[tuple[PlacementRequ
 
 
 @every_placer
-@tries(2)
 @given(work=constrained_work())
 def test_no_constraint_is_ever_broken(placer: Placer, work: tuple[Cluster, list[tuple[PlacementRequest, int]]]) -> None:
     cluster, requests = work

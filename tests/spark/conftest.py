@@ -1,27 +1,25 @@
 """One Spark session for all tests that need one; it ends with them.
 
 `./run test` runs most of the tests that start clusters (`--lane clusters`) beside those that share the session
-(`--lane shared`). Tests that measure come last in that lane, when nothing runs beside them any more.
+(`--lane shared`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from penstock.clock import pause
 from penstock.spark.session.embedded import end_session, start_session
 
 CLUSTERS = frozenset(
     {
         "test_cluster_processes",
         "test_controller",
+        "test_deaths",
         "test_kafka_exactly_once",
         "test_kafka_log",
         "test_namespaces",
@@ -32,7 +30,6 @@ CLUSTERS = frozenset(
     }
 )
 """About as long as all others together."""
-MEASURED = frozenset({"test_simulation"})
 
 # Java's second compiler pays off after minutes. No process of a test lives that long, executors of a cluster least of
 # all: every Java there takes these, and says so in its own log.
@@ -45,23 +42,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     is_module = collection_path.is_file() and collection_path.name.startswith("test_")
     wanted = lane is None or (collection_path.stem in CLUSTERS) == (lane == "clusters")
     return True if is_module and not wanted else None
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.stem in MEASURED)
-
-
-@pytest.fixture(autouse=True)
-def alone_where_measured(request: pytest.FixtureRequest) -> None:
-    beside = request.config.getoption("--beside")
-    while beside is not None and request.path.stem in MEASURED and runs(beside):
-        pause(0.2)
-
-
-def runs(number: int) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(psutil.Process(number).status() != psutil.STATUS_ZOMBIE)
-    return False
 
 
 @pytest.fixture(scope="session")

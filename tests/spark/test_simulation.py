@@ -26,7 +26,10 @@ from penstock.report.simulated_result import measured_of
 from penstock.spark.fused.run import Hooks, run_fused
 from penstock.spark.session.process_tree import MachineUsage, share_of_others
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),  # pyspark's own
+    pytest.mark.long("it compares times, which wants a machine to itself"),
+]
 
 TRIAL_OVERHEAD = 0.1
 

@@ -72,6 +72,7 @@ session.stop()
 """
 
 
+@pytest.mark.long("test_placed.py goes through all but names, addresses and messages")
 def test_a_real_cluster_places_survives_a_death_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     node = "b.1 x"  # a name that cannot be a resource's name as it is
     capacity = MappingProxyType({CPU: 200.0, MEMORY: 2048.0})

@@ -55,13 +55,13 @@ def test_worker_and_driver_are_killed_and_the_run_goes_on(tmp_path: Path) -> Non
 
     words = ["run", "dying:pipeline", "--rate", "1000", "--master", "local[2]", "--folder", str(folder), *jars]
     with command(environment, *words) as first:
-        flowed(first, out, 2)
+        flowed(first, out, 1)
         workers = python_workers(first)
         assert workers
         for worker in workers:
             with suppress(psutil.NoSuchProcess):
                 worker.kill()
-        flowed(first, out, 3)
+        flowed(first, out, 2)
         first.kill()
 
     def runs() -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def test_worker_and_driver_are_killed_and_the_run_goes_on(tmp_path: Path) -> Non
 
     assert [(run["folder"], run["state"]) for run in runs()] == [(str(folder), "lost")]
     with command(environment, "resume", str(folder), "--json") as second:
-        flowed(second, out, 3)
+        flowed(second, out, 2)
         with command(environment, "resume", str(folder)) as third:
             said = third.communicate()[1]
             assert third.returncode == 1
