@@ -14,7 +14,10 @@ from penstock.clock import Stopwatch, pause
 from penstock.spark.standalone.cluster import RunningCluster, cluster_status, running_cluster
 from penstock.spark.standalone.namespaces import DRIVER, NamespaceNetwork, why_not
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no network namespaces here: {why_not()}")
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=f"no network namespaces here: {why_not()}"),
+    pytest.mark.long("a cluster of its own between hosts, and a link that must be cut for seconds"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,6 @@ def test_a_placed_run_goes_on_behind_a_link_that_was_cut(cluster: RunningCluster
     assert found["rows"] == found["emitted"]
 
 
-@pytest.mark.long("between hosts a fused run differs from one on a cluster of one host in addresses alone")
 def test_a_fused_run_between_hosts(cluster: RunningCluster) -> None:
     found = said(on_driver(cluster, "fused"))
     assert (found["lost"], found["doubled"]) == (0, 0)

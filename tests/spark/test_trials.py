@@ -21,7 +21,10 @@ from penstock.modelling.file import read_models
 from penstock.spark.trials.samples import OperatorSample
 from penstock.spark.trials.trials import TrialQuery
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),  # pyspark's own
+    pytest.mark.long("a trial takes its seconds, and is slow beside others"),
+]
 
 HUNGER_MB = 200
 
