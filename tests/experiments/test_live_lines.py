@@ -28,6 +28,11 @@ def test_orders_as_published_and_the_other_way_round() -> None:
     assert [verdict for verdict, _ in of_cases] == [Agreement.NOT_COMPARABLE] * 2
 
 
+def test_an_order_that_is_all_but_a_tie_says_so() -> None:
+    high, *_ = lines(done("static-priority", 6.0, 0.8), done("dynamic-priority", 5.95, 0.7))
+    assert high == (Agreement.AGREES, "the same order, by less than 2%: more runs could say otherwise")
+
+
 def test_every_event_is_told() -> None:
     static, dynamic = done("static-priority", 6.0, 0.8), done("dynamic-priority", 5.0, 0.9)
     timed = CaseResult(dynamic.case, {**dynamic.measures, "TE": 12.5, "TE each": [14.0, 11.0]})

@@ -85,6 +85,6 @@ class PDeployerLive(Experiment):
             )
             for done in results
         )
-        if not most:
+        if most < 2:  # one round is no course
             return []
         return [Chart("rounds", "Rounds to a target, on Spark", (Panel("", "round", "% of the target", series),))]
