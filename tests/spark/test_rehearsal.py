@@ -33,7 +33,7 @@ def test_two_sizes_of_batches_tell_what_a_tuple_takes(session: Any) -> None:
     assert (seen.pipeline, seen.slots, seen.threads) == ("p", 1, {"wait": 1})
     assert (seen.small.tuples, seen.large.tuples) == (30, 180)
     each = (seen.large.seconds - seen.small.seconds) / 150
-    # it waits for 4 ms; the rest is the machine, which others use too: they may hold a small batch up as well as a large
+    # it waits for 4 ms; the rest is the machine, which others use too: they may hold up a small batch as well
     assert 0.7 * WAIT_SECONDS < each < 3 * WAIT_SECONDS
     assert seen.small.seconds > 30 * WAIT_SECONDS
     assert 0 < seen.small.cpu_seconds < seen.small.seconds * 4
