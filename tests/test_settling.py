@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 import pytest
 
 from penstock.dataflow.load import Load
 from penstock.report.report import BatchObservation
-from penstock.report.settling import settled_after
+from penstock.report.settling import first_settled, settled_after
 
 
 def batches(*backlogs: int, tuples: int = 100) -> list[BatchObservation]:
@@ -35,6 +37,29 @@ def test_what_gathered_at_the_start_has_been_worked_off(
     backlogs: tuple[int, ...], least: float, expected: float
 ) -> None:
     assert settled_after(batches(*backlogs), least) == expected
+
+
+@pytest.mark.parametrize(
+    ("took", "expected"),
+    [
+        # 100 tuples each; the second half takes 0.4 s (median), 0.43 is as fast as that, 0.5 is not
+        ((0.9, 0.6, 0.5, 0.43, 0.4, 0.4, 0.3, 0.4, 0.5), 4),
+        # as fast from the second on as they stay
+        ((0.4,) * 7, 1),
+        # faster to the end: half of them count (eight with the first, which took no one knows how long)
+        ((0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2), 4),
+        # slower to the end: nothing is left out for that
+        ((0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), 1),
+        # too few to tell
+        ((0.9, 0.4), 0),
+        ((), 0),
+    ],
+)
+def test_batches_have_settled_that_are_as_fast_as_those_of_the_second_half(
+    took: tuple[float, ...], expected: int
+) -> None:
+    ends = accumulate(took, initial=1000.0)
+    assert first_settled([BatchObservation(end, 100, 0, np.array([]), {}, ()) for end in ends]) == expected
 
 
 def test_a_load_is_steady_that_never_changes() -> None:

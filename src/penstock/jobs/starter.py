@@ -14,8 +14,8 @@ from penstock.files import write_output
 if TYPE_CHECKING:
     from pathlib import Path
 
-SAMPLE_ORDERS = 200_000
-DATA_FILES = 80
+SAMPLE_ORDERS = 300_000
+DATA_FILES = 120
 """As orders come in: a file of them now and then. A batch of the pipeline takes four."""
 USERS = ("ada", "ben", "cy", "dee", "eve")
 
@@ -36,7 +36,7 @@ def data_files() -> dict[str, str]:
     """The sample orders by the file each is in."""
     lines = sample_orders(SAMPLE_ORDERS).splitlines(keepends=True)
     each = SAMPLE_ORDERS // DATA_FILES
-    return {f"data/orders-{n:02}.jsonl": "".join(lines[n * each : (n + 1) * each]) for n in range(DATA_FILES)}
+    return {f"data/orders-{n:03}.jsonl": "".join(lines[n * each : (n + 1) * each]) for n in range(DATA_FILES)}
 
 
 def write_starter(folder: Path) -> list[Path]:

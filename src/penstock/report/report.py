@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.cluster.topology import Slot
+from penstock.report.settling import first_settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -243,14 +244,14 @@ def summarise(
     The sustained rate is what those batches took in over the time from the end of the last batch before them (warm) to
     the end of the last of them: whole batches over whole periods, so that where a batch ends does not matter. With
     `began`, when the load did, the report has a history. `whole`: of an input that came to its end, everything is
-    counted, whatever the warm-up; rates and latencies are those past the first batch, in which Spark gets ready, where
-    enough others follow.
+    counted, whatever the warm-up; rates and latencies are those from when it had settled
+    (`penstock.report.settling.first_settled`).
     """
     moments = () if began is None else history(batches, began)
     first = batches[0].finished if batches else 0.0
     position = next((n for n, batch in enumerate(batches) if n and batch.finished - first >= warm_up), 1)
     if whole:
-        position = 1 if len(batches) > FEWEST_TO_FIT else 0
+        position = first_settled(batches)
     warm = batches[position:]
     if not warm:
         short = ("too short: no batch after the warm-up",)

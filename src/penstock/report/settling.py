@@ -1,12 +1,14 @@
-"""When a run under a steady load has settled: what gathered while Spark got ready has been worked off.
+"""When a run has settled: Java compiles in its first ten or twenty seconds, and batches take two or three times as long
+meanwhile.
 
-Java compiles in the first ten or twenty seconds, and batches take two or three times as long meanwhile. What waits then
-is worked off later, so that latencies of that time are of the start and not of the load. A run that falls behind for
-good has settled at once: what waits never falls.
+Under a steady load what waits then is worked off later, so that latencies of that time are of the start and not of the
+load: it has settled when that is done. A run that falls behind for good has settled at once: what waits never falls.
+Where all there is is read as fast as it goes, nothing waits, and batches tell by what their tuples take.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 LARGEST_PART = 0.5
 """Of a run: no more is left out, however it goes."""
+SETTLED = 1.1
+"""Times what a tuple takes in the second half of a run: up to this a batch is as fast as those."""
+FEWEST_TO_SETTLE = 4
+"""Of fewer batches all count."""
 
 
 def settled_after(batches: Sequence[BatchObservation], least: float) -> float:
@@ -29,3 +35,20 @@ def settled_after(batches: Sequence[BatchObservation], least: float) -> float:
     level = median(batch.backlog for batch in later) + median(batch.tuples for batch in later)
     settled = next((batch.finished - first for batch in batches if batch.backlog <= level), 0.0)
     return max(least, min(settled, LARGEST_PART * (last - first)))
+
+
+def first_settled(batches: Sequence[BatchObservation]) -> int:
+    """The first batch that counts of those of an input that came to its end: behind the first, in which Spark gets
+    ready, the first whose tuples took no longer than those of the second half do; at the latest where that begins.
+
+    What a tuple of batch i takes is `(end_i - end_(i-1)) / tuples_i`.
+    """
+    if len(batches) < FEWEST_TO_SETTLE:
+        return 0
+    each = [
+        (later.finished - earlier.finished) / later.tuples if later.tuples else 0.0
+        for earlier, later in pairwise(batches)
+    ]
+    latest = max(1, int(LARGEST_PART * len(batches)))
+    level = SETTLED * median(each[latest - 1 :])
+    return next((at for at in range(1, latest) if each[at - 1] <= level), latest)

@@ -216,7 +216,7 @@ class FusedRun:
             report = replace(report, offered_rate=report.sustained_rate)
         others = share_of_others(machine, MachineUsage.now())
         pace = None if report.pace is None else report.pace * share_given(machine, MachineUsage.now())
-        end = self._end_notes(query) if whole else ()
+        end = self._end_notes(query, report) if whole else ()
         notes = (*report.notes, *self._start_notes(warm_up), *disturbance(others), *query.notes, *self._changes, *end)
         return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
 
@@ -316,8 +316,14 @@ class FusedRun:
             return load.mean_rate
         return load.rate_between(batches[0].finished - began + warm_up, batches[-1].finished - began)
 
-    def _end_notes(self, query: FusedQuery) -> list[str]:
+    def _end_notes(self, query: FusedQuery, report: Report) -> list[str]:
         notes = [f"the input ended: all {self._counted.emitted:,} tuples were taken in"]
+        seen = report.history
+        if seen and report.batches < len(seen):
+            notes[0] += f" within {seen[-1].seconds:.1f} s"
+            left_out = len(seen) - report.batches
+            first = "batch does" if left_out == 1 else f"{left_out} of {len(seen)} batches do"
+            notes.append(f"its first {first} not count in rate and latency: Spark was getting ready")
         if self._closed:
             notes.append(f"{self._closed:,} groups were still open when it ended, and were sent on as they were")
         if query.open_groups:
