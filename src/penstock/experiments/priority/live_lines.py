@@ -26,7 +26,7 @@ DIFFERS_BY = {
     (
         1,
         "TT high",
-    ): "the batch within which slots change takes twice as long: one of twelve here, of eighty there",
+    ): "the batch within which slots change takes twice as long: one of twenty-four here, of eighty there",
     (2, "TT low"): "a batch costs the engine twice what a tuple takes, on one slot as on two",
 }
 """What is known of why, by use case and measure."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError, RunFailedError
 from penstock.report.disturbance import disturbance
-from penstock.report.report import Audit, summarise
+from penstock.report.report import STABLE_SLOPE, Audit, summarise
 from penstock.report.settling import settled_after
 from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.lasting_query import POLL_SECONDS, reason
@@ -217,7 +217,8 @@ class FusedRun:
         others = share_of_others(machine, MachineUsage.now())
         pace = None if report.pace is None else report.pace * share_given(machine, MachineUsage.now())
         end = self._end_notes(query, report) if whole else ()
-        notes = (*report.notes, *self._start_notes(warm_up), *disturbance(others), *query.notes, *self._changes, *end)
+        start = self._start_notes(warm_up, report)
+        notes = (*report.notes, *start, *disturbance(others), *query.notes, *self._changes, *end)
         return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
 
     def _flow(self, query: FusedQuery) -> None:
@@ -302,7 +303,13 @@ class FusedRun:
         load = self._spec.load
         return settled_after(batches, self._warm_up) if load is not None and load.is_steady else self._warm_up
 
-    def _start_notes(self, settled: float) -> list[str]:
+    def _start_notes(self, settled: float, report: Report) -> list[str]:
+        load = self._spec.load
+        if load is not None and load.is_steady and report.sustained_rate > (1 + STABLE_SLOPE) * report.offered_rate:
+            return [
+                "it took in more than came: what had gathered while Spark got ready, to which its latency belongs too; "
+                "a longer run (--seconds) would settle"
+            ]
         if settled <= self._warm_up:
             return []
         return [f"its first {settled:.0f} s do not count: what gathered while Spark got ready was worked off then"]
