@@ -32,7 +32,7 @@ import penstock
 from penstock.dataflow.load import Load
 from penstock.errors import PenstockError
 from penstock.jobs.fused import prepare
-from penstock.report.report import STABLE_SLOPE
+from penstock.report.settling import WORKING_OFF
 from unseen import unseen
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Run:
     @property
     def unsettled(self) -> bool:
         """It took in more than came: what had gathered while Spark got ready."""
-        return not self.saturated and self.measured_rate > (1 + STABLE_SLOPE) * self.offered
+        return not self.saturated and self.measured_rate > WORKING_OFF * self.offered
 
 
 def plans(models: Path, quick: bool) -> Iterator[tuple[str, str, penstock.Plan]]:

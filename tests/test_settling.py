@@ -9,7 +9,7 @@ import pytest
 
 from penstock.dataflow.load import Load
 from penstock.report.report import BatchObservation
-from penstock.report.settling import first_settled, settled_after
+from penstock.report.settling import first_settled, notes_of_all, notes_under_load, settled_after
 
 
 def batches(*backlogs: int, tuples: int = 100) -> list[BatchObservation]:
@@ -65,3 +65,27 @@ def test_batches_have_settled_that_are_as_fast_as_those_of_the_second_half(
 def test_a_load_is_steady_that_never_changes() -> None:
     assert Load.constant(5.0).is_steady
     assert not Load.on_off(5.0, 1.0, 1.0).is_steady
+
+
+@pytest.mark.parametrize(
+    ("settled", "sustained", "said"),
+    [
+        (5.0, 100.0, []),
+        (7.6, 100.0, ["its first 8 s do not count"]),
+        # 4 % more than the 100 that came
+        (7.6, 104.0, ["it took in more than came"]),
+        # fell behind
+        (5.0, 70.0, []),
+    ],
+)
+def test_a_run_says_what_of_it_does_not_count(settled: float, sustained: float, said: list[str]) -> None:
+    notes = notes_under_load(5.0, settled, 100.0, sustained)
+    assert [note[: len(words)] for note, words in zip(notes, said, strict=True)] == said
+
+
+def test_a_run_over_all_there_is_says_how_much_of_it_counts() -> None:
+    assert notes_of_all(1000, 12.34, 3, 3) == ["the input ended: all 1,000 tuples were taken in within 12.3 s"]
+    assert notes_of_all(9, 1, 4, 3)[1] == (
+        "its first batch does not count in rate and latency, 3 do: Spark was getting ready"
+    )
+    assert notes_of_all(9, 1, 30, 18)[1].startswith("its first 12 batches do not count in rate and latency, 18 do")

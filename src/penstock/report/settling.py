@@ -21,6 +21,8 @@ LARGEST_PART = 0.5
 """Of a run: no more is left out, however it goes."""
 SETTLED = 1.1
 """Times what a tuple takes in the second half of a run: up to this a batch is as fast as those."""
+WORKING_OFF = 1.03
+"""Times what is offered: a run that takes in more works off what has gathered."""
 FEWEST_TO_SETTLE = 4
 """Of fewer batches all count."""
 
@@ -52,3 +54,24 @@ def first_settled(batches: Sequence[BatchObservation]) -> int:
     latest = max(1, int(LARGEST_PART * len(batches)))
     level = SETTLED * median(each[latest - 1 :])
     return next((at for at in range(1, latest) if each[at - 1] <= level), latest)
+
+
+def notes_under_load(warm_up: float, settled: float, offered: float, sustained: float) -> list[str]:
+    """Of a run under a steady load: what of it does not count beyond the warm-up, and whether it settled at all."""
+    if sustained > WORKING_OFF * offered:
+        return [
+            "it took in more than came: what had gathered while Spark got ready, to which its latency belongs too; "
+            "a longer run (--seconds) would settle"
+        ]
+    if settled > warm_up:
+        return [f"its first {settled:.0f} s do not count: what gathered while Spark got ready was worked off then"]
+    return []
+
+
+def notes_of_all(tuples: int, seconds: float, batches: int, counted: int) -> list[str]:
+    """Of a run over all there was, in `seconds` since its start: how much of it rate and latency are of."""
+    notes = [f"the input ended: all {tuples:,} tuples were taken in within {seconds:.1f} s"]
+    if counted < batches:
+        first = "its first batch does" if batches - counted == 1 else f"its first {batches - counted} batches do"
+        notes.append(f"{first} not count in rate and latency, {counted} do: Spark was getting ready")
+    return notes

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError, RunFailedError
 from penstock.report.disturbance import disturbance
-from penstock.report.report import STABLE_SLOPE, Audit, summarise
-from penstock.report.settling import settled_after
+from penstock.report.report import Audit, summarise
+from penstock.report.settling import notes_of_all, notes_under_load, settled_after
 from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.lasting_query import POLL_SECONDS, reason
 from penstock.spark.fused.run_folder import RunState, moved
@@ -305,14 +305,9 @@ class FusedRun:
 
     def _start_notes(self, settled: float, report: Report) -> list[str]:
         load = self._spec.load
-        if load is not None and load.is_steady and report.sustained_rate > (1 + STABLE_SLOPE) * report.offered_rate:
-            return [
-                "it took in more than came: what had gathered while Spark got ready, to which its latency belongs too; "
-                "a longer run (--seconds) would settle"
-            ]
-        if settled <= self._warm_up:
+        if load is None or not load.is_steady:
             return []
-        return [f"its first {settled:.0f} s do not count: what gathered while Spark got ready was worked off then"]
+        return notes_under_load(self._warm_up, settled, report.offered_rate, report.sustained_rate)
 
     def _offered(self, batches: list[BatchObservation], began: float, warm_up: float) -> float:
         """Tuples/s asked for while it was measured; a source of the user's own is asked for nothing."""
@@ -324,13 +319,8 @@ class FusedRun:
         return load.rate_between(batches[0].finished - began + warm_up, batches[-1].finished - began)
 
     def _end_notes(self, query: FusedQuery, report: Report) -> list[str]:
-        notes = [f"the input ended: all {self._counted.emitted:,} tuples were taken in"]
-        seen = report.history
-        if seen and report.batches < len(seen):
-            notes[0] += f" within {seen[-1].seconds:.1f} s"
-            left_out = len(seen) - report.batches
-            first = "batch does" if left_out == 1 else f"{left_out} of {len(seen)} batches do"
-            notes.append(f"its first {first} not count in rate and latency: Spark was getting ready")
+        took = report.history[-1].seconds if report.history else 0.0
+        notes = notes_of_all(self._counted.emitted, took, len(report.history), report.batches)
         if self._closed:
             notes.append(f"{self._closed:,} groups were still open when it ended, and were sent on as they were")
         if query.open_groups:
