@@ -17,8 +17,8 @@ from penstock.experiments.p_deployer.experiment import PDeployerEvaluation, fewe
 from penstock.experiments.p_deployer.pipelines import BUDGET, PROFILES, library, pipelines
 from penstock.experiments.page import cell, write_page
 from penstock.experiments.published_file import read_published
-from penstock.experiments.registry import EXPERIMENTS
-from penstock.experiments.store import CaseStore, key_of
+from penstock.experiments.registry import EXPERIMENTS, LIVE
+from penstock.experiments.store import CaseStore, code_version, key_of
 from penstock.modelling.task_profile import Bound
 from penstock.spark.case_sweep import SweepOutcome
 
@@ -129,6 +129,30 @@ def test_a_page_keeps_what_the_folder_has_not(tmp_path: Path) -> None:
     assert page.read_text() == before
     assert row in before
     assert live in before
+
+
+def test_a_page_has_cases_on_spark_as_far_as_they_are_done(tmp_path: Path) -> None:
+    """Eight that take minutes each: two are done, one of them by other code, and both is said."""
+    pytest.importorskip("matplotlib")
+    experiment = LIVE.create("priority")
+    store, cases = CaseStore(tmp_path, experiment.name), list(experiment.cases(quick=False))
+    store.begin(cases, quick=False)
+    seconds = {"TT high": 5.0, "TT low": 1.0, "O": None}
+    measures = {**seconds, "nodes_off": [3, 2], "nodes_on": [3, 2], "lost": 0, "simulated": seconds}
+    second = {case["policy"]: case for case in cases if case["use"] == 2}
+    page = tmp_path / "results.md"
+    with pytest.raises(BadInputError, match="no case of the experiment 'priority-live' is done"):
+        write_page(tmp_path, page)
+    for policy, high in (("static-priority", 7.0), ("dynamic-priority", 6.0)):
+        store.keep(second[policy], {**measures, "TT high": high}, 1.0)
+    older = store.path_of(second["static-priority"])
+    older.write_text(older.read_text().replace(code_version(), "another"))
+    write_page(tmp_path, page)
+    text = page.read_text()
+    assert "| Fig 35, rate=40 | TT, higher priority, seconds |" in text
+    assert "Fig 10" not in text.partition("## priority-live")[2].partition("cases.")[2]
+    assert "- 6 of 8 cases were not run." in text
+    assert "- Made by an earlier version of the code, and not run again: policy static-priority." in text
 
 
 def test_a_page_of_nothing_is_refused(tmp_path: Path) -> None:

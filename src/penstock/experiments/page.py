@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadInputError
-from penstock.experiments.contract import Agreement, counted
+from penstock.experiments.contract import Agreement, CaseResult, Results, counted
+from penstock.experiments.published_file import read_published
 from penstock.experiments.registry import EXPERIMENTS, LIVE
+from penstock.experiments.store import CaseStore, StoredCase, code_version
 from penstock.experiments.sweep import Finding, stored_finding
-from penstock.files import check_writable, write_output
+from penstock.files import check, check_writable, read_document, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from penstock.experiments.contract import Case, Experiment
     from penstock.pictures.chart import Chart
+    from penstock.registry import Registry
 
 SHORTENED = "Shortened runs (`--quick`): "
 
@@ -31,10 +35,11 @@ def write_page(folder: Path, path: Path) -> list[Path]:
     for each in findings(folder):
         charts = list(each.experiment.charts(each.results, each.published))
         pictures = draw(charts, path.parent / "pictures", f"result-{each.experiment.name}-")
-        shown = section(each, charts, [f"pictures/{picture.name}" for picture in pictures])
+        gaps = kept_gaps(kept_cases(CaseStore(folder.absolute(), each.experiment.name)))
+        shown = section(each, charts, [f"pictures/{picture.name}" for picture in pictures], gaps)
         parts[each.experiment.name] = PagePart(_row(each), shown, is_quick=each.quick)
         written += pictures
-    in_order = {name: parts[name] for name in _names() if name in parts}
+    in_order = {name: parts[name] for name in _names(EXPERIMENTS, LIVE) if name in parts}
     write_output(path, "\n".join([head(in_order), *(part.section for part in in_order.values())]).rstrip() + "\n")
     return written
 
@@ -58,8 +63,8 @@ def parts_of(page: str) -> dict[str, PagePart]:
     return {name: PagePart(rows[name], text, is_quick=name in quick) for name, text in by_name.items() if name in rows}
 
 
-def _names() -> list[str]:
-    return [registry.create(name).name for registry in (EXPERIMENTS, LIVE) for name in registry.names()]
+def _names(*registries: Registry[Experiment]) -> list[str]:
+    return [registry.create(name).name for registry in registries for name in registry.names()]
 
 
 def _row(each: Finding) -> str:
@@ -74,7 +79,42 @@ def findings(folder: Path) -> list[Finding]:
     there = [experiment for experiment in experiments if (folder / experiment.name / "sweep.json").is_file()]
     if not there:
         raise BadInputError(f"{folder}: no results here; run 'penstock experiment --all -o {folder}' first")
-    return [stored_finding(experiment, folder) for experiment in there]
+    live = set(_names(LIVE))
+    return [(kept_finding if each.name in live else stored_finding)(each, folder) for each in there]
+
+
+def kept_finding(experiment: Experiment, folder: Path) -> Finding:
+    """Of an experiment on Spark, whose cases take minutes each: those there are, whichever code made them."""
+    store = CaseStore(folder.absolute(), experiment.name)
+    kept = [done for done in kept_cases(store) if done is not None]
+    if not kept:
+        raise BadInputError(f"{store.home}: no case of the experiment '{experiment.name}' is done")
+    results = Results(tuple(CaseResult(dict(done.case), dict(done.measures)) for done in kept))
+    published = read_published(experiment.published)
+    lines = tuple(experiment.lines(results, published))
+    return Finding(experiment, store.asked().quick, results, published, lines, store.home)
+
+
+def kept_cases(store: CaseStore) -> list[StoredCase | None]:
+    """Of every case that was asked for; None: it is not done."""
+    paths = [store.path_of(dict(case)) for case in store.asked().cases]
+    return [check(StoredCase, read_document(path), str(path)) if path.is_file() else None for path in paths]
+
+
+def kept_gaps(cases: Sequence[StoredCase | None]) -> list[str]:
+    """What is left of the cases that were asked for, and what other code than this made."""
+    gaps, kept = [], [done for done in cases if done is not None]
+    if left := len(cases) - len(kept):
+        gaps.append(f"{left} of {len(cases)} cases were not run.")
+    if older := [_named(done.case, kept) for done in kept if done.made_by != code_version()]:
+        gaps.append(f"Made by an earlier version of the code, and not run again: {'; '.join(older)}.")
+    return gaps
+
+
+def _named(case: Case, among: Sequence[StoredCase]) -> str:
+    """A case by what sets it apart from the others."""
+    differs = [key for key in case if any(other.case.get(key) != case[key] for other in among)]
+    return ", ".join(f"{key} {case[key]}" for key in differs) or "all of it"
 
 
 def draw(charts: Sequence[Chart], folder: Path, prefix: str = "") -> list[Path]:
@@ -110,7 +150,7 @@ claim holds), *better* or *worse* where one way is good, *differs* where none is
 """
 
 
-def section(finding: Finding, charts: Sequence[Chart], pictures: Sequence[str]) -> str:
+def section(finding: Finding, charts: Sequence[Chart], pictures: Sequence[str], gaps: Sequence[str] = ()) -> str:
     experiment = finding.experiment
     parts = [
         f"## {experiment.name}\n",
@@ -127,8 +167,8 @@ def section(finding: Finding, charts: Sequence[Chart], pictures: Sequence[str]) 
             "\n### Chosen, because the document does not say\n",
             *(f"- {choice}" for choice in experiment.choices),
         ]
-    if experiment.gaps:
-        parts += ["\n### What could not be reproduced, and why\n", *(f"- {gap}" for gap in experiment.gaps)]
+    if all_gaps := (*experiment.gaps, *gaps):
+        parts += ["\n### What could not be reproduced, and why\n", *(f"- {gap}" for gap in all_gaps)]
     return "\n".join(parts) + "\n"
 
 

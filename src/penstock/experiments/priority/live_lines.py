@@ -37,7 +37,7 @@ NEAR = 0.02
 def live_lines(results: Results, published: Published) -> Sequence[Line]:
     lines = []
     for use, measure, point, figure, what, lower, higher in ORDERS:
-        if not results.where(use=use):
+        if not all(results.where(use=use, policy=policy) for policy in (lower, higher)):
             continue
         nodes = SHORT if use == 1 else SHORT_2
         here = {policy: results.only(use=use, policy=policy) for policy in (lower, higher)}
