@@ -69,6 +69,23 @@ def test_time_goes_on_from_one_repetition_to_the_next() -> None:
     assert table.schema.equals(rows.schema)
 
 
+def test_windows_go_on_from_one_repetition_to_the_next() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    kind = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
+    spans = [
+        {"start": start + timedelta(seconds=10 * n), "end": start + timedelta(seconds=10 * n + 10)} for n in (0, 2)
+    ]
+    rows = pa.table({"span": pa.array([*spans, None], kind)})
+    # from 0 to 30 s: windows of the next repetition begin at 30 s, as they would
+    table = TimedReplay(OperatorSample(rows)).table(0, 6)
+    begin = [span and (span["start"] - start).total_seconds() for span in table["span"].to_pylist()]
+    assert begin == [0, 20, None, 30, 50, None]
+    assert table.schema.equals(rows.schema)
+    # a pair of times that Spark did not make a window of stays
+    pair = pa.table({"way": pa.array([{"from": start}], pa.struct([("from", pa.timestamp("us", "UTC"))]))})
+    assert TimedReplay(OperatorSample(pair)).table(1, 1) == pair
+
+
 def test_files_of_rows_without_a_time_are_made_once(tmp_path: Path) -> None:
     files = ReplayFiles(NO_SESSION, OperatorSample(pa.table({"word": ["a", "b", "c"]})), tmp_path / "in")
     files.prepare(10, 2, batches=5)

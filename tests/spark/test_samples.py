@@ -20,7 +20,9 @@ from penstock.jobs.profile_subject import subject_of
 from penstock.modelling.fingerprint import fingerprint
 from penstock.runtime.steps import Read, Step
 from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN
+from penstock.spark.fused.schemas import struct_of_arrow
 from penstock.spark.trials.replay import LEAST_ROWS, Replay
+from penstock.spark.trials.replay_files import ReplayFiles
 from penstock.spark.trials.samples import OperatorSample, sample, take_samples, up_to
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -183,6 +185,27 @@ streams:
     broken = shop(first=Logic(lambda row, _: row, open=cannot_open))
     with pytest.raises(RunFailedError, match=r"no tuple came through pipeline 'shop': .*no such server"):
         take_samples(session, broken, logic_of(broken), {"check"}, {})
+
+
+def test_an_operator_behind_windows_gets_their_watermark(session: Any, tmp_path: Path) -> None:
+    """Ranks of counts per window: in a trial only the watermark of the operator before tells that one is over."""
+    pipeline = find_pipeline("twitter-sentiment")
+    taken = take_samples(session, pipeline, logic_of(pipeline), {"count", "rank", "rank-all"}, {})
+    own = taken.sparks_own
+    assert set(own) == {"count", "rank", "rank-all"}, {name: each.rows.num_rows for name, each in taken.code.items()}
+    for name in ("rank", "rank-all"):
+        files = ReplayFiles(session, own[name].inputs[0], tmp_path / name)
+        for _ in range(3):
+            files.write(40)
+        schema = struct_of_arrow(own[name].inputs[0].rows.schema)
+        stream = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(files.pattern)
+        table = name.replace("-", "_")
+        query = own[name].apply(stream).writeStream.format("memory").queryName(table).outputMode(own[name].mode)
+        query.option("checkpointLocation", str(tmp_path / f"of-{name}")).trigger(
+            availableNow=True
+        ).start().awaitTermination(90)
+        assert session.table(table).count() > 0
+        session.catalog.dropTempView(table)
 
 
 def test_which_operators_need_a_sample() -> None:

@@ -10,6 +10,7 @@ those before: Java compiles meanwhile.
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import mean, median
@@ -79,7 +80,8 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
         inputs.prepare(spec.small, COUNTED_SMALL + AHEAD)
         driven = is_driven_by_load(spec.pipeline)
         fused = FusedSpec(
-            run="rehearsal",
+            # workers keep the code, and the threads, of a run by its name
+            run=f"rehearsal-{secrets.token_hex(3)}",
             pipeline=inputs.pipeline,
             code=spec.code,
             threads=spec.threads,

@@ -60,7 +60,7 @@ class TimedReplay:
         self._spans = {
             name: span
             for name, column in zip(sample.rows.column_names, sample.rows.columns, strict=True)
-            if pa.types.is_timestamp(column.type) and (span := _span_seconds(column, self._size)) is not None
+            if (span := _span_of(column, self._size)) is not None
         }
         self.moves_on = bool(self._spans) or sample.numbered or DUE_COLUMN in sample.rows.column_names
         """Whether rows that come later differ from those that came."""
@@ -69,8 +69,8 @@ class TimedReplay:
         table = pa.Table.from_batches(list(self._replay.rows(first, count)))
         repetitions = np.arange(first, first + count) // self._size
         for name, span in self._spans.items():
-            moved = pc.add(table[name], pa.array((repetitions * span * 1e6).astype("timedelta64[us]")))
-            table = _with_column(table, name, moved.cast(table[name].type))
+            by = pa.array((repetitions * span * 1e6).astype("timedelta64[us]"))
+            table = _with_column(table, name, _moved(table[name].combine_chunks(), by))
         until = self._clock()
         if DUE_COLUMN in table.column_names:
             due = np.linspace(self._reached, until, count + 1)[1:]
@@ -81,6 +81,34 @@ class TimedReplay:
 
 def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.column_names.index(name), table.schema.field(name), values)
+
+
+def _moved(values: pa.Array, by: pa.Array) -> pa.Array:
+    """Times, or windows of time, later by as much."""
+    if not pa.types.is_struct(values.type):
+        return pc.add(values, by).cast(values.type)
+    ends = [_moved(values.field(number), by) for number in range(values.type.num_fields)]
+    return pa.StructArray.from_arrays(ends, fields=list(values.type), mask=values.is_null())
+
+
+def _is_window(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_struct(kind)
+        and [field.name for field in kind] == ["start", "end"]
+        and all(pa.types.is_timestamp(field.type) for field in kind)
+    )
+
+
+def _span_of(column: pa.ChunkedArray, rows: int) -> float | None:
+    """Of times, and of Spark's windows of them: from the first start to the last end, so that windows lie as before.
+    None: the column tells no time."""
+    if pa.types.is_timestamp(column.type):
+        return _span_seconds(column, rows)
+    if not _is_window(column.type) or not column.num_chunks:
+        return None
+    windows = column.combine_chunks()
+    first, last = pc.min(pc.struct_field(windows, "start")), pc.max(pc.struct_field(windows, "end"))
+    return (last.as_py() - first.as_py()).total_seconds() if first.is_valid else None
 
 
 def _span_seconds(column: pa.ChunkedArray, rows: int) -> float | None:

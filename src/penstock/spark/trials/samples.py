@@ -7,14 +7,18 @@ operators behind an aggregation, or behind Spark's own code, get what they reall
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import col, lit
+from pyspark.sql.types import TimestampType
 
 from penstock.clock import Stopwatch, now
+from penstock.dataflow.endpoints import reading_of
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.regions import is_sparks_own
@@ -28,7 +32,6 @@ from penstock.spark.fused.lasting_query import reason
 from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN, VALUE_COLUMN, with_marks
 from penstock.spark.fused.region_steps import CodeOptions
 from penstock.spark.fused.schemas import arrow_of, struct_of
-from penstock.spark.fused.watermarks import with_watermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +51,9 @@ THREADS = 16
 SAMPLE_RATE = 100.0
 """Sampled tuples are due so many a second, where that decides into which window they go."""
 _END = "end-of-samples"
+_WATERMARK = "spark.watermarkDelayMs"
+"""Where Spark writes to a column that it has a watermark."""
+_MOMENT = "moment_of_a_sample"
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,10 @@ def take_samples(
         return Taken()
     needed = up_to(pipeline, wanted)
     code = {name: code_of_operator for name, code_of_operator in logic.items() if name in needed.operators}
-    options = CodeOptions("samples", code, dict.fromkeys(code, THREADS), environment=environment)
+    # a name of its own: workers keep the code of a run by it
+    options = CodeOptions(
+        f"samples-{secrets.token_hex(3)}", code, dict.fromkeys(code, THREADS), environment=environment
+    )
     taken = Taken()
 
     def learn(steps: tuple[Step, ...], frames: list[DataFrame]) -> Mapping[str, pa.Schema]:
@@ -111,16 +120,32 @@ def take_samples(
         }
 
     try:
+        sources = {
+            name: sample_source(session, needed.operators[name])
+            for name in needed.sources
+            if not reading_of(needed.operators[name]).is_load
+        }
+        load = load_sample(session)
         builder = FrameBuilder(
             session,
             needed,
             options,
             accumulator=None,
-            load=lambda: load_sample(session),
-            read=lambda operator: sample_source(session, operator),
+            load=lambda: load,
+            read=lambda operator: sources[operator.name],
             learn=learn,
         )
         builder.build()
+        streams = FrameBuilder(
+            session,
+            needed,
+            options,
+            accumulator=None,
+            load=lambda: _stream_like(session, load),
+            schemas=builder.schemas,
+            read=lambda operator: _stream_like(session, sources[operator.name]),
+        )
+        streams.build()
         mode = query_mode(pipeline, [n for n, operator in pipeline.operators.items() if operator.kind is Kind.SINK])
         dataframe = [name for name, code_of_operator in code.items() if code_of_operator.per is Per.DATAFRAME]
         for name in [wanted_name for wanted_name in wanted if needed.operators[wanted_name].kind is not Kind.OPERATOR]:
@@ -129,7 +154,8 @@ def take_samples(
         for name in [wanted_name for wanted_name in wanted if is_sparks_own(needed, wanted_name, dataframe)]:
             inputs = [_of_frame(frame.limit(SAMPLES).toArrow()) for frame in builder.inputs_of(name)]
             if all(input_sample.rows.num_rows for input_sample in inputs):
-                taken.sparks_own[name] = OwnSample(inputs, _applied(builder, needed, name), mode.value)
+                times = [_event_times(frame) for frame in streams.inputs_of(name)]
+                taken.sparks_own[name] = OwnSample(inputs, _applied(builder, name, times), mode.value)
     except PySparkException as error:
         raise RunFailedError(f"no tuple came through pipeline '{pipeline.name}': {reason(str(error))}") from error
     return taken
@@ -163,18 +189,47 @@ def load_sample(session: SparkSession) -> DataFrame:
     )
 
 
-def _applied(builder: FrameBuilder, pipeline: Pipeline, name: str) -> Callable[..., DataFrame]:
-    """The operator's function, over frames in the place of its streams."""
-    senders = [stream.sender for stream in pipeline.inputs(name)]
-    has_own_time = pipeline.operators[name].aggregate is not None
+def _stream_like(session: SparkSession, frame: DataFrame) -> DataFrame:
+    """A stream with the columns of a table, to look at and not to run: of tables Spark forgets their watermarks."""
+    nothing = session.readStream.format("rate").load()
+    return nothing.select(*(lit(None).cast(column.dataType).alias(column.name) for column in frame.schema.fields))
+
+
+def _event_times(frame: DataFrame) -> dict[str, int]:
+    """Columns of a stream that have a watermark, declared with its source or by an operator before, and its delay in
+    milliseconds. Timestamps first: windows are made of them."""
+    known = {
+        column.name: (not isinstance(column.dataType, TimestampType), column.metadata[_WATERMARK])
+        for column in frame.schema.fields
+        if _WATERMARK in column.metadata
+    }
+    return {name: known[name][1] for name in sorted(known, key=known.__getitem__)}
+
+
+def _applied(builder: FrameBuilder, name: str, times: Sequence[Mapping[str, int]]) -> Callable[..., DataFrame]:
+    """The operator's function, over frames in the place of its streams, which have the watermarks that those have."""
 
     def apply(*frames: DataFrame) -> DataFrame:
-        if has_own_time:
-            return builder.apply(name, *frames)
-        pairs = zip(senders, frames, strict=True)
-        return builder.apply(name, *(with_watermark(pipeline, sender, frame) for sender, frame in pairs))
+        return builder.apply(name, *(_with_event_times(*pair) for pair in zip(frames, times, strict=True)))
 
     return apply
+
+
+def _with_event_times(frame: DataFrame, times: Mapping[str, int]) -> DataFrame:
+    """One column moves the watermark; Spark knows the others, made of it, by what is written to them. Of windows the
+    start does: those before the last are over then, and Spark misreads windows themselves."""
+    if not times:
+        return frame
+    first = next(iter(times))
+    column = col(f"`{first}`")
+    is_window = not isinstance(frame.schema[first].dataType, TimestampType)
+    timed = frame.withColumn(_MOMENT, column["start"] if is_window else column)
+    timed = timed.withWatermark(_MOMENT, f"{times[first]} milliseconds")
+    written = {
+        name: col(f"`{name}`").alias(name, metadata={**frame.schema[name].metadata, _WATERMARK: delay})
+        for name, delay in times.items()
+    }
+    return timed.select(*(written.get(name, col(f"`{name}`")) for name in frame.columns))
 
 
 def _of_frame(table: pa.Table) -> OperatorSample:
