@@ -113,7 +113,7 @@ def kept_gaps(cases: Sequence[StoredCase | None]) -> list[str]:
 
 def _named(case: Case, among: Sequence[StoredCase]) -> str:
     """A case by what sets it apart from the others."""
-    differs = [key for key in case if any(other.case.get(key) != case[key] for other in among)]
+    differs = [key for key in case if any(other.case.get(key, case[key]) != case[key] for other in among)]
     return ", ".join(f"{key} {case[key]}" for key in differs) or "all of it"
 
 
