@@ -12,7 +12,7 @@ import pytest
 
 from penstock.spark.fused.region_function import DUE_COLUMN
 from penstock.spark.trials import own_operators
-from penstock.spark.trials.own_operators import BatchCost, cost_by, cost_of, measure_sparks_own
+from penstock.spark.trials.own_operators import BatchCost, cost_by, cost_of, files_taken, measure_sparks_own
 from penstock.spark.trials.replay import TimedReplay
 from penstock.spark.trials.replay_files import ReplayFiles
 from penstock.spark.trials.samples import OperatorSample
@@ -122,3 +122,16 @@ def test_a_grouping_costs_every_batch_more_than_nothing_does(session: Any, monke
     assert grouping.batch_seconds > nothing.batch_seconds > 0
     assert grouping.row_seconds >= 0
     assert not session.streams.active
+
+
+def test_rows_that_a_filter_leaves_out_are_seen(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark does not read what it knows a file has none of, and says that no row came in."""
+    monkeypatch.setattr(own_operators, "MOST_ROWS", 100)
+    monkeypatch.setattr(own_operators, "BATCH_TIMEOUT_SECONDS", 15.0)
+    sample = OperatorSample(pa.table({"key": [1, 2, 3], "kind": ["a", "b", "c"]}))
+    cost = measure_sparks_own(session, "chosen", lambda frame: frame.where("kind = 'd'"), [sample], "append")
+    assert cost.batch_seconds > 0
+
+
+def test_where_a_source_is() -> None:
+    assert [files_taken(offset) for offset in (None, "null", '{"logOffset":0}', '{"logOffset":4}')] == [0, 0, 1, 5]

@@ -10,6 +10,7 @@ a batch takes, not one for every few tuples), and numbers of source tuples are c
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -99,6 +100,12 @@ def measure_sparks_own(
             replayed.stop()
 
 
+def files_taken(offset: str | None) -> int:
+    """By a source that takes one file a batch: `{"logOffset": 0}` is where it is after the first."""
+    known = json.loads(offset or "null")
+    return 0 if known is None else int(known["logOffset"]) + 1
+
+
 class _Replayed:
     """One query, fed a file for each input and batch."""
 
@@ -131,12 +138,14 @@ class _Replayed:
         """Seconds of a batch with so many rows of every input."""
         for files in self._inputs:
             files.write(rows)
-        return self._seconds_of_batch(rows * len(self._inputs))
+        self._written += 1
+        return self._seconds_of_batch(rows)
 
     def _seconds_of_batch(self, rows: int) -> float:
-        """Inputs of which Spark saw one a batch earlier are summed up."""
-        waited, seen, seconds, last = Stopwatch(), 0, 0.0, self._last_seen
-        while seen < rows:
+        """Until every source has taken the last file; of inputs of which Spark saw one a batch earlier both are summed
+        up. By offsets: rows that a filter leaves out are not even read from a file, and Spark does not count them."""
+        waited, reached, seconds, last = Stopwatch(), False, 0.0, self._last_seen
+        while not reached:
             if not self._query.isActive:
                 why = reason(str(self._query.exception()))
                 raise RunFailedError(f"operator '{self._operator}': Spark stopped its trial: {why}")
@@ -145,16 +154,19 @@ class _Replayed:
                     f"operator '{self._operator}': a batch of {rows} rows took more than {BATCH_TIMEOUT_SECONDS:g} s"
                 )
             for progress in self._query.recentProgress:
-                if progress.batchId > last and progress.numInputRows:
+                if progress.batchId > last and any(
+                    source.startOffset != source.endOffset for source in progress.sources
+                ):
                     last = progress.batchId
-                    seen += progress.numInputRows
                     seconds += progress.batchDuration / 1000
+                    reached = all(files_taken(source.endOffset) >= self._written for source in progress.sources)
             self._tick()
             pause(0.02)
         self._last_seen = last
         return seconds
 
     _last_seen = -1
+    _written = 0
 
     def stop(self) -> None:
         self._query.stop()
