@@ -20,7 +20,11 @@ import penstock
 from penstock.clock import Stopwatch
 from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.connectors.log.on_topics import writing_to
+from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind
+from penstock.jobs.profile_subject import subject_of
+from penstock.spark.trials import own_operators
+from penstock.spark.trials.samples import take_samples
 from penstock.workloads.builtin import builtin_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -147,3 +151,21 @@ def test_as_many_leave_as_published(name: str, session: Any, own_runs: Path) -> 
     # of the first batch, which begins the report, what the operators did is not told
     left, entered = sum(operators[sender].sent for sender in senders), operators["X1"].received
     assert left == LEAVING[name] * entered > 0
+
+
+@pytest.mark.parametrize("name", marked(SINKS))
+def test_what_is_sparks_own_can_be_measured(name: str, session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its samples come, and a trial of them goes: small, for what it says of time does not matter here."""
+    monkeypatch.setattr(own_operators, "MOST_ROWS", 200)
+    monkeypatch.setattr(own_operators, "COUNTED_BATCHES", 1)
+    subject = subject_of(name, None)
+    wanted = {
+        *subject.logic,
+        *(name for name, each in subject.pipeline.operators.items() if each.aggregate is not None),
+    }
+    taken = take_samples(session, subject.pipeline, subject.logic, wanted, {})
+    assert taken.code
+    own = {each for each in wanted if each not in subject.logic or subject.logic[each].per is Per.DATAFRAME}
+    assert set(taken.sparks_own) == own
+    for operator, of_operator in taken.sparks_own.items():
+        own_operators.measure_sparks_own(session, operator, of_operator.apply, of_operator.inputs, of_operator.mode)
