@@ -119,9 +119,9 @@ class _application:  # noqa: N801 - used as a function
 
 def application(state: Path) -> None:
     """Until its standard input ends."""
-    from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
-    from penstock.spark.session.embedded import end_session  # noqa: PLC0415
-    from penstock.spark.standalone.cluster import find_cluster  # noqa: PLC0415
+    from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415 - Spark loads when used
+    from penstock.spark.session.embedded import end_session  # noqa: PLC0415 - Spark loads when used
+    from penstock.spark.standalone.cluster import find_cluster  # noqa: PLC0415 - Spark loads when used
 
     folder, cluster = state / "shop", find_cluster(state)
     settings = {**penstock.attachable_settings(by_controller=True), "spark.sql.shuffle.partitions": "2"}

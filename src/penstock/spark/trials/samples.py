@@ -136,22 +136,24 @@ def take_samples(
             learn=learn,
         )
         builder.build()
-        streams = FrameBuilder(
-            session,
-            needed,
-            options,
-            accumulator=None,
-            load=lambda: _stream_like(session, load),
-            schemas=builder.schemas,
-            read=lambda operator: _stream_like(session, sources[operator.name]),
-        )
-        streams.build()
         mode = query_mode(pipeline, [n for n, operator in pipeline.operators.items() if operator.kind is Kind.SINK])
         dataframe = [name for name, code_of_operator in code.items() if code_of_operator.per is Per.DATAFRAME]
         for name in [wanted_name for wanted_name in wanted if needed.operators[wanted_name].kind is not Kind.OPERATOR]:
             if (rows := _rows_at(session, builder, needed.operators[name])).num_rows:
                 taken.ends[name] = OperatorSample(rows)
-        for name in [wanted_name for wanted_name in wanted if is_sparks_own(needed, wanted_name, dataframe)]:
+        own = [wanted_name for wanted_name in wanted if is_sparks_own(needed, wanted_name, dataframe)]
+        if own:
+            streams = FrameBuilder(
+                session,
+                needed,
+                options,
+                accumulator=None,
+                load=lambda: _stream_like(session, load),
+                schemas=builder.schemas,
+                read=lambda operator: _stream_like(session, sources[operator.name]),
+            )
+            streams.build()
+        for name in own:
             inputs = [_of_frame(frame.limit(SAMPLES).toArrow()) for frame in builder.inputs_of(name)]
             if all(input_sample.rows.num_rows for input_sample in inputs):
                 times = [_event_times(frame) for frame in streams.inputs_of(name)]
