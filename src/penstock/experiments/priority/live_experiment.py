@@ -64,8 +64,10 @@ class PriorityLive(Experiment):
         "processes are up to thirteen, on two cores.",
         "Slots change while tuples flow: executors come and go, and nothing is drained. The document stops and "
         "restarts a topology for every change; `priority` simulates that.",
-        "T_E is from the end of sending until 80 % of a batch were at the sink, of the slower topic. O is what the "
+        "The detector keeps what came of every producer's batch in Spark's state, and marks the tuple that makes it a "
+        "raw event. T_E is from the end of sending until that tuple is at the sink, of the slower topic. O is what the "
         "controller measured of every change of priority: drained, placed, first tuple.",
+        "Archiving adds a time and a tag; what it writes to is a log on disk, in batches.",
         "Messages are in the embedded log, on one clock with the sinks.",
     )
     gaps: ClassVar[tuple[str, ...]] = (

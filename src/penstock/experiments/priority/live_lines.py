@@ -47,10 +47,10 @@ def live_lines(results: Results, published: Published) -> Sequence[Line]:
     lines += [
         Line(
             f"use case {result.case['use']}, {result.case['policy']}",
-            "slots with the trigger off, on; seconds; tuples not there once",
+            "slots with the trigger off, on; seconds; tuples not there once, batches misjudged",
             "",
             f"{result.measures['nodes_off']}, {result.measures['nodes_on']}; {_all_seconds(result.measures)}"
-            f"{_each(result.measures)}; {result.measures['lost']}",
+            f"{_each(result.measures)}; {result.measures['lost']}{_misjudged(result.measures)}",
             Agreement.NOT_COMPARABLE,
             "at another scale",
         )
@@ -85,6 +85,11 @@ def _all_seconds(measures: Measures) -> str:
 def _each(measures: Measures) -> str:
     """T_E of every batch with events, one after the other."""
     return f" ({', '.join(f'{seconds:.1f}' for seconds in measures['TE each'])})" if measures.get("TE each") else ""
+
+
+def _misjudged(measures: Measures) -> str:
+    """Where there is a detector."""
+    return f", {measures['misjudged']}" if "misjudged" in measures else ""
 
 
 def _seconds(value: float | None) -> str:

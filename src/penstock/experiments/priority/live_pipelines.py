@@ -1,20 +1,30 @@
 """The pipelines of the priority thesis' use cases (002, chapter 4) for real, at a small scale: topics in, topics out.
 
+    EventTP     source -> parse -> serve -> detect (keyed by producer and batch) -> dispatch
+    ArchivalTP  source -> parse -> archive (a time and a tag) -> dispatch
+    TP          source -> parse -> count -> dispatch
+
 A tuple takes its service time by waiting: two cores cannot compute for as many slots as take part, and a slot does one
-tuple at a time either way.
+tuple at a time either way. The detector passes every tuple on and marks the one that makes its batch a raw event.
 """
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import pause
-from penstock.dataflow.logic import Logic
+from penstock.clock import now, pause
+from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
+from penstock.experiments.priority.perf import needed_for_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    import pandas as pd
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.state import GroupState
 
     from penstock.connectors.log.address import LogAddress
 
@@ -23,7 +33,10 @@ EVENT_SECONDS, ARCHIVE_SECONDS = 0.2, 0.1
 FEED_SECONDS = {"TP1": 0.4, "TP2": 0.2}
 """S of use case 2."""
 THRESHOLD = 50.0
-SCHEMA = "source string, batch int, number int, reading double"
+SCHEMA = "source string, batch int, of int, number int, reading double"
+"""`of`: how many tuples the batch has."""
+DETECTED = f"{SCHEMA}, event boolean"
+ARCHIVED = f"{SCHEMA}, archived double, tag string"
 _HERE = "penstock.experiments.priority.live_pipelines"
 
 
@@ -32,6 +45,7 @@ def _parse(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "source": str(message["source"]),
         "batch": int(message["batch"]),
+        "of": int(message["of"]),
         "number": int(message["number"]),
         "reading": float(message["reading"]),
     }
@@ -45,20 +59,52 @@ def _taking(seconds: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return serve
 
 
+def _archive(row: dict[str, Any]) -> dict[str, Any]:
+    pause(ARCHIVE_SECONDS)
+    return {**row, "archived": now(), "tag": "disk-1"}
+
+
+def _judge(_key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """Of a producer's batch: how many tuples came, how many of them above the threshold, whether that was enough."""
+    tuples, above, decided = state.get if state.exists else (0, 0, False)
+    for frame in frames:
+        length = int(frame["of"].iloc[0])
+        high = above + (frame["reading"] > THRESHOLD).cumsum()
+        enough = (high >= needed_for_event(length)) & (not decided)
+        # the first that is enough; those behind it change nothing
+        yield frame.assign(event=enough & (enough.cumsum() == 1))
+        tuples, above, decided = tuples + len(frame), int(high.iloc[-1]), decided or bool(enough.any())
+        if tuples < length:
+            state.update((tuples, above, decided))
+        elif state.exists:
+            state.remove()
+
+
+def _detect(frame: DataFrame) -> DataFrame:
+    from pyspark.sql.streaming.state import GroupStateTimeout  # noqa: PLC0415 - Spark loads only when it is used
+
+    by_batch = frame.groupBy("source", "batch")
+    counts = "tuples int, above int, decided boolean"
+    return by_batch.applyInPandasWithState(_judge, DETECTED, counts, "append", GroupStateTimeout.NoTimeout)
+
+
 parse = Logic(_parse, schema=SCHEMA)
-detect = Logic(_taking(EVENT_SECONDS), schema=SCHEMA)
-archive = Logic(_taking(ARCHIVE_SECONDS), schema=SCHEMA)
+serve = Logic(_taking(EVENT_SECONDS), schema=SCHEMA)
+detect = Logic(_detect, Per.DATAFRAME)
+archive = Logic(_archive, schema=ARCHIVED)
 count_first = Logic(_taking(FEED_SECONDS["TP1"]), schema=SCHEMA)
 count_second = Logic(_taking(FEED_SECONDS["TP2"]), schema=SCHEMA)
 
 
-def reading_pipeline(name: str, work: str, log: LogAddress, topic: str, into: str) -> Pipeline:
-    """source -> parse -> `work` (an attribute of this module) -> dispatch."""
+def reading_pipeline(name: str, work: tuple[str, ...], log: LogAddress, topic: str, into: str) -> Pipeline:
+    """source -> parse -> all of `work` (attributes of this module) -> dispatch."""
     operators = [
         Operator(name="source", kind=Kind.SOURCE, format=log.format, options={**log.options, "subscribe": topic}),
-        Operator(name="parse", run=f"{_HERE}:parse", threads=1, cpu=5, memory_mb=32),
-        Operator(name="work", run=f"{_HERE}:{work}", threads=1, cpu=5, memory_mb=32),
+        *(
+            Operator(name=operator, run=f"{_HERE}:{operator}", threads=1, cpu=5, memory_mb=32)
+            for operator in ("parse", *work)
+        ),
         Operator(name="dispatch", kind=Kind.SINK, format=log.format, options={**log.options, "topic": into}),
     ]
-    ways = (("source", "parse"), ("parse", "work"), ("work", "dispatch"))
-    return Pipeline.of(name, operators, [Stream(sender=a, receiver=b) for a, b in ways])
+    ways = pairwise(operator.name for operator in operators)
+    return Pipeline.of(name, operators, [Stream(sender=before, receiver=after) for before, after in ways])

@@ -1,6 +1,6 @@
 """`perf` of the priority thesis: what producers sent joined with what sinks got, on one clock.
 
-A raw event is inferred when 80 % of a producer's batch are above the threshold and have reached the sink; a complex one
+A raw event is what the detector says it is: 80 % of a producer's batch are above the threshold. A complex one is there
 when both topics' raw events of the same batch are.
 
     T_E   mean over batches with events of max(raw1, raw2); raw = moment of the decision - end of sending
@@ -11,7 +11,8 @@ when both topics' raw events of the same batch are.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.connectors.log.contract import TopicLog
 
 EVENT_SHARE = 0.8
+ROUNDING = 1e-9
+"""0.8 x 40 is not a whole number to a computer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,13 @@ class Arrival:
     number: int
     reading: float
     at: float
+    event: bool = False
+    """By what the detector said, this tuple made its batch a raw event."""
+
+
+def needed_for_event(tuples: int) -> int:
+    """So many of a batch above the threshold are a raw event: 80 %, rounded up."""
+    return math.ceil(EVENT_SHARE * tuples - ROUNDING)
 
 
 def arrivals(log: TopicLog, topic: str) -> list[Arrival]:
@@ -42,7 +52,16 @@ def arrivals(log: TopicLog, topic: str) -> list[Arrival]:
         for batch in log.read(topic, partition, span.first, span.end):
             for value, time_ms in zip(batch["value"].to_pylist(), batch["time_ms"].to_pylist(), strict=True):
                 row = json.loads(value)
-                made.append(Arrival(row["source"], row["batch"], row["number"], row["reading"], time_ms / 1000))
+                made.append(
+                    Arrival(
+                        row["source"],
+                        row["batch"],
+                        row["number"],
+                        row["reading"],
+                        time_ms / 1000,
+                        event=row.get("event", False),
+                    )
+                )
     return made
 
 
@@ -53,22 +72,34 @@ def by_batch(rows: Sequence[Arrival]) -> dict[tuple[str, int], list[Arrival]]:
     return grouped
 
 
-def raw_seconds(sent: Sequence[Arrival], got: Sequence[Arrival], threshold: float) -> dict[int, float]:
-    """By batch with events: from the end of sending to the decision, of the producer whose decision was last. A batch
-    that never was decided is left out."""
-    reached = by_batch(got)
+def raw_seconds(sent: Sequence[Arrival], got: Sequence[Arrival]) -> dict[int, float]:
+    """By batch that the detector called an event of every producer: from the end of sending to what it said, of the
+    producer of whom it said so last."""
+    said = {(row.source, row.batch): row.at for row in got if row.event}
     raw: dict[int, float] = {}
     undecided = set()
-    for (source, batch), rows in by_batch(sent).items():
-        needed = int(np.ceil(EVENT_SHARE * len(rows)))
-        if sum(row.reading > threshold for row in rows) < needed:
-            continue
-        moments = sorted(row.at for row in reached.get((source, batch), ()) if row.reading > threshold)
-        if len(moments) < needed:
-            undecided.add(batch)
-            continue
-        raw[batch] = max(raw.get(batch, 0.0), moments[needed - 1] - max(row.at for row in rows))
+    for key, rows in by_batch(sent).items():
+        if key in said:
+            raw[key[1]] = max(raw.get(key[1], 0.0), said[key] - max(row.at for row in rows))
+        else:
+            undecided.add(key[1])
     return {batch: seconds for batch, seconds in raw.items() if batch not in undecided}
+
+
+def misjudged(sent: Sequence[Arrival], got: Sequence[Arrival], threshold: float) -> int:
+    """Batches of producers that the detector did not call an event once where they are, or did where they are not."""
+    said = Counter((row.source, row.batch) for row in got if row.event)
+    return sum(
+        said[key] != (sum(row.reading > threshold for row in rows) >= needed_for_event(len(rows)))
+        for key, rows in by_batch(sent).items()
+    )
+
+
+def not_there_once(sent: Sequence[Arrival], got: Sequence[Arrival]) -> int:
+    """Tuples that are missing, and those that are there again: one lost and another doubled are two."""
+    wanted = Counter((row.source, row.batch, row.number) for row in sent)
+    there = Counter((row.source, row.batch, row.number) for row in got)
+    return (wanted - there).total() + (there - wanted).total()
 
 
 def complex_event_seconds(raw: Sequence[Mapping[int, float]]) -> list[float]:

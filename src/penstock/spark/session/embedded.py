@@ -85,21 +85,26 @@ def embedded_session(
 
 @contextmanager
 def one_slot(session: SparkSession) -> Iterator[None]:
-    """Queries that begin inside have one task at a time, whatever slots there are."""
-    before = {key: session.conf.get(key, None) for key in _ONE_TASK}
-    for key in _ONE_TASK:
-        session.conf.set(key, "1")
+    """Queries that begin inside have one task at a time, whatever slots there are, and read all rows of their files: an
+    operator that leaves rows out is measured with rows, as it gets them behind other operators."""
+    before = {key: session.conf.get(key, None) for key in _ONE_SLOT}
+    for key, value in _ONE_SLOT.items():
+        session.conf.set(key, value)
     try:
         yield
     finally:
-        for key, value in before.items():
-            if value is None:
+        for key, was in before.items():
+            if was is None:
                 session.conf.unset(key)
             else:
-                session.conf.set(key, value)
+                session.conf.set(key, was)
 
 
-_ONE_TASK = ("spark.sql.shuffle.partitions", "spark.sql.files.minPartitionNum")
+_ONE_SLOT = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.parquet.filterPushdown": "false",
+}
 
 
 def start_session(
