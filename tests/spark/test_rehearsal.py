@@ -13,7 +13,7 @@ import penstock
 from penstock.dataflow.logic import Logic
 from penstock.jobs.find import logic_of
 from penstock.spark.trials import rehearsal
-from penstock.spark.trials.rehearsal import RehearsalSpec, rehearsable, rehearse
+from penstock.spark.trials.rehearsal import RehearsalSpec, has_settled, rehearsable, rehearse
 from penstock.spark.trials.samples import OperatorSample
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -38,6 +38,21 @@ def test_two_sizes_of_batches_tell_what_a_tuple_takes(session: Any) -> None:
     assert seen.small.seconds > 30 * WAIT_SECONDS
     assert 0 < seen.small.cpu_seconds < seen.small.seconds * 4
     assert not session.streams.active
+
+
+@pytest.mark.parametrize(
+    ("each", "settled"),
+    [
+        ([9, 8, 7, 6, 5, 5, 5], False),  # seven batches are not two spans
+        ([9, 8, 7, 6, 5, 5, 5, 5], False),  # 5 after 7.5
+        ([9, 8, 7, 6, 6, 6, 5, 5, 5, 5], False),  # 5 after 6
+        ([9, 8, 7, 6, 5, 5, 5, 5, 5, 5, 5, 5], True),
+        ([5, 5, 9, 5, 4.9, 4.8, 5, 4.8], True),  # 4.85 after 5: one that was held up changes nothing
+        ([5, 5, 5, 5, 8, 8, 8, 8], True),  # slower is not Java's doing
+    ],
+)
+def test_when_batches_become_no_faster(each: list[float], settled: bool) -> None:
+    assert has_settled(each) is settled
 
 
 def shout(row: dict[str, Any]) -> dict[str, Any]:

@@ -42,13 +42,14 @@ def rehearsals_on(
     tick: Callable[[], None],
     tell: Callable[[str], None],
 ) -> tuple[Rehearsal, ...]:
-    """In one slot, and in as many as the machine has cores; none where that is not possible, which is told."""
+    """In as many slots as the machine has cores, and in one; none where that is not possible, which is told."""
     from penstock.spark.trials.rehearsal import rehearsable, rehearse  # noqa: PLC0415 - Spark loads only when it is used
 
     name = subject.pipeline.name
     why_not = rehearsable(subject.pipeline, sources) if len(models) == len(subject.models) else "not all is known"
     rehearsals: list[Rehearsal] = []
-    for slots in sorted({1, most_rehearsed_slots()}) if why_not is None else ():
+    # most slots first: what Java compiles while all cores are at work serves the single slot too
+    for slots in sorted({1, most_rehearsed_slots()}, reverse=True) if why_not is None else ():
         setup = setup_to_rehearse(subject, models, slots)
         try:
             seen = rehearse(session, spec_to_rehearse(subject, setup, sources, environment, PART * batch_seconds), tick)

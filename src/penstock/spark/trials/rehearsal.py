@@ -5,7 +5,7 @@ its own format where it reads files, and a sink of files writes to a folder of o
 Nothing of the user's is read but the sample, and nothing is written.
 
 Two sizes of batches tell what any batch takes and what a tuple does. Nothing counts until batches take no less than
-those before: Java compiles meanwhile.
+those before: Java compiles meanwhile, ten seconds and more where Spark keeps state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.spark.session.process_tree import MachineUsage, cpu_between, cpu_b
 from penstock.spark.trials.replay_files import ReplayFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     from penstock.report.report import BatchObservation
     from penstock.spark.trials.samples import OperatorSample
 
+SPAN = 4
+"""Batches, and as many before them, tell whether batches still become faster: single ones vary by a fifth."""
 SETTLED = 0.95
-"""Of what a tuple took in the batch before: less, and Java still compiles."""
-FEWEST_WARM, MOST_WARM = 3, 12
-WARM_SECONDS = 6.0
+"""Of what a tuple took in the span before: less, and Java still compiles."""
+WARM_SECONDS = 12.0
 """As long as that batches may become faster; after it they count, however they are."""
 COUNTED_LARGE, COUNTED_SMALL = 4, 4
 AHEAD = 2
@@ -76,7 +77,7 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
     """Raises `RunFailedError` where too few batches came through in a minute."""
     with temporary_folder("rehearsal") as folder:
         inputs = _Inputs(session, spec, folder)
-        inputs.prepare(spec.large, FEWEST_WARM + COUNTED_LARGE + AHEAD)
+        inputs.prepare(spec.large, 2 * SPAN + COUNTED_LARGE + AHEAD)
         inputs.prepare(spec.small, COUNTED_SMALL + AHEAD)
         driven = is_driven_by_load(spec.pipeline)
         fused = FusedSpec(
@@ -120,6 +121,13 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
         large=large,
         pace=None if pace is None else pace * given,
     )
+
+
+def has_settled(each: Sequence[float]) -> bool:
+    """By what a tuple took in every batch so far: that of the last `SPAN` is not below `SETTLED` of that of those
+    before them, medians both."""
+    last, before = each[-SPAN:], each[-2 * SPAN : -SPAN]
+    return len(before) == SPAN and median(last) >= SETTLED * median(before)
 
 
 class _Inputs:
@@ -186,14 +194,12 @@ class _Batches:
         self.counted: list[BatchObservation] = []
 
     def settle(self, inputs: _Inputs) -> None:
-        """Until a tuple takes no less than in the batch before."""
-        watch, before = Stopwatch(), float("inf")
-        for seen, batch in enumerate(self._coming(inputs), 1):
-            each = batch.seconds / batch.tuples
-            settled = seen >= FEWEST_WARM and each >= SETTLED * before
-            if settled or seen >= MOST_WARM or watch.seconds() > WARM_SECONDS:
+        """Until batches become no faster."""
+        watch, each = Stopwatch(), list[float]()
+        for batch in self._coming(inputs):
+            each.append(batch.seconds / batch.tuples)
+            if has_settled(each) or watch.seconds() > WARM_SECONDS:
                 return
-            before = each
 
     def skip_larger_than(self, inputs: _Inputs, rows: int) -> None:
         """Batches that were cut before the bound changed, and the first behind it."""
