@@ -8,9 +8,10 @@ import pytest
 from test_engine import turn_until
 from topic_chaos import TopicChaos, rounds, topic_pipeline, values
 
+from penstock.clock import pause
 from penstock.connectors.log.address import parse_log
 from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.connectors.log.feed import TopicFeed, TopicShare
+from penstock.connectors.log.feed import LOOK_SECONDS, TopicFeed, TopicShare
 from penstock.dataflow.load import Load
 from penstock.errors import BadInputError
 from penstock.flow.offsets import of_sources, taken_in
@@ -67,18 +68,29 @@ def test_a_report_says_what_waits_where() -> None:
     assert from_topics(report, {}) is report
 
 
-def share(folder: Path, **more: object) -> TopicShare:
-    return TopicShare("src", parse_log(f"log:{folder}"), ("t",), **more)  # type: ignore[arg-type] # as the test says
+def share(folder: Path, topics: tuple[str, ...] = ("t",), **more: object) -> TopicShare:
+    return TopicShare("src", parse_log(f"log:{folder}"), topics, **more)  # type: ignore[arg-type] # as the test says
 
 
-def filled(folder: Path, partitions: int, each: int) -> EmbeddedLog:
+def filled(folder: Path, partitions: int, each: int, topic: str = "t") -> EmbeddedLog:
     log = EmbeddedLog(folder)
-    log.create("t", partitions)
+    log.create(topic, partitions)
     producer = log.producer()
     for partition in range(partitions):
-        producer.send("t", [f"{partition}-{number}".encode() for number in range(each)], partition=partition)
+        producer.send(topic, [f"{partition}-{number}".encode() for number in range(each)], partition=partition)
     producer.close()
     return log
+
+
+def send(log: EmbeddedLog, value: bytes, partition: int, topic: str = "t") -> None:
+    producer = log.producer()
+    producer.send(topic, [value], partition=partition)
+    producer.close()
+
+
+def look_again() -> None:
+    """Feeds look at a log now and then."""
+    pause(LOOK_SECONDS + 0.02)
 
 
 def read_all(feed: TopicFeed, most: int = 7) -> list[bytes]:
@@ -108,13 +120,38 @@ def test_a_partition_that_is_new_is_read_from_its_beginning(tmp_path: Path) -> N
     feed = TopicFeed(share(tmp_path), {})
     assert len(read_all(feed)) == 3
     log.create("t", 2)
-    producer = log.producer()
-    producer.send("t", [b"new"], partition=1)
-    producer.close()
-    from penstock.clock import pause
-
-    pause(0.06)
+    send(log, b"new", partition=1)
+    look_again()
     assert read_all(feed) == [b"new"]
+
+
+def test_partitions_stay_with_whom_they_were_dealt_to_when_a_topic_grows(tmp_path: Path) -> None:
+    filled(tmp_path, 1, 10, "t")
+    log = filled(tmp_path, 3, 10, "u")
+    feeds = [TopicFeed(share(tmp_path, ("t", "u"), sharer=number, sharers=2), {}) for number in (0, 1)]
+    before = [value for feed in feeds for value in read_all(feed)]
+    owners = [set(feed.offsets) for feed in feeds]
+    log.create("t", 2)  # it stands before u
+    send(log, b"new", partition=1)
+    look_again()
+    assert [value for feed in feeds for value in read_all(feed)] == [b"new"]
+    assert len(before) == 40
+    assert all(former <= set(feed.offsets) for former, feed in zip(owners, feeds, strict=True))
+
+
+def test_of_latest_only_partitions_that_were_there_begin_at_their_end(tmp_path: Path) -> None:
+    log = filled(tmp_path, 1, 3)
+    shares = [share(tmp_path, starting="latest", sharer=number, sharers=2) for number in (0, 1)]
+    feeds = [TopicFeed(part, {}) for part in shares]  # the second has no partition yet
+    assert [read_all(feed) for feed in feeds] == [[], []]
+    committed = {key: at for feed in feeds for key, at in feed.offsets.items()}
+    assert committed == {"src/t/0": 3}
+    log.create("t", 2)
+    send(log, b"new", partition=1)
+    look_again()
+    assert [read_all(feed) for feed in feeds] == [[], [b"new"]]
+    # another generation goes on from a commit of before the topic grew
+    assert [read_all(TopicFeed(part, {"src": 0, **committed})) for part in shares] == [[], [b"new"]]
 
 
 def test_a_topic_that_is_not_there_is_said_before_anything_runs(tmp_path: Path) -> None:

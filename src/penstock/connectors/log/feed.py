@@ -1,7 +1,7 @@
 """The messages of some partitions, batch by batch, from where a commit left off: what a source bundle reads.
 
-The partitions of all topics are dealt round robin to those who share a source; whoever gets a partition goes on from
-its offset, whoever read it before. A partition that is new goes to somebody by the same rule.
+The partitions of every topic are dealt round robin to those who share a source; whoever gets a partition goes on from
+its offset, whoever read it before. A partition that is new goes to somebody by the same rule, and moves no other.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ class TopicShare:
         """What an offset goes by in a commit; no source's name has a slash."""
         return f"{self.source}/{topic}/{partition}"
 
+    def reads(self, topic: str, partition: int) -> bool:
+        """Partition p of topic i is read by sharer (i + p) mod sharers: how many partitions there are has no say in it.
+        Whoever got a partition in the midst of a generation would know only where that generation began."""
+        return (self.topics.index(topic) + partition) % self.sharers == self.sharer
+
 
 @dataclass(frozen=True, slots=True)
 class Messages:
@@ -76,12 +81,15 @@ class Messages:
 
 
 class TopicFeed:
-    """`offsets` are those of the commit, by `TopicShare.key`; one that is not there begins where the source says."""
+    """`offsets` are those of the commit, by `TopicShare.key`. Where it has none of this source, every partition that is
+    there begins where the source says; one that came later begins with its first message."""
 
     def __init__(self, share: TopicShare, offsets: Mapping[str, int]) -> None:
         self._share = share
         self._offsets = dict(offsets)
-        self._begins: dict[str, int] = {}
+        self._begins: dict[str, int] | None = None
+        if any(key.startswith(f"{share.source}/") for key in offsets):
+            self._begins = {}
         self._opened: TopicLog | None = None
         self._spans: dict[tuple[str, int], Span] = {}
         self._looked: Stopwatch | None = None
@@ -136,7 +144,7 @@ class TopicFeed:
 
     def _at(self, where: tuple[str, int], span: Span) -> int:
         key = self._share.key(*where)
-        return self._offsets.get(key, self._begins.get(key, span.first))
+        return self._offsets.get(key, (self._begins or {}).get(key, span.first))
 
     def _look(self) -> None:
         """At what there is by now, now and then."""
@@ -145,8 +153,8 @@ class TopicFeed:
         share = self._share
         spans = {topic: dict(self._log.spans(topic)) for topic in share.topics}
         everywhere = [(topic, number) for topic in share.topics for number in sorted(spans[topic])]
-        mine = everywhere[share.sharer :: share.sharers]
-        if not self._begins:
+        mine = [where for where in everywhere if share.reads(*where)]
+        if self._begins is None:
             begins = resolved(share.starting, spans, f"source '{share.source}'")
             self._begins = {share.key(*where): begins[where[0]][str(where[1])] for where in mine}
         self._spans = {where: spans[where[0]][where[1]] for where in mine}
