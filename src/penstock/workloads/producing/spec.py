@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
+from penstock.dataflow.secret_options import check_no_secret
 from penstock.files import Amount, Count, Name, Positive, Versioned, check, read_document
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class ProducerSpec(Versioned):
             raise ValueError("expected one of data (a stream by name) and rows (a pattern of files)")
         if self.each_partition and self.key is not None:
             raise ValueError("each_partition says where messages go; leave out key")
+        check_no_secret(self.options)
         return self
 
 
