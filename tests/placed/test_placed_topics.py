@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from test_engine import turn_until
@@ -10,6 +11,7 @@ from topic_chaos import TopicChaos, rounds, topic_pipeline, values
 
 from penstock.clock import pause
 from penstock.connectors.log.address import parse_log
+from penstock.connectors.log.contract import GoneError
 from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.connectors.log.feed import LOOK_SECONDS, TopicFeed, TopicShare
 from penstock.dataflow.load import Load
@@ -152,6 +154,40 @@ def test_of_latest_only_partitions_that_were_there_begin_at_their_end(tmp_path: 
     assert [read_all(feed) for feed in feeds] == [[], [b"new"]]
     # another generation goes on from a commit of before the topic grew
     assert [read_all(TopicFeed(part, {"src": 0, **committed})) for part in shares] == [[], [b"new"]]
+
+
+def made_anew(folder: Path, partitions: int, each: int) -> None:
+    rmtree(folder / "topics" / "t")
+    filled(folder, partitions, each)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "each", "complaint"),
+    [
+        (2, 4, r"topic 't', partition \d ends at offset 4, and it was read up to 10: it was made anew"),
+        (2, 0, r"partition \d ends at offset 0, and it was read up to 10"),
+        (1, 10, "partition 1 is not there any more, and it was read up to 10"),
+    ],
+)
+def test_a_topic_that_was_made_anew_stops_the_run_or_is_begun_anew(
+    tmp_path: Path, partitions: int, each: int, complaint: str
+) -> None:
+    filled(tmp_path, 2, 10)
+    before = TopicFeed(share(tmp_path), {})
+    assert len(read_all(before)) == 20
+    made_anew(tmp_path, partitions, each)
+    with pytest.raises(GoneError, match=complaint):
+        read_all(TopicFeed(share(tmp_path), before.offsets))
+    going_on = TopicFeed(share(tmp_path, goes_on=True), before.offsets)
+    kept = [f"{p}-{n}".encode() for p in range(partitions) for n in range(each)] if each < 10 else []
+    notes = []
+    while (messages := going_on.next(7)) is not None:
+        kept = [value for value in kept if value not in messages.rows["value"].to_pylist()]
+        notes += [messages.gone] if messages.gone else []
+        going_on.took(messages)
+    assert kept == []
+    assert going_on.offsets == {f"src/t/{number}": each for number in range(partitions)}
+    assert notes == (["it went back, and is read from its first message"] * 2 if each < 10 else [])
 
 
 def test_a_topic_that_is_not_there_is_said_before_anything_runs(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from penstock.connectors.log.contract import (
     LogError,
     Span,
     UnknownTopicError,
+    WentBackError,
     check_partitions,
     check_topic,
 )
@@ -170,8 +171,10 @@ class KafkaLog:
             elif error.code() == ck.KafkaError._PARTITION_EOF:
                 at = max(at, message.offset())
             elif error.code() in (ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET):
-                first = self.spans(topic)[partition].first
-                raise GoneError(topic, partition, at, max(first, at))
+                there = self.spans(topic)[partition]
+                if at < there.first:
+                    raise GoneError(topic, partition, at, there.first)
+                raise WentBackError(topic, partition, at, there)
             elif error.code() in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_PARTITION):
                 raise UnknownTopicError(f"topic '{topic}': no partition {partition}")
             elif not error.retriable() and error.code() != ck.KafkaError._ALL_BROKERS_DOWN:

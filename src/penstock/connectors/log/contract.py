@@ -52,6 +52,21 @@ class GoneError(PenstockError):
         )
 
 
+class WentBackError(GoneError):
+    """A partition ends before what was read of it, or is not there any more: its topic was made anew, or its log lost
+    what it had. `there` is None where the partition is not there."""
+
+    def __init__(self, topic: str, partition: int, reached: int, there: Span | None) -> None:
+        self.topic, self.partition, self.wanted = topic, partition, reached
+        self.first = 0 if there is None else there.first
+        state = "is not there any more" if there is None else f"ends at offset {there.end:,}"
+        PenstockError.__init__(
+            self,
+            f"topic '{topic}', partition {partition} {state}, and it was read up to {reached:,}: it was made anew or "
+            "lost messages; go on with the first that is there with failOnDataLoss: false",
+        )
+
+
 class FencedError(PenstockError):
     """Another producer took over the name of this one: it must not write any more."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.clock import Stopwatch
-from penstock.connectors.log.contract import GoneError, LogError
+from penstock.connectors.log.contract import GoneError, LogError, WentBackError
 from penstock.connectors.log.offsets import resolved
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ class TopicShare:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Of one partition; `end` is where it goes on behind them, and `gone` were lost before them."""
+    """Of one partition; `end` is where it goes on behind them, and `gone` says what was lost before them."""
 
     key: str
     end: int
     rows: pa.RecordBatch
-    gone: int = 0
+    gone: str = ""
 
     @property
     def sent_seconds(self) -> pa.Array:
@@ -124,23 +124,34 @@ class TopicFeed:
 
     def _next(self, most: int) -> Messages | None:
         self._look()
-        waiting = [where for where, span in self._spans.items() if self._at(where, span) < span.end]
+        # one that ends before what was read of it has something to tell, too
+        waiting = [where for where, span in self._spans.items() if self._at(where, span) != span.end]
         if not waiting:
             return None
         self._turn += 1
         topic, partition = waiting[self._turn % len(waiting)]
         span = self._spans[topic, partition]
-        first, gone = self._at((topic, partition), span), 0
-        if first < span.first:
-            if not self._share.goes_on:
-                raise GoneError(topic, partition, first, span.first)
-            gone = span.first - first
-            _LOG.warning("topic '%s', partition %d: %d messages were gone unread", topic, partition, gone)
+        first, gone = self._at((topic, partition), span), ""
+        if first > span.end:
+            gone = self._gone(
+                WentBackError(topic, partition, first, span), "it went back, and is read from its first message"
+            )
+            first = span.first
+        elif first < span.first:
+            missed = f"{span.first - first:,} messages were gone unread"
+            gone = self._gone(GoneError(topic, partition, first, span.first), missed)
             first = span.first
         end = min(span.end, first + most)
         batches = list(self._log.read(topic, partition, first, end))
         rows = pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
         return Messages(self._share.key(topic, partition), end, _rows(rows, topic, partition), gone)
+
+    def _gone(self, error: GoneError, missed: str) -> str:
+        """What is said of it where going on was chosen."""
+        if not self._share.goes_on:
+            raise error
+        _LOG.warning("topic '%s', partition %d: %s", error.topic, error.partition, missed)
+        return missed
 
     def _at(self, where: tuple[str, int], span: Span) -> int:
         key = self._share.key(*where)
@@ -157,8 +168,22 @@ class TopicFeed:
         if self._begins is None:
             begins = resolved(share.starting, spans, f"source '{share.source}'")
             self._begins = {share.key(*where): begins[where[0]][str(where[1])] for where in mine}
+        self._check_all_there(spans)
         self._spans = {where: spans[where[0]][where[1]] for where in mine}
         self._looked = Stopwatch()
+
+    def _check_all_there(self, spans: Mapping[str, Mapping[int, Span]]) -> None:
+        """A topic that was made anew may have fewer partitions than were read of it."""
+        for topic, parts in spans.items():
+            for number in self._numbers_read(topic) - parts.keys():
+                at = self._offsets.pop(self._share.key(topic, number))
+                self._gone(WentBackError(topic, number, at, None), "it is not there any more")
+
+    def _numbers_read(self, topic: str) -> set[int]:
+        """Partitions of this share that have an offset."""
+        before = self._share.key(topic, 0).removesuffix("0")
+        numbers = {int(key.removeprefix(before)) for key in self._offsets if key.startswith(before)}
+        return {number for number in numbers if self._share.reads(topic, number)}
 
     @property
     def _log(self) -> TopicLog:

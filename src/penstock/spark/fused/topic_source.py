@@ -8,6 +8,7 @@ for a bounded part: older ones have no `pyspark.sql.streaming.datasource`, and t
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,15 @@ from penstock.clock import Stopwatch, pause
 from penstock.connectors.kept_numbers import KeptNumbers
 from penstock.connectors.log.address import LogAddress, subscribed
 from penstock.connectors.log.contract import GoneError, LogError
-from penstock.connectors.log.offsets import Piece, admitted, cut_evenly, pieces_between, resolved
+from penstock.connectors.log.offsets import (
+    Piece,
+    admitted,
+    begun_anew,
+    cut_evenly,
+    pieces_between,
+    resolved,
+    went_back,
+)
 from penstock.spark.fused.lost_messages import note_lost
 from penstock.spark.session.interrupts import ignore_interrupts
 
@@ -34,6 +43,8 @@ if TYPE_CHECKING:
 
     from penstock.connectors.log.contract import Span, TopicLog
     from penstock.connectors.log.offsets import Offsets
+
+_LOG = logging.getLogger(__name__)
 
 NAME = "penstock-topics"
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -113,7 +124,16 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             return reached
         self._away = None
-        return admitted(reached, spans, self._most_rows())
+        return admitted(self._without_gone(reached, spans), spans, self._most_rows())
+
+    def _without_gone(self, reached: Offsets, spans: dict[str, dict[int, Span]]) -> Offsets:
+        """Where logs went back, the run stops; or these partitions begin anew, where going on was chosen."""
+        gone = list(went_back(reached, spans))
+        if gone and not self._goes_on:
+            raise gone[0]
+        for error in gone:
+            _LOG.warning("going on: %s", error)
+        return begun_anew(reached, gone)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._until = self._awaited_spans()
@@ -129,7 +149,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost: dict[str, int] = {}
         pieces = []
         spans = self._awaited_spans()
-        for piece in pieces_between(start, end, spans):
+        # a batch that was planned before a log went back is no more: what is there now belongs to the next
+        for piece in pieces_between(start, self._without_gone(end, spans), spans):
             first = spans[piece.topic][piece.partition].first
             there = min(max(piece.first, first), piece.end)
             if there > piece.first:
