@@ -11,6 +11,7 @@ from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.errors import BadInputError
 from penstock.workloads.applications.messages import MESSAGES
 from penstock.workloads.producing.data import THRESHOLD, batch_reading, is_event_batch
+from penstock.workloads.producing.producer import Produced
 from penstock.workloads.producing.rates import producer_load
 
 
@@ -25,9 +26,7 @@ def read(log: EmbeddedLog, topic: str) -> list[tuple[int, dict[str, object], int
 
 def test_messages_reach_the_topic_once_stamped_with_when_they_were_sent(tmp_path: Path) -> None:
     began = now()
-    made = penstock.produce(
-        {"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 2000, "seconds": 0.5, "partitions": 2}
-    )
+    made = penstock.produce({"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 1000, "seconds": 1, "partitions": 2})
     assert made.messages == made.due == 1000
     assert made.kept
     rows = read(EmbeddedLog(tmp_path), "t")
@@ -65,6 +64,34 @@ def test_a_rate_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
     assert not made.kept
     assert made.document()["kept"] is False
     assert made.due == 1_500_000 > made.messages
+    assert made.asked_rate == 5e6
+
+
+def test_a_number_of_messages_is_no_excuse_for_being_late(tmp_path: Path) -> None:
+    # due within 10 ms; making and writing them takes seconds
+    given = {"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 5e6, "messages": 50_000, "partitions": 1}
+    made = penstock.produce(given)
+    assert made.messages == made.due == 50_000
+    assert made.asked_rate == pytest.approx(5e6)
+    assert made.late_seconds == pytest.approx(made.seconds - 0.01)
+    assert not made.kept
+
+
+@pytest.mark.parametrize(
+    ("messages", "seconds", "late", "kept"),
+    [
+        (1000, 10.0, 0.0, True),
+        (1000, 9.0, 0.0, True),  # whoever is stopped before the end was not late
+        (1000, 10.9, 0.9, True),  # 5 % of 10 s, and 0.5 s
+        (1000, 11.1, 1.1, False),
+        (940, 10.0, 0.0, False),
+    ],
+)
+def test_a_rate_is_kept_if_the_last_message_is_not_late(messages: int, seconds: float, late: float, kept: bool) -> None:
+    made = Produced(messages, 1000, seconds, 10.0, 0.0)
+    assert made.late_seconds == pytest.approx(late)
+    assert made.kept is kept
+    assert made.asked_rate == 100.0
 
 
 def test_rates_over_time() -> None:
@@ -77,7 +104,7 @@ def test_rates_over_time() -> None:
     assert sine.due(60) == 6000
     assert sine.due(30) == pytest.approx(3955, abs=3)
     assert producer_load("steps:10x5,10x20").due(20) == 250
-    for wrong in ("sine:10,20,60", "batches:0,1", "on-off:1,2,3,4,5", "often"):
+    for wrong in ("sine:10,20,60", "batches:0,1", "batches:80,1,0", "batches:80,1,nan", "on-off:1,2,3,4,5", "often"):
         with pytest.raises(BadInputError):
             producer_load(wrong)
 

@@ -78,8 +78,10 @@ def produce(
     else:
         typer.echo(f"{made.messages:,} messages in {made.seconds:.1f} s: {made.rate:,.1f} per second")
         if not made.kept:
-            short = made.due - made.messages
-            typer.echo(f"the rate of {made.asked_rate:,.1f} was not kept: {short:,} messages fewer than were due")
+            short = f", {made.due - made.messages:,} messages fewer than were due" if made.messages < made.due else ""
+            typer.echo(
+                f"the rate of {made.asked_rate:,.1f} was not kept: {made.late_seconds:.1f} s behind at the end{short}"
+            )
     if not made.kept:
         raise typer.Exit(1)
 
