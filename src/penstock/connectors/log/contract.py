@@ -37,6 +37,10 @@ class LogError(OSError, PenstockError):
     """The log does not answer, or not as it should; it may do so later."""
 
 
+class DamagedLogError(LogError, BadInputError):
+    """The log's files are not what was written; waiting does not help."""
+
+
 class UnknownTopicError(BadInputError):
     """A topic that is not there; waiting does not help."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.clock import Stopwatch
-from penstock.connectors.log.contract import GoneError, LogError, WentBackError
+from penstock.connectors.log.contract import DamagedLogError, GoneError, LogError, WentBackError
 from penstock.connectors.log.offsets import resolved
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ class TopicFeed:
         """The next messages of a partition that has some, in turn; None: there are none now, or the log is away."""
         try:
             messages = self._next(most)
+        except DamagedLogError:
+            raise
         except LogError:
             self._away = self._away or Stopwatch()
             if self._away.seconds() > PATIENCE_SECONDS:

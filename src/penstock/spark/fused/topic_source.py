@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from penstock.clock import Stopwatch, pause
 from penstock.connectors.kept_numbers import KeptNumbers
 from penstock.connectors.log.address import LogAddress, subscribed
-from penstock.connectors.log.contract import GoneError, LogError
+from penstock.connectors.log.contract import DamagedLogError, GoneError, LogError
 from penstock.connectors.log.offsets import (
     Piece,
     admitted,
@@ -101,6 +101,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             try:
                 return self._spans()
+            except DamagedLogError:
+                raise
             except LogError:
                 if watch.seconds() > PATIENCE_SECONDS:
                     raise
@@ -118,6 +120,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return reached
         try:
             spans = self._until or self._spans()
+        except DamagedLogError:
+            raise
         except LogError:
             self._away = self._away or Stopwatch()
             if self._away.seconds() > PATIENCE_SECONDS:
