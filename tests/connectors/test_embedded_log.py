@@ -130,10 +130,10 @@ def test_a_transaction_that_was_decided_is_finished_by_the_next(
     appended = 0
     append = Partition.append
 
-    def dying_append(self: Partition, batch: object) -> None:
+    def dying_append(self: Partition, batch: object, oldest_ms: int | None) -> None:
         nonlocal appended
         appended += 1
-        append(self, batch)
+        append(self, batch, oldest_ms)
         if dies_at == f"append {appended}":
             raise KeyboardInterrupt
 

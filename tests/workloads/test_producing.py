@@ -128,6 +128,7 @@ def test_event_batches_are_events_by_their_own_number() -> None:
         ({"to": "log:x/t", "rate": 1, "data": "tweets", "sped": 3}, "unknown key 'sped'"),
         ({"to": "log:x/t", "rate": "steps:5x10,5x0", "data": "tweets"}, "give seconds or messages"),
         ({"to": "log:x/t", "rate": 1, "rows": "none/*.x"}, "no line in any file"),
+        ({"to": "files:x", "rate": 1, "data": "tweets", "retention_seconds": 5}, "only topics forget"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_sent(
@@ -136,6 +137,19 @@ def test_what_is_wrong_is_said_before_anything_is_sent(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInputError, match=complaint):
         penstock.produce(given)
+
+
+def test_a_topic_forgets_what_is_old_however_little_it_holds(tmp_path: Path) -> None:
+    given = {"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 100, "partitions": 1}
+    made = penstock.produce({**given, "seconds": 1.6, "retention_seconds": 0.4})
+    span = EmbeddedLog(tmp_path).spans("t")[0]
+    assert span.end == made.messages == 160
+    assert span.first > 0
+    assert span.messages >= 10  # those of the last 0.4 s are there
+    # it goes for a topic that is there already, too
+    del given["partitions"]
+    penstock.produce({**given, "messages": 10, "retention_seconds": 1000})
+    assert EmbeddedLog(tmp_path).spans("t")[0].end == 170
 
 
 def test_a_topic_must_be_there(tmp_path: Path) -> None:

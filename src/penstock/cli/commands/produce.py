@@ -39,6 +39,9 @@ def produce(
     partitions: Annotated[
         int | None, typer.Option("--partitions", min=1, help="Make the topic with so many partitions.")
     ] = None,
+    retention: Annotated[
+        float | None, typer.Option("--retention", help="Seconds after which the topic may drop messages.")
+    ] = None,
     each_partition: Annotated[
         bool, typer.Option("--each-partition", help="A producer for every partition, each at the rate given.")
     ] = False,
@@ -57,6 +60,7 @@ def produce(
         "seconds": seconds,
         "messages": messages,
         "partitions": partitions,
+        "retention_seconds": retention,
         "each_partition": each_partition or None,
         "key": key,
     }

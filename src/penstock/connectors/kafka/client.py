@@ -95,16 +95,28 @@ class KafkaLog:
         if known is None:
             asked = [admin.NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=config)]
             waiting = self._admin.create_topics(asked, request_timeout=ANSWER_SECONDS)
-        elif known < partitions:
-            waiting = self._admin.create_partitions([admin.NewPartitions(topic, partitions)])
         else:
-            return
+            if config:
+                self._keep(topic, config)
+            if known >= partitions:
+                return
+            waiting = self._admin.create_partitions([admin.NewPartitions(topic, partitions)])
         self._ask(lambda: [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()])
         watch = Stopwatch()
         while self.topics().get(topic, 0) < partitions:
             if watch.seconds() > ANSWER_SECONDS:
                 raise LogError(f"topic '{topic}' was created and is still not there after {ANSWER_SECONDS:g} s")
             pause(RETRY_SECONDS / 4)
+
+    def _keep(self, topic: str, config: Mapping[str, str]) -> None:
+        """Of a topic that is there already."""
+        entries = [
+            admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        asked = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)]
+        waiting = self._admin.incremental_alter_configs(asked)
+        self._ask(lambda: [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()])
 
     def spans(self, topic: str) -> dict[int, Span]:
         partitions = [ck.TopicPartition(topic, number) for number in range(self._count(topic))]

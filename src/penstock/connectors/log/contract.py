@@ -138,7 +138,8 @@ class TopicLog(Protocol):
         """Partitions by topic."""
 
     def create(self, topic: str, partitions: int, retention_seconds: float | None = None) -> None:
-        """A topic that is there already keeps what it has; with fewer partitions it gets more."""
+        """A topic that is there already keeps what it has; with fewer partitions it gets more. From now on messages
+        that are older than `retention_seconds` may be dropped, where that is given."""
 
     def spans(self, topic: str) -> Mapping[int, Span]:
         """By partition, what can be read now. Raises `UnknownTopicError`."""

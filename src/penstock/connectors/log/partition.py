@@ -43,6 +43,10 @@ class _Known:
     def behind(self) -> int:
         return self.frames[-1].behind if self.frames else 0
 
+    def is_full(self, segment_bytes: int, oldest_ms: int | None) -> bool:
+        is_old = oldest_ms is not None and bool(self.frames) and self.frames[0].last_ms < oldest_ms
+        return is_old or self.behind >= segment_bytes
+
 
 class Partition:
     def __init__(self, folder: Path, topic: str, number: int, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -84,11 +88,12 @@ class Partition:
         last = max(self._known, default=0)
         return last, self._known[last].behind if self._known else 0
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Behind what there is; what somebody left there half written is overwritten."""
+    def append(self, batch: pa.RecordBatch, oldest_ms: int | None = None) -> None:
+        """Behind what there is; what somebody left there half written is overwritten. A file that begins with messages
+        of before `oldest_ms` is followed by another, however small it is."""
         span = self.look()
         last = max(self._known, default=None)
-        if last is None or self._known[last].behind >= self._segment_bytes:
+        if last is None or self._known[last].is_full(self._segment_bytes, oldest_ms):
             last = span.end
             self._known[last] = _Known(self._path(last), last)
         segment = self._known[last]

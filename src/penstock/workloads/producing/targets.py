@@ -9,6 +9,7 @@ from penstock.clock import Stopwatch
 from penstock.connectors.log.address import LogAddress, parse_topic
 from penstock.errors import BadInputError
 from penstock.files import output_path
+from penstock.workloads.producing.spec import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from penstock.connectors.log.contract import Producer, TopicLog
     from penstock.workloads.producing.spec import ProducerSpec
 
-FILES = "files:"
 SHOWN_SECONDS = 0.1
 """What was sent is there for readers after so long."""
 FILE_SECONDS = 1.0
@@ -95,7 +95,8 @@ def target_of(spec: ProducerSpec) -> ProducerTarget:
         return _FileTarget(Path(spec.to.removeprefix(FILES)))
     address, topic = parse_topic(spec.to)
     log = LogAddress(address.format, {**address.options, **spec.options}).open()
-    if spec.partitions is not None:
-        log.create(topic, spec.partitions)
-    log.spans(topic)  # says which topics there are
+    if spec.partitions is None:
+        log.spans(topic)  # says which topics there are
+    if spec.partitions is not None or spec.retention_seconds is not None:
+        log.create(topic, spec.partitions or log.topics()[topic], spec.retention_seconds)
     return _TopicTarget(log, topic)
