@@ -40,7 +40,7 @@ def test_what_does_not_parse_goes_to_the_topic_of_dead_letters(tmp_path: Path) -
         turn_until(chaos.run, lambda: len(values(chaos.log, "out")) == 2 and len(values(chaos.log, "letters")) == 1)
         (letter,) = values(chaos.log, "letters")
         assert b"invalid literal for int()" in letter
-        assert b'"operator": "op"' in letter
+        assert b'"operator":"op"' in letter
     finally:
         chaos.close()
 

@@ -6,7 +6,6 @@ this was done. Taking over the producer's name fences off whoever published befo
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import pyarrow.ipc
 
 from penstock.connectors.log.address import LogAddress
 from penstock.connectors.log.contract import FencedError, LogError
+from penstock.connectors.log.spark_text import cast_to_binary, json_lines
 from penstock.connectors.storage import storage
 from penstock.files import Spec
 
@@ -54,20 +54,15 @@ class TopicSink(Spec):
 
 
 def as_messages(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Columns `value` and `key` where there is a value; else every row is one as JSON."""
+    """Columns `value` and `key` where there is a value; else every row is one as JSON. As a fused run writes it."""
     names = rows.schema.names
     if "value" in names:
-        keys = rows["key"].cast(pa.binary()) if "key" in names else pa.nulls(rows.num_rows, pa.binary())
-        return pa.RecordBatch.from_arrays([keys, _binary(rows["value"])], schema=STAGED_SCHEMA)
-    values = [json.dumps(row, default=str, ensure_ascii=False).encode() for row in rows.to_pylist()]
+        keys = cast_to_binary(rows["key"]) if "key" in names else pa.nulls(rows.num_rows, pa.binary())
+        return pa.RecordBatch.from_arrays([keys, cast_to_binary(rows["value"])], schema=STAGED_SCHEMA)
+    values = [line.encode() for line in json_lines(rows)]
     return pa.RecordBatch.from_arrays(
         [pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary())], schema=STAGED_SCHEMA
     )
-
-
-def _binary(column: pa.Array) -> pa.Array:
-    text = column if pa.types.is_binary(column.type) or pa.types.is_string(column.type) else column.cast(pa.string())
-    return text.cast(pa.binary())
 
 
 def fill(table: pa.Table, file: Any) -> None:
