@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.ipc
 
-from penstock.connectors.log.address import LogAddress
-from penstock.connectors.log.contract import FencedError, LogError
+from penstock.connectors.log.address import KAFKA, LogAddress
+from penstock.connectors.log.contract import NONE_YET, FencedError, LogError
 from penstock.connectors.log.spark_text import cast_to_binary, json_lines
 from penstock.connectors.storage import storage
 from penstock.files import Spec
@@ -70,6 +70,21 @@ def fill(table: pa.Table, file: Any) -> None:
         writer.write_table(table)
 
 
+def _read_staged(sink: TopicSink, epoch: int, path: str, last: int) -> bytes:
+    """What is staged is deleted once it was sent. Where it is gone and the log has no number that says so, the log
+    forgot it (Kafka does, of groups that nobody uses for a week), or somebody deleted what was to be sent. Only people
+    can tell, by looking into the topic; sending on what is left would double or lose it."""
+    try:
+        return storage(sink.staging).read(path)
+    except FileNotFoundError as error:
+        known = "no epoch" if last == NONE_YET else f"epoch {last}"
+        way_out = f"; if it was, set offset {epoch + 1} of partition 0 for the consumer group '{sink.producer}'"
+        raise LogError(
+            f"topic '{sink.topic}': {known} is known to be sent under '{sink.producer}', and what epoch {epoch} staged is "
+            f"gone ({path}): look into the topic whether it was sent{way_out if sink.format == KAFKA else ''}"
+        ) from error
+
+
 class TopicPublisher:
     """Sends what commits name, epoch by epoch. One that could not be sent is sent before anything else is."""
 
@@ -109,7 +124,7 @@ class TopicPublisher:
             producer = self._producer(sink)
             if producer.last < epoch:
                 for path in staged:
-                    with pa.ipc.open_file(pa.py_buffer(store.read(path))) as file:
+                    with pa.ipc.open_file(pa.py_buffer(_read_staged(sink, epoch, path, producer.last))) as file:
                         for number in range(file.num_record_batches):
                             rows = file.get_batch(number)
                             for first in range(0, rows.num_rows, SEND_ROWS):
