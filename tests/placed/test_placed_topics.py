@@ -13,7 +13,7 @@ from penstock.clock import pause
 from penstock.connectors.log.address import parse_log
 from penstock.connectors.log.contract import GoneError
 from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.connectors.log.feed import LOOK_SECONDS, TopicFeed, TopicShare
+from penstock.connectors.log.feed import LOOK_SECONDS, TopicFeed, TopicShare, look_interval
 from penstock.dataflow.load import Load
 from penstock.errors import BadInputError
 from penstock.flow.offsets import of_sources, taken_in
@@ -188,6 +188,11 @@ def test_a_topic_that_was_made_anew_stops_the_run_or_is_begun_anew(
     assert kept == []
     assert going_on.offsets == {f"src/t/{number}": each for number in range(partitions)}
     assert notes == (["it went back, and is read from its first message"] * 2 if each < 10 else [])
+
+
+@pytest.mark.parametrize(("quiet", "interval"), [(0.0, 0.05), (0.4, 0.05), (2.0, 0.2), (5.0, 0.5), (3600.0, 0.5)])
+def test_a_log_in_which_nothing_happens_is_looked_at_less_often(quiet: float, interval: float) -> None:
+    assert look_interval(quiet) == pytest.approx(interval)
 
 
 def test_a_topic_that_is_not_there_is_said_before_anything_runs(tmp_path: Path) -> None:

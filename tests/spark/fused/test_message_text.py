@@ -16,12 +16,12 @@ def test_spark_writes_what_the_table_says(session: Any) -> None:
         wrong = []
         for kind, value, json_text in JSON_ROWS:
             frame = session.createDataFrame([(value, 1)], f"a {kind}, n int")
-            text = bytes(as_messages(frame).first()["value"]).decode()
+            text = bytes(as_messages(frame).collect()[0]["value"]).decode()
             expected = '{"n":1}' if json_text is None else f'{{"a":{json_text},"n":1}}'
             wrong += [(kind, value, text)] if text != expected else []
         for kind, value, expected_text in TEXTS:
             frame = session.createDataFrame([(value, value)], f"key {kind}, value {kind}")
-            key = as_messages(frame).first()["key"]
+            key = as_messages(frame).collect()[0]["key"]
             wrong += [(kind, value, key)] if (None if key is None else bytes(key)) != expected_text else []
     finally:
         session.conf.set("spark.sql.session.timeZone", zone)

@@ -90,7 +90,7 @@ class KafkaLog:
     def create(self, topic: str, partitions: int, retention_seconds: float | None = None) -> None:
         check_topic(topic)
         check_partitions(partitions)
-        known = self.topics().get(topic)
+        known = self._known_partitions(topic)
         config = {} if retention_seconds is None else {"retention.ms": str(int(retention_seconds * 1000))}
         if known is None:
             asked = [admin.NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=config)]
@@ -103,7 +103,7 @@ class KafkaLog:
             waiting = self._admin.create_partitions([admin.NewPartitions(topic, partitions)])
         self._ask(lambda: [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()])
         watch = Stopwatch()
-        while self.topics().get(topic, 0) < partitions:
+        while (self._known_partitions(topic) or 0) < partitions:
             if watch.seconds() > ANSWER_SECONDS:
                 raise LogError(f"topic '{topic}' was created and is still not there after {ANSWER_SECONDS:g} s")
             pause(RETRY_SECONDS / 4)
@@ -137,12 +137,26 @@ class KafkaLog:
         return offsets
 
     def _count(self, topic: str) -> int:
-        known = self.topics()
-        if topic not in known:
+        known = self._known_partitions(topic)
+        if known is None:
             raise UnknownTopicError(
-                f"{self._settings['bootstrap.servers']}: no topic '{topic}'; {nearest(topic, known)}"
+                f"{self._settings['bootstrap.servers']}: no topic '{topic}'; {nearest(topic, self.topics())}"
             )
-        return known[topic]
+        return known
+
+    def _known_partitions(self, topic: str) -> int | None:
+        """None: there is no such topic. Only it is asked about (and not made by asking, as a broker may do): a broker
+        may have thousands. What else is wrong with it, such as that it is not for us, is raised as `LogError`."""
+
+        def ask() -> int:
+            waiting = self._admin.describe_topics(ck.TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
+            return len(waiting[topic].result(timeout=ANSWER_SECONDS).partitions)
+
+        try:
+            count: int = self._ask(ask, f"topic '{topic}': ")
+        except UnknownTopicError:
+            return None
+        return count
 
     # Reading.
 
@@ -264,7 +278,7 @@ class KafkaLog:
             self._made_admin = admin.AdminClient(self._settings)
         return self._made_admin
 
-    def _ask(self, question: Any) -> Any:
+    def _ask(self, question: Any, about: str = "") -> Any:
         watch = Stopwatch()
         while True:
             try:
@@ -278,7 +292,7 @@ class KafkaLog:
                     raise UnknownTopicError(f"{self._settings['bootstrap.servers']}: {failure.str()}") from error
                 self._begin_anew()
                 why = failure.str() if failure is not None else "no answer"
-                raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {why}") from error
+                raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {about}{why}") from error
 
 
 def _of(error: Exception) -> Any:

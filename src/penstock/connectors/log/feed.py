@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from penstock.connectors.log.address import LogAddress
     from penstock.connectors.log.contract import Span, TopicLog
 
-LOOK_SECONDS = 0.05
+LOOK_SECONDS, IDLE_LOOK_SECONDS = 0.05, 0.5
+"""Between two looks at what there is: where messages come, and where none came for long."""
 PATIENCE_SECONDS = 300.0
 """A log may be away for so long before whoever reads it gives up."""
 
@@ -40,6 +41,12 @@ MESSAGE_SCHEMA = pa.schema(
 """What a source that is a topic sends."""
 
 _LOG = logging.getLogger(__name__)
+
+
+def look_interval(quiet_seconds: float) -> float:
+    """A tenth of how long nothing came, within bounds: whoever asks a broker all the time for nothing costs it
+    something, and a message waits no longer for being looked for than a tenth of the silence before it."""
+    return min(max(quiet_seconds / 10, LOOK_SECONDS), IDLE_LOOK_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,7 @@ class TopicFeed:
         self._opened: TopicLog | None = None
         self._spans: dict[tuple[str, int], Span] = {}
         self._looked: Stopwatch | None = None
+        self._quiet = Stopwatch()
         self._away: Stopwatch | None = None
         self._turn = 0
 
@@ -161,7 +169,7 @@ class TopicFeed:
 
     def _look(self) -> None:
         """At what there is by now, now and then."""
-        if self._looked is not None and self._looked.seconds() < LOOK_SECONDS:
+        if self._looked is not None and self._looked.seconds() < look_interval(self._quiet.seconds()):
             return
         share = self._share
         spans = {topic: dict(self._log.spans(topic)) for topic in share.topics}
@@ -171,7 +179,9 @@ class TopicFeed:
             begins = resolved(share.starting, spans, f"source '{share.source}'")
             self._begins = {share.key(*where): begins[where[0]][str(where[1])] for where in mine}
         self._check_all_there(spans)
-        self._spans = {where: spans[where[0]][where[1]] for where in mine}
+        before, self._spans = self._spans, {where: spans[where[0]][where[1]] for where in mine}
+        if self._spans != before:
+            self._quiet = Stopwatch()
         self._looked = Stopwatch()
 
     def _check_all_there(self, spans: Mapping[str, Mapping[int, Span]]) -> None:

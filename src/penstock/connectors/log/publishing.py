@@ -80,8 +80,8 @@ def _read_staged(sink: TopicSink, epoch: int, path: str, last: int) -> bytes:
         known = "no epoch" if last == NONE_YET else f"epoch {last}"
         way_out = f"; if it was, set offset {epoch + 1} of partition 0 for the consumer group '{sink.producer}'"
         raise LogError(
-            f"topic '{sink.topic}': {known} is known to be sent under '{sink.producer}', and what epoch {epoch} staged is "
-            f"gone ({path}): look into the topic whether it was sent{way_out if sink.format == KAFKA else ''}"
+            f"topic '{sink.topic}': {known} is known to be sent under '{sink.producer}', and what epoch {epoch} staged "
+            f"is gone ({path}): look into the topic whether it was sent{way_out if sink.format == KAFKA else ''}"
         ) from error
 
 
