@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock
@@ -13,6 +15,8 @@ from penstock.workloads.applications.messages import MESSAGES
 from penstock.workloads.producing.data import THRESHOLD, batch_reading, is_event_batch
 from penstock.workloads.producing.producer import Produced
 from penstock.workloads.producing.rates import producer_load
+from penstock.workloads.producing.spec import producer_spec
+from penstock.workloads.producing.targets import target_of
 
 
 def read(log: EmbeddedLog, topic: str) -> list[tuple[int, dict[str, object], int]]:
@@ -57,6 +61,41 @@ def test_files_appear_whole_and_rows_of_files_go_round(tmp_path: Path) -> None:
     assert made.messages == 5
     lines = [json.loads(line) for file in sorted(out.iterdir()) for line in file.read_text().splitlines()]
     assert [row["a"] for row in lines] == [1, 2, 1, 2, 1]
+
+
+def test_two_producers_share_a_folder(tmp_path: Path) -> None:
+    specs = [
+        {"to": f"files:{tmp_path}", "data": "tweets", "rate": 100, "messages": 5, "first": first} for first in (0, 5)
+    ]
+    targets = [target_of(producer_spec(spec)) for spec in specs]  # both look at what is there before either writes
+    for number, target in enumerate(targets):
+        target.send([b'{"from": %d}' % number], None, None, 0)
+    for target in targets:
+        target.close()
+    assert sorted(file.read_text() for file in tmp_path.iterdir()) == ['{"from": 0}\n', '{"from": 1}\n']
+
+
+def test_rows_of_tables_become_messages(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,cents\nx,1\ny,\n")
+    at = pa.array([1_700_000_000_000], pa.timestamp("ms", tz="UTC"))
+    pq.write_table(pa.table({"name": ["z"], "raw": [b"\x00\xff"], "at": at}), tmp_path / "b.parquet")
+    (tmp_path / "c.jsonl").write_text('{"name": "j"}\n')
+    out = tmp_path / "out"
+    penstock.produce({"to": f"files:{out}", "rows": str(tmp_path / "?.*"), "rate": 500, "messages": 4})
+    rows = [json.loads(line) for file in sorted(out.iterdir()) for line in file.read_text().splitlines()]
+    assert [{key: value for key, value in row.items() if key != "sent"} for row in rows] == [
+        {"name": "x", "cents": 1},
+        {"name": "y"},
+        {"name": "z", "raw": "AP8=", "at": "2023-11-14T22:13:20.000Z"},
+        {"name": "j"},
+    ]
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.csv", ""), ("a.csv", "x,y\n1\n"), ("a.parquet", "no table")])
+def test_tables_that_cannot_be_read_are_said(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadInputError, match=f"{name}: cannot be read: "):
+        penstock.produce({"to": f"files:{tmp_path}/out", "rows": str(tmp_path / name), "rate": 1, "messages": 1})
 
 
 def test_a_rate_that_cannot_be_kept_is_said(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from message_texts import JSON_ROWS, TEXTS
-
 from penstock.spark.fused.topic_writer import as_messages
 
 

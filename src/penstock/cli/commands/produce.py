@@ -24,7 +24,7 @@ def produce(
         typer.Option("--data", help="sentences, tweets, page-events, payloads, readings, auctions or batches."),
     ] = None,
     rows: Annotated[
-        str | None, typer.Option("--rows", help="Instead of data: files of JSON lines, by pattern.")
+        str | None, typer.Option("--rows", help="Instead of data: files of JSON lines, CSV or Parquet, by pattern.")
     ] = None,
     rate: Annotated[
         str | None,

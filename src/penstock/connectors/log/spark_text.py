@@ -25,7 +25,8 @@ _ESCAPES = {code: f"\\u{code:04X}" for code in range(32)} | {
 
 def json_lines(rows: pa.RecordBatch) -> list[str]:
     """Every row as an object."""
-    columns = [(f"{_quoted(name)}:", _column(rows[name], as_json)) for name in rows.schema.names]
+    named = zip(rows.schema.names, rows.columns, strict=True)
+    columns = [(f"{_quoted(name)}:", _column(column, as_json)) for name, column in named]
     return [
         "{" + ",".join(name + texts[row] for name, texts in columns if texts[row] is not None) + "}"
         for row in range(rows.num_rows)

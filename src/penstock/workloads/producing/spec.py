@@ -25,7 +25,7 @@ class ProducerSpec(Versioned):
     data: Name | None = None
     """The stream of messages, by name."""
     rows: Annotated[str | None, Field(max_length=4096)] = None
-    """Instead: a pattern of files; their lines are the messages, over and over."""
+    """Instead: a pattern of files (JSON lines, .csv, .parquet); their rows are the messages, over and over."""
     rate: str | float | int
     """Messages/s: a number, or a rate over time (steps:..., on-off:..., sine:..., batches:..., trace:FILE)."""
     seconds: Positive | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.clock import Stopwatch
@@ -66,6 +67,8 @@ class _FileTarget:
         except OSError as error:
             raise BadInputError(f"{folder}: cannot be written: {error.strerror or error}") from error
         self._folder = folder
+        # two producers may write into one folder: each has names of its own
+        self._token = token_hex(4)
         self._written = len(list(folder.glob("*.jsonl")))
         self._held: list[bytes] = []
         self._since = Stopwatch()
@@ -84,7 +87,7 @@ class _FileTarget:
 
     def _write(self) -> None:
         if self._held:
-            with output_path(self._folder / f"{self._written:09d}.jsonl") as temporary:
+            with output_path(self._folder / f"{self._written:09d}-{self._token}.jsonl") as temporary:
                 temporary.write_bytes(b"".join(value + b"\n" for value in self._held))
             self._written += 1
         self._held, self._since = [], Stopwatch()
