@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ def staged(tmp_path: Path, epoch: int, *files: bytes) -> list[Output]:
     for number, value in enumerate(files):
         table = pa.table([[None], [value]], schema=STAGED_SCHEMA)
         path = f"{epoch}-{number}.arrow"
-        storage(folder).write(path, lambda file, table=table: fill(table, file))
+        storage(folder).write(path, partial(fill, table))
         outputs.append(Output(sink=sink.place, staged=path, final=str(epoch), rows=1))
     return outputs
 
