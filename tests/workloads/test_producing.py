@@ -181,7 +181,7 @@ def test_what_is_wrong_is_said_before_anything_is_sent(
 
 def test_a_topic_forgets_what_is_old_however_little_it_holds(tmp_path: Path) -> None:
     given = {"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 100, "partitions": 1}
-    made = penstock.produce({**given, "seconds": 1.6, "retention_seconds": 0.4})
+    made = penstock.produce({**given, "messages": 160, "retention_seconds": 0.4})
     span = EmbeddedLog(tmp_path).spans("t")[0]
     assert span.end == made.messages == 160
     assert span.first > 0

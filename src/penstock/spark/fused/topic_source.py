@@ -8,7 +8,6 @@ for a bounded part: older ones have no `pyspark.sql.streaming.datasource`, and t
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
     from penstock.connectors.log.contract import Span, TopicLog
     from penstock.connectors.log.offsets import Offsets
-
-_LOG = logging.getLogger(__name__)
 
 NAME = "penstock-topics"
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -135,8 +132,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = list(went_back(reached, spans))
         if gone and not self._goes_on:
             raise gone[0]
-        for error in gone:
-            _LOG.warning("going on: %s", error)
+        if gone and self._folder is not None:
+            note_lost(self._folder, {}, [f"{error.topic}/{error.partition}" for error in gone])
         return begun_anew(reached, gone)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
