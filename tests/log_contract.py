@@ -100,6 +100,15 @@ class LogContract:
         producer.close()
         assert {number: span.messages for number, span in log.spans(topic).items()} == {0: 0, 1: 10}
 
+    def test_a_topic_that_is_there_may_be_told_how_long_to_keep_messages(
+        self, make: Callable[[], TopicLog], topic: str
+    ) -> None:
+        log = make()
+        log.create(topic, 2)
+        log.create(topic, 2, retention_seconds=3600)
+        log.create(topic, 3, retention_seconds=7200)
+        assert make().topics()[topic] == 3
+
     def test_a_topic_grows_and_keeps_what_it_has(self, make: Callable[[], TopicLog], topic: str) -> None:
         log = make()
         log.create(topic, 1)

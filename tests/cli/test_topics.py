@@ -16,8 +16,9 @@ def test_produce_by_options_and_by_a_file(penstock: Penstock, tmp_path: Path) ->
     done = penstock(
         "produce", "--to", there, "--data", "readings", "--rate", 1000, "--messages", 50, "--partitions", 2, "--json"
     )
-    assert done.code == 0
-    assert json.loads(done.out)["messages"] == 50
+    said = json.loads(done.out)
+    assert said["messages"] == 50
+    assert done.code == (0 if said["kept"] else 1)  # a machine with much else to do may be late
     spec = tmp_path / "more.yaml"
     spec.write_text(f"to: {there}\ndata: readings\nrate: 1000\nmessages: 10\n")
     # what is said in the shell counts

@@ -129,7 +129,7 @@ def test_counts_of_lost_messages_begin_anew(tmp_path: Path, content: bytes) -> N
     from penstock.spark.fused.lost_messages import LOST, lost_messages
 
     (tmp_path / LOST).write_bytes(content)
-    assert lost_messages(tmp_path) == {}
+    assert lost_messages(tmp_path).notes == []
 
 
 @pytest.mark.parametrize("content", [*DAMAGED, *map(zlib.compress, DAMAGED)])

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from log_contract import LogContract, numbered, values_of
 from penstock.connectors.log.address import is_address, parse_log, parse_topic
-from penstock.connectors.log.contract import TopicLog
+from penstock.connectors.log.contract import DamagedLogError, TopicLog
 from penstock.connectors.log.embedded import EmbeddedLog
+from penstock.connectors.log.frames import STORED
 from penstock.connectors.log.partition import Partition
 from penstock.errors import BadInputError
 
@@ -55,7 +57,55 @@ def test_what_was_half_written_was_never_appended(tmp_path: Path) -> None:
     assert values_of(EmbeddedLog(tmp_path), "t") == [*numbered(0, 10), *numbered(30, 35)]
 
 
-def test_a_flipped_bit_ends_what_is_read(tmp_path: Path) -> None:
+def segments_of_ten(folder: Path, segment_bytes: int) -> list[Path]:
+    """Three frames of ten messages each; the files they are in."""
+    log = EmbeddedLog(folder, segment_bytes=segment_bytes)
+    log.create("t", 1)
+    producer = log.producer()
+    for first in (0, 10, 20):
+        producer.send("t", numbered(100 + first, 110 + first))
+        producer.flush()
+    return sorted((folder / "topics" / "t" / "00000").glob("*.segment"))
+
+
+@pytest.mark.parametrize("spoiled", ["head", "body", "cut"])
+@pytest.mark.parametrize(("segment_bytes", "files"), [(1, 3), (10**6, 1)])
+def test_damage_before_what_is_there_is_said_with_its_file_and_offset(
+    tmp_path: Path, segment_bytes: int, files: int, spoiled: str
+) -> None:
+    paths = segments_of_ten(tmp_path, segment_bytes)
+    assert len(paths) == files
+    file = paths[1] if files == 3 else paths[0]
+    size = file.stat().st_size
+    middle = 0 if files == 3 else size // 3  # frames are equally large
+    known = EmbeddedLog(tmp_path)
+    assert len(values_of(known, "t")) == 30
+    data = bytearray(file.read_bytes())
+    if spoiled == "cut":
+        del data[middle + 40 : middle + 60]
+    else:
+        data[middle + (1 if spoiled == "head" else 100)] ^= 1
+    file.write_bytes(data)
+    complaint = (
+        rf"{file.name}: damaged at byte {middle}: topic 't', partition 0 has no message 10 there, and messages from 20"
+    )
+    with pytest.raises(DamagedLogError, match=complaint):
+        EmbeddedLog(tmp_path).spans("t")
+    if spoiled == "body":  # whoever looked before the damage sees it when reading
+        with pytest.raises(DamagedLogError, match="has no message 10 there"):
+            list(known.read("t", 0, 0, 30))
+    # and nobody appends behind it
+    with pytest.raises(DamagedLogError):
+        EmbeddedLog(tmp_path).append({("t", 0): pa.RecordBatch.from_pylist([{"value": b"x", "time_ms": 1}], STORED)})
+
+
+def test_a_file_that_is_missing_in_the_middle_is_damage(tmp_path: Path) -> None:
+    segments_of_ten(tmp_path, 1)[1].unlink()
+    with pytest.raises(DamagedLogError, match="no message 10 there, and messages from 20 on follow"):
+        EmbeddedLog(tmp_path).spans("t")
+
+
+def test_a_flipped_bit_in_the_last_frame_is_as_if_it_was_never_finished(tmp_path: Path) -> None:
     log = EmbeddedLog(tmp_path)
     log.create("t", 1)
     producer = log.producer()
@@ -80,10 +130,10 @@ def test_a_transaction_that_was_decided_is_finished_by_the_next(
     appended = 0
     append = Partition.append
 
-    def dying_append(self: Partition, batch: object) -> None:
+    def dying_append(self: Partition, batch: object, oldest_ms: int | None) -> None:
         nonlocal appended
         appended += 1
-        append(self, batch)
+        append(self, batch, oldest_ms)
         if dies_at == f"append {appended}":
             raise KeyboardInterrupt
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from penstock.connectors.log.contract import LogError
+from penstock.connectors.log.contract import LogError, UnknownTopicError
 
 ck = pytest.importorskip("confluent_kafka")
 client = pytest.importorskip("penstock.connectors.kafka.client")
@@ -43,3 +44,38 @@ def test_errors_are_no_sign_that_something_comes(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(LogError, match=r"topic 'orders', partition 3: nothing came for 0\.05 s"):
         list(log.read("orders", 3, 0, 10))
     assert not log._readers  # the next read begins with another one
+
+
+class AnsweringAdmin:
+    """Says the same of every topic that it is asked about by name; lists one other."""
+
+    def __init__(self, error: int) -> None:
+        self.error = error
+        self.asked: list[str] = []
+
+    def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        (name,) = topics.topic_names
+        self.asked.append(name)
+        answer: Future[Any] = Future()
+        answer.set_exception(ck.KafkaException(ck.KafkaError(self.error)))
+        return {name: answer}
+
+    def list_topics(self, timeout: float) -> Any:
+        return type("Metadata", (), {"topics": {"orders": type("Topic", (), {"partitions": {0: None}, "error": None})}})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "complaint"),
+    [
+        ("UNKNOWN_TOPIC_OR_PART", UnknownTopicError, "no topic 'order'; did you mean 'orders'"),
+        ("TOPIC_AUTHORIZATION_FAILED", LogError, r"Kafka at h:1: topic 'order': .*[Aa]uthoriz"),
+    ],
+)
+def test_what_is_wrong_with_a_topic_is_said_and_only_it_is_asked_about(
+    error: str, kind: type[Exception], complaint: str
+) -> None:
+    log = client.KafkaLog({"bootstrap.servers": "h:1"})
+    log._made_admin = asked = AnsweringAdmin(getattr(ck.KafkaError, error))
+    with pytest.raises(kind, match=complaint):
+        log.spans("order")
+    assert asked.asked == ["order"]

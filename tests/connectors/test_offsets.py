@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.connectors.log.contract import Span
-from penstock.connectors.log.offsets import Piece, admitted, cut_evenly, lag, pieces_between, resolved
+from penstock.connectors.log.offsets import (
+    Piece,
+    admitted,
+    begun_anew,
+    cut_evenly,
+    lag,
+    pieces_between,
+    resolved,
+    went_back,
+)
 from penstock.errors import BadInputError
 
 SPANS = {"t": {0: Span(10, 110), 1: Span(0, 40), 2: Span(5, 5)}}
@@ -18,6 +27,8 @@ def test_where_to_begin() -> None:
     assert resolved('{"t": {"0": 50, "1": -1}}', SPANS, "s") == {"t": {"0": 50, "1": 40, "2": 5}}
     with pytest.raises(BadInputError, match="source 's': startingOffsets"):
         resolved("yesterday", SPANS, "source 's'")
+    with pytest.raises(BadInputError, match="topic 't', partition 1 ends at 40, found 41"):
+        resolved('{"t": {"1": 41}}', SPANS, "s")
 
 
 def test_a_batch_is_bounded_in_proportion_to_what_waits() -> None:
@@ -33,6 +44,20 @@ def test_a_partition_that_is_new_begins_with_its_first_message() -> None:
     assert found == [Piece("t", 0, 10, 20), Piece("t", 1, 30, 40)]
     with pytest.raises(BadInputError, match="no partition 7 any more"):
         pieces_between({}, {"t": {"7": 1}}, SPANS)
+
+
+def test_logs_that_went_back_are_known_and_begun_anew() -> None:
+    reached = {"t": {"0": 110, "1": 41, "2": 4, "3": 7}}
+    gone = list(went_back(reached, SPANS))
+    assert [(error.partition, error.wanted, error.first) for error in gone] == [(1, 41, 0), (3, 7, 0)]
+    assert "partition 1 ends at offset 40, and it was read up to 41: it was made anew" in str(gone[0])
+    assert "partition 3 is not there any more, and it was read up to 7" in str(gone[1])
+    anew = begun_anew(reached, gone)
+    assert anew == {"t": {"0": 110, "2": 4}}
+    end = admitted(anew, SPANS, 1000)
+    assert end == {"t": {"0": 110, "1": 40, "2": 5}}
+    # what a batch reads follows from its two ends, whenever it is run again
+    assert set(pieces_between(reached, end, SPANS)) == {Piece("t", 1, 0, 40), Piece("t", 2, 4, 5)}
 
 
 def test_lag() -> None:

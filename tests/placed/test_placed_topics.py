@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from test_engine import turn_until
 from topic_chaos import TopicChaos, rounds, topic_pipeline, values
 
+from penstock.clock import pause
 from penstock.connectors.log.address import parse_log
+from penstock.connectors.log.contract import GoneError
 from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.connectors.log.feed import TopicFeed, TopicShare
+from penstock.connectors.log.feed import LOOK_SECONDS, TopicFeed, TopicShare, look_interval
 from penstock.dataflow.load import Load
 from penstock.errors import BadInputError
 from penstock.flow.offsets import of_sources, taken_in
@@ -37,7 +40,7 @@ def test_what_does_not_parse_goes_to_the_topic_of_dead_letters(tmp_path: Path) -
         turn_until(chaos.run, lambda: len(values(chaos.log, "out")) == 2 and len(values(chaos.log, "letters")) == 1)
         (letter,) = values(chaos.log, "letters")
         assert b"invalid literal for int()" in letter
-        assert b'"operator": "op"' in letter
+        assert b'"operator":"op"' in letter
     finally:
         chaos.close()
 
@@ -67,18 +70,29 @@ def test_a_report_says_what_waits_where() -> None:
     assert from_topics(report, {}) is report
 
 
-def share(folder: Path, **more: object) -> TopicShare:
-    return TopicShare("src", parse_log(f"log:{folder}"), ("t",), **more)  # type: ignore[arg-type] # as the test says
+def share(folder: Path, topics: tuple[str, ...] = ("t",), **more: object) -> TopicShare:
+    return TopicShare("src", parse_log(f"log:{folder}"), topics, **more)  # type: ignore[arg-type] # as the test says
 
 
-def filled(folder: Path, partitions: int, each: int) -> EmbeddedLog:
+def filled(folder: Path, partitions: int, each: int, topic: str = "t") -> EmbeddedLog:
     log = EmbeddedLog(folder)
-    log.create("t", partitions)
+    log.create(topic, partitions)
     producer = log.producer()
     for partition in range(partitions):
-        producer.send("t", [f"{partition}-{number}".encode() for number in range(each)], partition=partition)
+        producer.send(topic, [f"{partition}-{number}".encode() for number in range(each)], partition=partition)
     producer.close()
     return log
+
+
+def send(log: EmbeddedLog, value: bytes, partition: int, topic: str = "t") -> None:
+    producer = log.producer()
+    producer.send(topic, [value], partition=partition)
+    producer.close()
+
+
+def look_again() -> None:
+    """Feeds look at a log now and then."""
+    pause(LOOK_SECONDS + 0.02)
 
 
 def read_all(feed: TopicFeed, most: int = 7) -> list[bytes]:
@@ -108,13 +122,77 @@ def test_a_partition_that_is_new_is_read_from_its_beginning(tmp_path: Path) -> N
     feed = TopicFeed(share(tmp_path), {})
     assert len(read_all(feed)) == 3
     log.create("t", 2)
-    producer = log.producer()
-    producer.send("t", [b"new"], partition=1)
-    producer.close()
-    from penstock.clock import pause
-
-    pause(0.06)
+    send(log, b"new", partition=1)
+    look_again()
     assert read_all(feed) == [b"new"]
+
+
+def test_partitions_stay_with_whom_they_were_dealt_to_when_a_topic_grows(tmp_path: Path) -> None:
+    filled(tmp_path, 1, 10, "t")
+    log = filled(tmp_path, 3, 10, "u")
+    feeds = [TopicFeed(share(tmp_path, ("t", "u"), sharer=number, sharers=2), {}) for number in (0, 1)]
+    before = [value for feed in feeds for value in read_all(feed)]
+    owners = [set(feed.offsets) for feed in feeds]
+    log.create("t", 2)  # it stands before u
+    send(log, b"new", partition=1)
+    look_again()
+    assert [value for feed in feeds for value in read_all(feed)] == [b"new"]
+    assert len(before) == 40
+    assert all(former <= set(feed.offsets) for former, feed in zip(owners, feeds, strict=True))
+
+
+def test_of_latest_only_partitions_that_were_there_begin_at_their_end(tmp_path: Path) -> None:
+    log = filled(tmp_path, 1, 3)
+    shares = [share(tmp_path, starting="latest", sharer=number, sharers=2) for number in (0, 1)]
+    feeds = [TopicFeed(part, {}) for part in shares]  # the second has no partition yet
+    assert [read_all(feed) for feed in feeds] == [[], []]
+    committed = {key: at for feed in feeds for key, at in feed.offsets.items()}
+    assert committed == {"src/t/0": 3}
+    log.create("t", 2)
+    send(log, b"new", partition=1)
+    look_again()
+    assert [read_all(feed) for feed in feeds] == [[], [b"new"]]
+    # another generation goes on from a commit of before the topic grew
+    assert [read_all(TopicFeed(part, {"src": 0, **committed})) for part in shares] == [[], [b"new"]]
+
+
+def made_anew(folder: Path, partitions: int, each: int) -> None:
+    rmtree(folder / "topics" / "t")
+    filled(folder, partitions, each)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "each", "complaint"),
+    [
+        (2, 4, r"topic 't', partition \d ends at offset 4, and it was read up to 10: it was made anew"),
+        (2, 0, r"partition \d ends at offset 0, and it was read up to 10"),
+        (1, 10, "partition 1 is not there any more, and it was read up to 10"),
+    ],
+)
+def test_a_topic_that_was_made_anew_stops_the_run_or_is_begun_anew(
+    tmp_path: Path, partitions: int, each: int, complaint: str
+) -> None:
+    filled(tmp_path, 2, 10)
+    before = TopicFeed(share(tmp_path), {})
+    assert len(read_all(before)) == 20
+    made_anew(tmp_path, partitions, each)
+    with pytest.raises(GoneError, match=complaint):
+        read_all(TopicFeed(share(tmp_path), before.offsets))
+    going_on = TopicFeed(share(tmp_path, goes_on=True), before.offsets)
+    kept = [f"{p}-{n}".encode() for p in range(partitions) for n in range(each)] if each < 10 else []
+    notes = []
+    while (messages := going_on.next(7)) is not None:
+        kept = [value for value in kept if value not in messages.rows["value"].to_pylist()]
+        notes += [messages.gone] if messages.gone else []
+        going_on.took(messages)
+    assert kept == []
+    assert going_on.offsets == {f"src/t/{number}": each for number in range(partitions)}
+    assert notes == (["it went back, and is read from its first message"] * 2 if each < 10 else [])
+
+
+@pytest.mark.parametrize(("quiet", "interval"), [(0.0, 0.05), (0.4, 0.05), (2.0, 0.2), (5.0, 0.5), (3600.0, 0.5)])
+def test_a_log_in_which_nothing_happens_is_looked_at_less_often(quiet: float, interval: float) -> None:
+    assert look_interval(quiet) == pytest.approx(interval)
 
 
 def test_a_topic_that_is_not_there_is_said_before_anything_runs(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock
@@ -11,7 +13,10 @@ from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.errors import BadInputError
 from penstock.workloads.applications.messages import MESSAGES
 from penstock.workloads.producing.data import THRESHOLD, batch_reading, is_event_batch
+from penstock.workloads.producing.producer import Produced
 from penstock.workloads.producing.rates import producer_load
+from penstock.workloads.producing.spec import producer_spec
+from penstock.workloads.producing.targets import target_of
 
 
 def read(log: EmbeddedLog, topic: str) -> list[tuple[int, dict[str, object], int]]:
@@ -26,10 +31,9 @@ def read(log: EmbeddedLog, topic: str) -> list[tuple[int, dict[str, object], int
 def test_messages_reach_the_topic_once_stamped_with_when_they_were_sent(tmp_path: Path) -> None:
     began = now()
     made = penstock.produce(
-        {"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 2000, "seconds": 0.5, "partitions": 2}
+        {"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 2000, "messages": 1000, "partitions": 2}
     )
     assert made.messages == made.due == 1000
-    assert made.kept
     rows = read(EmbeddedLog(tmp_path), "t")
     assert sorted(int(str(row["id"])) for _, row, _ in rows) == list(range(1000))
     for _, row, time_ms in rows:
@@ -60,11 +64,74 @@ def test_files_appear_whole_and_rows_of_files_go_round(tmp_path: Path) -> None:
     assert [row["a"] for row in lines] == [1, 2, 1, 2, 1]
 
 
+def test_two_producers_share_a_folder(tmp_path: Path) -> None:
+    specs = [
+        {"to": f"files:{tmp_path}", "data": "tweets", "rate": 100, "messages": 5, "first": first} for first in (0, 5)
+    ]
+    targets = [target_of(producer_spec(spec)) for spec in specs]  # both look at what is there before either writes
+    for number, target in enumerate(targets):
+        target.send([b'{"from": %d}' % number], None, None, 0)
+    for target in targets:
+        target.close()
+    assert sorted(file.read_text() for file in tmp_path.iterdir()) == ['{"from": 0}\n', '{"from": 1}\n']
+
+
+def test_rows_of_tables_become_messages(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,cents\nx,1\ny,\n")
+    at = pa.array([1_700_000_000_000], pa.timestamp("ms", tz="UTC"))
+    pq.write_table(pa.table({"name": ["z"], "raw": [b"\x00\xff"], "at": at}), tmp_path / "b.parquet")
+    (tmp_path / "c.jsonl").write_text('{"name": "j"}\n')
+    out = tmp_path / "out"
+    penstock.produce({"to": f"files:{out}", "rows": str(tmp_path / "?.*"), "rate": 500, "messages": 4})
+    rows = [json.loads(line) for file in sorted(out.iterdir()) for line in file.read_text().splitlines()]
+    assert [{key: value for key, value in row.items() if key != "sent"} for row in rows] == [
+        {"name": "x", "cents": 1},
+        {"name": "y"},
+        {"name": "z", "raw": "AP8=", "at": "2023-11-14T22:13:20.000Z"},
+        {"name": "j"},
+    ]
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.csv", ""), ("a.csv", "x,y\n1\n"), ("a.parquet", "no table")])
+def test_tables_that_cannot_be_read_are_said(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadInputError, match=f"{name}: cannot be read: "):
+        penstock.produce({"to": f"files:{tmp_path}/out", "rows": str(tmp_path / name), "rate": 1, "messages": 1})
+
+
 def test_a_rate_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
     made = penstock.produce({"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 5e6, "seconds": 0.3, "partitions": 1})
     assert not made.kept
     assert made.document()["kept"] is False
     assert made.due == 1_500_000 > made.messages
+    assert made.asked_rate == 5e6
+
+
+def test_a_number_of_messages_is_no_excuse_for_being_late(tmp_path: Path) -> None:
+    # due within 10 ms; making and writing them takes seconds
+    given = {"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 5e6, "messages": 50_000, "partitions": 1}
+    made = penstock.produce(given)
+    assert made.messages == made.due == 50_000
+    assert made.asked_rate == pytest.approx(5e6)
+    assert made.late_seconds == pytest.approx(made.seconds - 0.01)
+    assert not made.kept
+
+
+@pytest.mark.parametrize(
+    ("messages", "seconds", "late", "kept"),
+    [
+        (1000, 10.0, 0.0, True),
+        (1000, 9.0, 0.0, True),  # whoever is stopped before the end was not late
+        (1000, 10.9, 0.9, True),  # 5 % of 10 s, and 0.5 s
+        (1000, 11.1, 1.1, False),
+        (940, 10.0, 0.0, False),
+    ],
+)
+def test_a_rate_is_kept_if_the_last_message_is_not_late(messages: int, seconds: float, late: float, kept: bool) -> None:
+    made = Produced(messages, 1000, seconds, 10.0, 0.0)
+    assert made.late_seconds == pytest.approx(late)
+    assert made.kept is kept
+    assert made.asked_rate == 100.0
 
 
 def test_rates_over_time() -> None:
@@ -77,7 +144,7 @@ def test_rates_over_time() -> None:
     assert sine.due(60) == 6000
     assert sine.due(30) == pytest.approx(3955, abs=3)
     assert producer_load("steps:10x5,10x20").due(20) == 250
-    for wrong in ("sine:10,20,60", "batches:0,1", "on-off:1,2,3,4,5", "often"):
+    for wrong in ("sine:10,20,60", "batches:0,1", "batches:80,1,0", "batches:80,1,nan", "on-off:1,2,3,4,5", "often"):
         with pytest.raises(BadInputError):
             producer_load(wrong)
 
@@ -101,6 +168,7 @@ def test_event_batches_are_events_by_their_own_number() -> None:
         ({"to": "log:x/t", "rate": 1, "data": "tweets", "sped": 3}, "unknown key 'sped'"),
         ({"to": "log:x/t", "rate": "steps:5x10,5x0", "data": "tweets"}, "give seconds or messages"),
         ({"to": "log:x/t", "rate": 1, "rows": "none/*.x"}, "no line in any file"),
+        ({"to": "files:x", "rate": 1, "data": "tweets", "retention_seconds": 5}, "only topics forget"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_sent(
@@ -109,6 +177,19 @@ def test_what_is_wrong_is_said_before_anything_is_sent(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInputError, match=complaint):
         penstock.produce(given)
+
+
+def test_a_topic_forgets_what_is_old_however_little_it_holds(tmp_path: Path) -> None:
+    given = {"to": f"log:{tmp_path}/t", "data": "tweets", "rate": 100, "partitions": 1}
+    made = penstock.produce({**given, "messages": 160, "retention_seconds": 0.4})
+    span = EmbeddedLog(tmp_path).spans("t")[0]
+    assert span.end == made.messages == 160
+    assert span.first > 0
+    assert span.messages >= 10  # those of the last 0.4 s are there
+    # it goes for a topic that is there already, too
+    del given["partitions"]
+    penstock.produce({**given, "messages": 10, "retention_seconds": 1000})
+    assert EmbeddedLog(tmp_path).spans("t")[0].end == 170
 
 
 def test_a_topic_must_be_there(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.constraints import ANYWHERE, UNCONSTRAINED, OperatorConstraints, PipelineConstraints
 from penstock.dataflow.logic import OnError, Per
+from penstock.dataflow.secret_options import check_no_secret
 from penstock.errors import BadInputError, nearest
 from penstock.files import Amount, Count, Demand, ModelName, Name, Positive, Spec
 
@@ -192,6 +193,14 @@ class Operator(Spec):
             )
         if self.options and not (self.format or self.files or self.parquet):
             raise ValueError(f"{self.kind} '{self.name}': options mean something only with a format")
+        return self
+
+    @model_validator(mode="after")
+    def _no_secret_in_plain(self) -> Self:
+        try:
+            check_no_secret(self.options, all_are_kafkas=self.format == "kafka")
+        except ValueError as error:
+            raise ValueError(f"{self.kind} '{self.name}': {error}") from error
         return self
 
     @property

@@ -24,7 +24,7 @@ def produce(
         typer.Option("--data", help="sentences, tweets, page-events, payloads, readings, auctions or batches."),
     ] = None,
     rows: Annotated[
-        str | None, typer.Option("--rows", help="Instead of data: files of JSON lines, by pattern.")
+        str | None, typer.Option("--rows", help="Instead of data: files of JSON lines, CSV or Parquet, by pattern.")
     ] = None,
     rate: Annotated[
         str | None,
@@ -38,6 +38,9 @@ def produce(
     messages: Annotated[int | None, typer.Option("--messages", min=1, help="How many, of each producer.")] = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", min=1, help="Make the topic with so many partitions.")
+    ] = None,
+    retention: Annotated[
+        float | None, typer.Option("--retention", help="Seconds after which the topic may drop messages.")
     ] = None,
     each_partition: Annotated[
         bool, typer.Option("--each-partition", help="A producer for every partition, each at the rate given.")
@@ -57,6 +60,7 @@ def produce(
         "seconds": seconds,
         "messages": messages,
         "partitions": partitions,
+        "retention_seconds": retention,
         "each_partition": each_partition or None,
         "key": key,
     }
@@ -78,8 +82,10 @@ def produce(
     else:
         typer.echo(f"{made.messages:,} messages in {made.seconds:.1f} s: {made.rate:,.1f} per second")
         if not made.kept:
-            short = made.due - made.messages
-            typer.echo(f"the rate of {made.asked_rate:,.1f} was not kept: {short:,} messages fewer than were due")
+            short = f", {made.due - made.messages:,} messages fewer than were due" if made.messages < made.due else ""
+            typer.echo(
+                f"the rate of {made.asked_rate:,.1f} was not kept: {made.late_seconds:.1f} s behind at the end{short}"
+            )
     if not made.kept:
         raise typer.Exit(1)
 

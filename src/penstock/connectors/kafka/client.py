@@ -19,6 +19,7 @@ from penstock.connectors.log.contract import (
     LogError,
     Span,
     UnknownTopicError,
+    WentBackError,
     check_partitions,
     check_topic,
 )
@@ -89,21 +90,33 @@ class KafkaLog:
     def create(self, topic: str, partitions: int, retention_seconds: float | None = None) -> None:
         check_topic(topic)
         check_partitions(partitions)
-        known = self.topics().get(topic)
+        known = self._known_partitions(topic)
         config = {} if retention_seconds is None else {"retention.ms": str(int(retention_seconds * 1000))}
         if known is None:
             asked = [admin.NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=config)]
             waiting = self._admin.create_topics(asked, request_timeout=ANSWER_SECONDS)
-        elif known < partitions:
-            waiting = self._admin.create_partitions([admin.NewPartitions(topic, partitions)])
         else:
-            return
+            if config:
+                self._keep(topic, config)
+            if known >= partitions:
+                return
+            waiting = self._admin.create_partitions([admin.NewPartitions(topic, partitions)])
         self._ask(lambda: [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()])
         watch = Stopwatch()
-        while self.topics().get(topic, 0) < partitions:
+        while (self._known_partitions(topic) or 0) < partitions:
             if watch.seconds() > ANSWER_SECONDS:
                 raise LogError(f"topic '{topic}' was created and is still not there after {ANSWER_SECONDS:g} s")
             pause(RETRY_SECONDS / 4)
+
+    def _keep(self, topic: str, config: Mapping[str, str]) -> None:
+        """Of a topic that is there already."""
+        entries = [
+            admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        asked = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)]
+        waiting = self._admin.incremental_alter_configs(asked)
+        self._ask(lambda: [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()])
 
     def spans(self, topic: str) -> dict[int, Span]:
         partitions = [ck.TopicPartition(topic, number) for number in range(self._count(topic))]
@@ -124,12 +137,26 @@ class KafkaLog:
         return offsets
 
     def _count(self, topic: str) -> int:
-        known = self.topics()
-        if topic not in known:
+        known = self._known_partitions(topic)
+        if known is None:
             raise UnknownTopicError(
-                f"{self._settings['bootstrap.servers']}: no topic '{topic}'; {nearest(topic, known)}"
+                f"{self._settings['bootstrap.servers']}: no topic '{topic}'; {nearest(topic, self.topics())}"
             )
-        return known[topic]
+        return known
+
+    def _known_partitions(self, topic: str) -> int | None:
+        """None: there is no such topic. Only it is asked about (and not made by asking, as a broker may do): a broker
+        may have thousands. What else is wrong with it, such as that it is not for us, is raised as `LogError`."""
+
+        def ask() -> int:
+            waiting = self._admin.describe_topics(ck.TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
+            return len(waiting[topic].result(timeout=ANSWER_SECONDS).partitions)
+
+        try:
+            count: int = self._ask(ask, f"topic '{topic}': ")
+        except UnknownTopicError:
+            return None
+        return count
 
     # Reading.
 
@@ -170,8 +197,10 @@ class KafkaLog:
             elif error.code() == ck.KafkaError._PARTITION_EOF:
                 at = max(at, message.offset())
             elif error.code() in (ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET):
-                first = self.spans(topic)[partition].first
-                raise GoneError(topic, partition, at, max(first, at))
+                there = self.spans(topic)[partition]
+                if at < there.first:
+                    raise GoneError(topic, partition, at, there.first)
+                raise WentBackError(topic, partition, at, there)
             elif error.code() in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_PARTITION):
                 raise UnknownTopicError(f"topic '{topic}': no partition {partition}")
             elif not error.retriable() and error.code() != ck.KafkaError._ALL_BROKERS_DOWN:
@@ -249,7 +278,7 @@ class KafkaLog:
             self._made_admin = admin.AdminClient(self._settings)
         return self._made_admin
 
-    def _ask(self, question: Any) -> Any:
+    def _ask(self, question: Any, about: str = "") -> Any:
         watch = Stopwatch()
         while True:
             try:
@@ -263,7 +292,7 @@ class KafkaLog:
                     raise UnknownTopicError(f"{self._settings['bootstrap.servers']}: {failure.str()}") from error
                 self._begin_anew()
                 why = failure.str() if failure is not None else "no answer"
-                raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {why}") from error
+                raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {about}{why}") from error
 
 
 def _of(error: Exception) -> Any:

@@ -10,37 +10,42 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.dataflow.secret_options import FILE, PREFIX, check_no_secret, plain_name, secret_elsewhere
 from penstock.errors import BadInputError
 from penstock.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PREFIX = "kafka."
 SERVERS = "bootstrap.servers"
-SECRETS = ("sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.client.secret")
 _BELONG_ELSEWHERE = ("group.id", "enable.auto.commit", "isolation.level", "transactional.id", "auto.offset.reset")
 
 
 def client_settings(options: Mapping[str, str], who: str = "kafka") -> dict[str, str]:
     """What a client of librdkafka is told: the options that begin with `kafka.`, without it, secrets filled in."""
+    mine = {option: value for option, value in options.items() if is_for_clients(option)}
+    try:
+        check_no_secret(mine)
+    except ValueError as error:
+        raise BadInputError(f"{who}: {error}") from error
     settings: dict[str, str] = {}
-    for key, value in options.items():
-        if not key.startswith(PREFIX):
-            continue
-        name = key.removeprefix(PREFIX)
+    for option, value in mine.items():
+        name = plain_name(option)
         if name in _BELONG_ELSEWHERE:
-            raise BadInputError(f"{who}: option '{key}' is set by Penstock; leave it out")
-        secret, _, where = name.rpartition(".")
-        if where in {"env", "file"} and secret:
-            settings[secret] = _looked_up(secret, where, value, who)
-        elif name in SECRETS:
-            raise BadInputError(f"{who}: option '{key}' is a secret: say {key}.env: VARIABLE or {key}.file: PATH")
-        else:
+            raise BadInputError(f"{who}: option '{option}' is set by Penstock; leave it out")
+        elsewhere = secret_elsewhere(option)
+        if elsewhere is None:
             settings[name] = value
+        else:
+            settings[elsewhere[0]] = _looked_up(*elsewhere, value, who)
     if not settings.get(SERVERS):
         raise BadInputError(f"{who}: expected the option kafka.bootstrap.servers: HOST:PORT")
     return settings
+
+
+def is_for_clients(option: str) -> bool:
+    """Spark's options are the same in small and capital letters, and so are these."""
+    return option.lower().startswith(PREFIX)
 
 
 def java_options(options: Mapping[str, str], who: str) -> dict[str, str]:
@@ -50,7 +55,7 @@ def java_options(options: Mapping[str, str], who: str) -> dict[str, str]:
 
 
 def _looked_up(secret: str, where: str, name: str, who: str) -> str:
-    if where == "file":
+    if where == FILE:
         return read_text(Path(name)).strip()
     value = os.environ.get(name)
     if value is None:

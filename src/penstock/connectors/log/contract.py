@@ -37,6 +37,10 @@ class LogError(OSError, PenstockError):
     """The log does not answer, or not as it should; it may do so later."""
 
 
+class DamagedLogError(LogError, BadInputError):
+    """The log's files are not what was written; waiting does not help."""
+
+
 class UnknownTopicError(BadInputError):
     """A topic that is not there; waiting does not help."""
 
@@ -49,6 +53,21 @@ class GoneError(PenstockError):
         super().__init__(
             f"topic '{topic}', partition {partition}: {first - wanted:,} messages from offset {wanted} on are gone, "
             f"the first that is there is {first}; go on without them with failOnDataLoss: false"
+        )
+
+
+class WentBackError(GoneError):
+    """A partition ends before what was read of it, or is not there any more: its topic was made anew, or its log lost
+    what it had. `there` is None where the partition is not there."""
+
+    def __init__(self, topic: str, partition: int, reached: int, there: Span | None) -> None:
+        self.topic, self.partition, self.wanted = topic, partition, reached
+        self.first = 0 if there is None else there.first
+        state = "is not there any more" if there is None else f"ends at offset {there.end:,}"
+        PenstockError.__init__(
+            self,
+            f"topic '{topic}', partition {partition} {state}, and it was read up to {reached:,}: it was made anew or "
+            "lost messages; go on with the first that is there with failOnDataLoss: false",
         )
 
 
@@ -119,7 +138,8 @@ class TopicLog(Protocol):
         """Partitions by topic."""
 
     def create(self, topic: str, partitions: int, retention_seconds: float | None = None) -> None:
-        """A topic that is there already keeps what it has; with fewer partitions it gets more."""
+        """A topic that is there already keeps what it has; with fewer partitions it gets more. From now on messages
+        that are older than `retention_seconds` may be dropped, where that is given."""
 
     def spans(self, topic: str) -> Mapping[int, Span]:
         """By partition, what can be read now. Raises `UnknownTopicError`."""

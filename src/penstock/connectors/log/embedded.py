@@ -51,6 +51,9 @@ from penstock.files import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+FILES_OF_RETENTION = 8
+"""Where messages are kept for R seconds, a file takes those of R / 8: no message is kept for longer than 9 R / 8, as
+long as others come."""
 FLUSH_MESSAGES = 20_000
 """Messages of one partition that a producer holds before it writes them down."""
 
@@ -124,7 +127,7 @@ class EmbeddedLog:
         """Messages that are in no transaction."""
         with self._locked():
             for (topic, number), batch in batches.items():
-                self._partition(topic, number).append(batch)
+                self._append(topic, number, batch)
                 self._expire(topic, number)
 
     def commit(self, name: str, epoch: int, number: int, batches: Mapping[tuple[str, int], pa.RecordBatch]) -> None:
@@ -191,7 +194,7 @@ class EmbeddedLog:
             partition = self._partition(part["topic"], part["partition"])
             partition.cut(*part["before"])
             body = pa.py_buffer(bodies[at : at + part["size"]])
-            partition.append(pa.ipc.read_record_batch(body, STORED))
+            self._append(part["topic"], part["partition"], pa.ipc.read_record_batch(body, STORED))
             at += part["size"]
         state = _ProducerState(epoch=journal["epoch"], last=journal["number"])
         self._write(self._folder / "producers" / f"{journal['producer']}.json", state.model_dump_json())
@@ -199,6 +202,12 @@ class EmbeddedLog:
         # not before: a journal names files that must still be there if it is read again
         for part in journal["parts"]:
             self._expire(part["topic"], part["partition"])
+
+    def _append(self, topic: str, number: int, batch: pa.RecordBatch) -> None:
+        """Retention drops whole files: each holds messages of no more than a part of it."""
+        retention = self._topic(topic).retention_seconds
+        oldest_ms = None if retention is None else int((now() - retention / FILES_OF_RETENTION) * 1000)
+        self._partition(topic, number).append(batch, oldest_ms)
 
     def _expire(self, topic: str, number: int) -> None:
         retention = self._topic(topic).retention_seconds

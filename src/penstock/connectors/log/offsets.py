@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.connectors.log.contract import WentBackError
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.connectors.log.contract import Span
 
@@ -46,8 +47,29 @@ def resolved(where: str, spans: Mapping[str, Mapping[int, Span]], who: str) -> O
         offsets[topic] = {}
         for number, span in parts.items():
             offset = asked.get(topic, {}).get(number, -2)
+            if offset > span.end:
+                where_it_ends = f"topic '{topic}', partition {number} ends at {span.end:,}"
+                raise BadInputError(f"{who}: startingOffsets: {where_it_ends}, found {offset:,}")
             offsets[topic][str(number)] = span.first if offset == -2 else span.end if offset == -1 else offset
     return offsets
+
+
+def went_back(reached: Offsets, spans: Mapping[str, Mapping[int, Span]]) -> Iterator[WentBackError]:
+    """One for every partition that ends before what was `reached` in it, or is not there any more."""
+    for topic, parts in reached.items():
+        for text, offset in parts.items():
+            there = spans.get(topic, {}).get(int(text))
+            if there is None or there.end < offset:
+                yield WentBackError(topic, int(text), offset, there)
+
+
+def begun_anew(reached: Offsets, gone: Sequence[WentBackError]) -> Offsets:
+    """`reached` without the partitions that went back: they begin with their first message."""
+    without = {(error.topic, str(error.partition)) for error in gone}
+    return {
+        topic: {text: offset for text, offset in parts.items() if (topic, text) not in without}
+        for topic, parts in reached.items()
+    }
 
 
 def admitted(reached: Offsets, spans: Mapping[str, Mapping[int, Span]], most: int) -> Offsets:
@@ -78,7 +100,8 @@ def admitted(reached: Offsets, spans: Mapping[str, Mapping[int, Span]], most: in
 
 
 def pieces_between(start: Offsets, end: Offsets, spans: Mapping[str, Mapping[int, Span]]) -> list[Piece]:
-    """What a batch reads; a partition that is not in `start` begins with the first message it has."""
+    """What a batch reads; a partition that is not in `start` begins with the first message it has. So does one that
+    ends before its start: whoever planned the batch went on where a log had gone back."""
     pieces = []
     for topic, parts in end.items():
         for text, last in parts.items():
@@ -87,6 +110,8 @@ def pieces_between(start: Offsets, end: Offsets, spans: Mapping[str, Mapping[int
             if span is None:
                 raise BadInputError(f"topic '{topic}' has no partition {number} any more: it was made anew")
             first = start.get(topic, {}).get(text, span.first)
+            if first > last:
+                first = span.first
             if first < last:
                 pieces.append(Piece(topic, number, first, last))
     return pieces

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.log.contract import MESSAGES, GoneError, LogError, Span
-from penstock.connectors.log.frames import Frame, encode, read_frame, scan
+from penstock.connectors.log.contract import MESSAGES, DamagedLogError, GoneError, LogError, Span
+from penstock.connectors.log.frames import Frame, encode, read_frame, scan, whole_frame_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +43,10 @@ class _Known:
     def behind(self) -> int:
         return self.frames[-1].behind if self.frames else 0
 
+    def is_full(self, segment_bytes: int, oldest_ms: int | None) -> bool:
+        is_old = oldest_ms is not None and bool(self.frames) and self.frames[0].last_ms < oldest_ms
+        return is_old or self.behind >= segment_bytes
+
 
 class Partition:
     def __init__(self, folder: Path, topic: str, number: int, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -51,7 +55,7 @@ class Partition:
         self._known: dict[int, _Known] = {}
 
     def look(self) -> Span:
-        """What there is by now."""
+        """What there is by now. Raises `DamagedLogError` where there was more before what there is."""
         firsts = self._firsts()
         for gone in self._known.keys() - set(firsts):
             del self._known[gone]
@@ -60,7 +64,22 @@ class Partition:
             if segment.end != following:  # the last one may have grown, and others since they were the last
                 with _opened(segment.path) as handle:
                     segment.frames += scan(handle, segment.behind, segment.end)
+                    self._check_nothing_behind(handle, segment, following)
         return Span(firsts[0], self._known[firsts[-1]].end) if firsts else Span(0, 0)
+
+    def _check_nothing_behind(self, handle: int, segment: _Known, following: int | None) -> None:
+        """Offsets have no holes here. Only behind the last whole frame of the last file may there be anything else: one
+        that somebody did not finish."""
+        frame = whole_frame_behind(handle, segment.behind)
+        next_offset = frame.first if frame is not None else following
+        if next_offset is not None and next_offset != segment.end:
+            raise self._damaged(
+                segment.path, segment.behind, segment.end, f", and messages from {next_offset:,} on follow"
+            )
+
+    def _damaged(self, path: Path, position: int, offset: int, more: str = "") -> DamagedLogError:
+        where = f"topic '{self._topic}', partition {self._number}"
+        return DamagedLogError(f"{path}: damaged at byte {position:,}: {where} has no message {offset:,} there{more}")
 
     @property
     def size(self) -> tuple[int, int]:
@@ -69,11 +88,12 @@ class Partition:
         last = max(self._known, default=0)
         return last, self._known[last].behind if self._known else 0
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Behind what there is; what somebody left there half written is overwritten."""
+    def append(self, batch: pa.RecordBatch, oldest_ms: int | None = None) -> None:
+        """Behind what there is; what somebody left there half written is overwritten. A file that begins with messages
+        of before `oldest_ms` is followed by another, however small it is."""
         span = self.look()
         last = max(self._known, default=None)
-        if last is None or self._known[last].behind >= self._segment_bytes:
+        if last is None or self._known[last].is_full(self._segment_bytes, oldest_ms):
             last = span.end
             self._known[last] = _Known(self._path(last), last)
         segment = self._known[last]
@@ -94,7 +114,7 @@ class Partition:
 
     def cut(self, first: int, position: int) -> None:
         """Back to a `size` of before: what was appended since is forgotten."""
-        for segment in self._firsts():
+        for segment in reversed(self._firsts()):  # whatever dies in between leaves no hole
             if segment > first:
                 self._path(segment).unlink()
         if self._path(first).exists():
@@ -133,6 +153,8 @@ class Partition:
                 if frame.end <= first:
                     continue
                 stored = read_frame(handle, frame)
+                if stored is None:
+                    raise self._damaged(path, frame.position, frame.first)
                 low, high = max(first, frame.first), min(end, frame.end)
                 rows = stored.slice(low - frame.first, high - low)
                 yield pa.RecordBatch.from_arrays(

@@ -6,7 +6,6 @@ this was done. Taking over the producer's name fences off whoever published befo
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.ipc
 
-from penstock.connectors.log.address import LogAddress
-from penstock.connectors.log.contract import FencedError, LogError
+from penstock.connectors.log.address import KAFKA, LogAddress
+from penstock.connectors.log.contract import NONE_YET, FencedError, LogError
+from penstock.connectors.log.spark_text import cast_to_binary, json_lines
 from penstock.connectors.storage import storage
 from penstock.files import Spec
 
@@ -54,25 +54,35 @@ class TopicSink(Spec):
 
 
 def as_messages(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Columns `value` and `key` where there is a value; else every row is one as JSON."""
+    """Columns `value` and `key` where there is a value; else every row is one as JSON. As a fused run writes it."""
     names = rows.schema.names
     if "value" in names:
-        keys = rows["key"].cast(pa.binary()) if "key" in names else pa.nulls(rows.num_rows, pa.binary())
-        return pa.RecordBatch.from_arrays([keys, _binary(rows["value"])], schema=STAGED_SCHEMA)
-    values = [json.dumps(row, default=str, ensure_ascii=False).encode() for row in rows.to_pylist()]
+        keys = cast_to_binary(rows["key"]) if "key" in names else pa.nulls(rows.num_rows, pa.binary())
+        return pa.RecordBatch.from_arrays([keys, cast_to_binary(rows["value"])], schema=STAGED_SCHEMA)
+    values = [line.encode() for line in json_lines(rows)]
     return pa.RecordBatch.from_arrays(
         [pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary())], schema=STAGED_SCHEMA
     )
 
 
-def _binary(column: pa.Array) -> pa.Array:
-    text = column if pa.types.is_binary(column.type) or pa.types.is_string(column.type) else column.cast(pa.string())
-    return text.cast(pa.binary())
-
-
 def fill(table: pa.Table, file: Any) -> None:
     with pa.ipc.new_file(file, STAGED_SCHEMA) as writer:
         writer.write_table(table)
+
+
+def _read_staged(sink: TopicSink, epoch: int, path: str, last: int) -> bytes:
+    """What is staged is deleted once it was sent. Where it is gone and the log has no number that says so, the log
+    forgot it (Kafka does, of groups that nobody uses for a week), or somebody deleted what was to be sent. Only people
+    can tell, by looking into the topic; sending on what is left would double or lose it."""
+    try:
+        return storage(sink.staging).read(path)
+    except FileNotFoundError as error:
+        known = "no epoch" if last == NONE_YET else f"epoch {last}"
+        way_out = f"; if it was, set offset {epoch + 1} of partition 0 for the consumer group '{sink.producer}'"
+        raise LogError(
+            f"topic '{sink.topic}': {known} is known to be sent under '{sink.producer}', and what epoch {epoch} staged "
+            f"is gone ({path}): look into the topic whether it was sent{way_out if sink.format == KAFKA else ''}"
+        ) from error
 
 
 class TopicPublisher:
@@ -114,7 +124,7 @@ class TopicPublisher:
             producer = self._producer(sink)
             if producer.last < epoch:
                 for path in staged:
-                    with pa.ipc.open_file(pa.py_buffer(store.read(path))) as file:
+                    with pa.ipc.open_file(pa.py_buffer(_read_staged(sink, epoch, path, producer.last))) as file:
                         for number in range(file.num_record_batches):
                             rows = file.get_batch(number)
                             for first in range(0, rows.num_rows, SEND_ROWS):

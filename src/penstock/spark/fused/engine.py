@@ -373,8 +373,7 @@ class FusedQuery:
         topics += [
             f"topic and partition {where}: {count:,} messages wait" for where, count in self._lag.items() if count
         ]
-        gone = lost_messages(self._spec.folder)
-        topics += [f"topic and partition {where}: {count:,} messages were gone unread" for where, count in gone.items()]
+        topics += lost_messages(self._spec.folder).notes
         return (*self._query.notes, *self._observer.notes, *self._unaudited(), *twice, *topics)
 
     def _unaudited(self) -> list[str]:

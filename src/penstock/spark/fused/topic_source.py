@@ -20,8 +20,16 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from penstock.clock import Stopwatch, pause
 from penstock.connectors.kept_numbers import KeptNumbers
 from penstock.connectors.log.address import LogAddress, subscribed
-from penstock.connectors.log.contract import GoneError, LogError
-from penstock.connectors.log.offsets import Piece, admitted, cut_evenly, pieces_between, resolved
+from penstock.connectors.log.contract import DamagedLogError, GoneError, LogError
+from penstock.connectors.log.offsets import (
+    Piece,
+    admitted,
+    begun_anew,
+    cut_evenly,
+    pieces_between,
+    resolved,
+    went_back,
+)
 from penstock.spark.fused.lost_messages import note_lost
 from penstock.spark.session.interrupts import ignore_interrupts
 
@@ -90,6 +98,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             try:
                 return self._spans()
+            except DamagedLogError:
+                raise
             except LogError:
                 if watch.seconds() > PATIENCE_SECONDS:
                     raise
@@ -107,13 +117,24 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return reached
         try:
             spans = self._until or self._spans()
+        except DamagedLogError:
+            raise
         except LogError:
             self._away = self._away or Stopwatch()
             if self._away.seconds() > PATIENCE_SECONDS:
                 raise
             return reached
         self._away = None
-        return admitted(reached, spans, self._most_rows())
+        return admitted(self._without_gone(reached, spans), spans, self._most_rows())
+
+    def _without_gone(self, reached: Offsets, spans: dict[str, dict[int, Span]]) -> Offsets:
+        """Where logs went back, the run stops; or these partitions begin anew, where going on was chosen."""
+        gone = list(went_back(reached, spans))
+        if gone and not self._goes_on:
+            raise gone[0]
+        if gone and self._folder is not None:
+            note_lost(self._folder, {}, [f"{error.topic}/{error.partition}" for error in gone])
+        return begun_anew(reached, gone)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._until = self._awaited_spans()
@@ -129,7 +150,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost: dict[str, int] = {}
         pieces = []
         spans = self._awaited_spans()
-        for piece in pieces_between(start, end, spans):
+        # a batch that was planned before a log went back is no more: what is there now belongs to the next
+        for piece in pieces_between(start, self._without_gone(end, spans), spans):
             first = spans[piece.topic][piece.partition].first
             there = min(max(piece.first, first), piece.end)
             if there > piece.first:

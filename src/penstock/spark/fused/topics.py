@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 
-from penstock.connectors.kafka.settings import PREFIX, java_options
+from penstock.connectors.kafka.settings import is_for_clients, java_options
 from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, topics_there
 from penstock.connectors.log.offsets import lag
 from penstock.dataflow.endpoints import reading_of
@@ -45,7 +45,7 @@ def read_topics(session: SparkSession, reading: Reading, who: str, slots: int, f
         topics_there(LogAddress(reading.format, reading.options), who)
         given = {**reading.options, "penstock.format": reading.format}
         return topic_frame(session, who, given, slots, folder)
-    options = {key: value for key, value in reading.options.items() if key not in _FOR_US and key[:6] != PREFIX}
+    options = {key: value for key, value in reading.options.items() if key not in _FOR_US and not is_for_clients(key)}
     isolated = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     all_options = {**isolated, **java_options(reading.options, who), **options}
     return session.readStream.format(KAFKA).options(**all_options).load()
@@ -109,7 +109,7 @@ def sparks_writing(session: SparkSession, writing: Writing, who: str) -> Writing
         raise BadInputError(f"{who}: option delivery: expected {EXACTLY_ONCE} or {AT_LEAST_ONCE}, found '{asked}'")
     if not has_connector(session):
         raise BadInputError(f"{who}: {AT_LEAST_ONCE} needs Spark's connector, and its jars are not there")
-    options = {key: value for key, value in writing.options.items() if key not in _FOR_US and key[:6] != PREFIX}
+    options = {key: value for key, value in writing.options.items() if key not in _FOR_US and not is_for_clients(key)}
     return replace(writing, options={**java_options(writing.options, who), **options})
 
 

@@ -280,7 +280,7 @@ class Generation:
                 return False
             if messages.gone:
                 where = messages.key.partition("/")[2]
-                self._shown.append((self._code.name, f"{where}: {messages.gone:,} messages were gone unread"))
+                self._shown.append((self._code.name, f"{where}: {messages.gone}"))
             if messages.rows.num_rows:
                 watch = Stopwatch()
                 batch = Batch(messages.rows, Marks(due=messages.sent_seconds.to_numpy(zero_copy_only=False)))

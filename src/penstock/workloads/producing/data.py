@@ -1,4 +1,4 @@
-"""Where a producer's messages come from: made by number, or lines of files over and over."""
+"""Where a producer's messages come from: made by number, or rows of files over and over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInputError
-from penstock.files import read_text
+from penstock.files import read_bytes, read_text
 from penstock.workloads.applications.draws import Draws
 from penstock.workloads.applications.messages import MESSAGES, happened, messages
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.workloads.producing.spec import ProducerSpec
 
 BATCHES = "batches"
+TABLES = (".csv", ".parquet")
+"""Endings of files whose rows have columns; all others are lines of JSON."""
 THRESHOLD = 50.0
 """Readings above it are those of an event."""
 EVENT_READINGS = 0.9
@@ -64,18 +66,40 @@ def is_event_batch(batch: int, event_share: float) -> bool:
 
 
 def _rows(pattern: str) -> list[dict[str, Any]]:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in sorted(glob(pattern)):  # noqa: PTH207 - the user's pattern, from anywhere
-        for position, line in enumerate(read_text(Path(name)).splitlines(), start=1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except ValueError as error:
-                raise BadInputError(f"{name}: line {position}: not valid JSON: {error}") from error
-            if not isinstance(value, dict):
-                raise BadInputError(f"{name}: line {position}: expected a JSON object")
-            rows.append(value)
+        path = Path(name)
+        rows += _table_rows(path) if path.suffix.lower() in TABLES else _json_rows(path)
     if not rows:
         raise BadInputError(f"rows: no line in any file that matches '{pattern}'")
     return rows
+
+
+def _json_rows(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for position, line in enumerate(read_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise BadInputError(f"{path}: line {position}: not valid JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise BadInputError(f"{path}: line {position}: expected a JSON object")
+        rows.append(value)
+    return rows
+
+
+def _table_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of CSV (the first line has the names) or Parquet, as the JSON that a sink would make of them."""
+    import pyarrow as pa  # noqa: PLC0415 - belongs to the extra
+    from pyarrow import csv, parquet  # noqa: PLC0415
+
+    from penstock.connectors.log.spark_text import json_lines  # noqa: PLC0415
+
+    file = pa.BufferReader(read_bytes(path))
+    try:
+        table = csv.read_csv(file) if path.suffix.lower() == ".csv" else parquet.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise BadInputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+    return [json.loads(line) for batch in table.to_batches() for line in json_lines(batch)]

@@ -4,6 +4,7 @@ how much it is not."""
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +25,20 @@ TICK_SECONDS = 0.02
 MOST_AT_ONCE = 2_000
 """Messages of one producer between two looks at the clock."""
 KEPT = 0.95
-"""The part of what was due that must have been sent for the rate to count as kept."""
+"""The part of the rate that must be kept."""
+GRACE_SECONDS = 0.5
+"""What a producer that keeps its rate may need behind its last message: to look at the clock, and to flush."""
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a producer did. `behind_seconds` is the longest that the oldest message had waited to be sent."""
+    """What a producer did: `messages` of the `due` ones were in the log after `seconds`, and the last of them was due
+    after `due_seconds`. `behind_seconds` is the longest that the oldest message had waited to be sent."""
 
     messages: int
     due: int
     seconds: float
+    due_seconds: float
     behind_seconds: float
 
     @property
@@ -42,11 +47,18 @@ class Produced:
 
     @property
     def asked_rate(self) -> float:
-        return self.due / self.seconds if self.seconds else 0.0
+        return self.due / self.due_seconds if self.due_seconds else 0.0
+
+    @property
+    def late_seconds(self) -> float:
+        """By how much the last message was there after it was due."""
+        return max(0.0, self.seconds - self.due_seconds)
 
     @property
     def kept(self) -> bool:
-        return self.messages >= KEPT * self.due
+        """The last message was not late (`allowed_late`). Whoever is stopped may leave a few unsent that just became
+        due."""
+        return self.messages >= KEPT * self.due and self.late_seconds <= allowed_late(self.due_seconds)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -54,9 +66,16 @@ class Produced:
             "seconds": round(self.seconds, 3),
             "rate": round(self.rate, 3),
             "asked_rate": round(self.asked_rate, 3),
+            "due": self.due,
+            "late_seconds": round(self.late_seconds, 3),
             "behind_seconds": round(self.behind_seconds, 3),
             "kept": self.kept,
         }
+
+
+def allowed_late(due_seconds: float) -> float:
+    """A part of 1 - KEPT of the time that was given, and what every producer needs behind its last message."""
+    return (1 - KEPT) * due_seconds + GRACE_SECONDS
 
 
 @dataclass
@@ -81,10 +100,12 @@ def produce(
     streams = [_Stream(0, None)]
     if spec.each_partition:
         streams = [_Stream(number, number) for number in range(target.partitions)]
+    # a limit of seconds is one for what is due: what is late is sent behind it, as long as the rate may still be kept
+    end_seconds = math.inf if spec.seconds is None else float(spec.seconds)
     watch, behind, at = Stopwatch(), 0.0, 0.0
     try:
         while not stopped():
-            at = watch.seconds() if spec.seconds is None else min(watch.seconds(), spec.seconds)
+            at = min(watch.seconds(), end_seconds)
             done = []
             for stream in streams:
                 due = _due(load, at, spec)
@@ -94,15 +115,19 @@ def produce(
                 done.append(stream.sent >= due)
             target.tick()
             listen(sum(stream.sent for stream in streams), at)
-            over = at == spec.seconds or all(stream.sent == spec.messages for stream in streams)
-            if over and (all(done) or watch.seconds() > (spec.seconds or at) * (2 - KEPT) + 1):
+            over = at == end_seconds or all(stream.sent == spec.messages for stream in streams)
+            if over and (all(done) or watch.seconds() > end_seconds + allowed_late(end_seconds)):
                 break
             if all(done):
                 pause(TICK_SECONDS)
     finally:
         target.close()
-    due = sum(_due(load, at, spec) for _ in streams)
-    return Produced(sum(stream.sent for stream in streams), due, watch.seconds(), behind)
+    due = _due(load, at, spec)
+    # where a number of messages ends it, they were to take until the last of them was due
+    due_seconds = at if spec.messages is None or due < spec.messages else float(load.due_seconds(due - 1, due)[0])
+    return Produced(
+        sum(stream.sent for stream in streams), due * len(streams), watch.seconds(), min(at, due_seconds), behind
+    )
 
 
 def _due(load: Load, at: float, spec: ProducerSpec) -> int:

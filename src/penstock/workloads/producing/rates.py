@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from penstock.dataflow.load import Load, parse_load
+from penstock.dataflow.load import MOST_RATE, Load, parse_load
 from penstock.errors import BadInputError
 
 SINE_STEPS = 48
@@ -46,4 +46,6 @@ def batches(length: float, gap: float, rate: float = BATCH_RATE) -> Load:
     """`length` messages at `rate`, then `gap` seconds of nothing."""
     if not length >= 1:
         raise BadInputError(f"batches: expected at least one message, found {length:g}")
+    if not 0 < rate <= MOST_RATE:
+        raise BadInputError(f"batches: expected a rate above 0, found {rate:g}")
     return Load(((length / rate, rate), (gap, 0.0)), repeats=True)

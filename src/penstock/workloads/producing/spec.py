@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
+from penstock.dataflow.secret_options import check_no_secret
 from penstock.files import Amount, Count, Name, Positive, Versioned, check, read_document
 
 if TYPE_CHECKING:
     from typing import Any
+
+FILES = "files:"
+"""What `to` begins with where messages go into files."""
 
 
 class ProducerSpec(Versioned):
@@ -21,7 +25,7 @@ class ProducerSpec(Versioned):
     data: Name | None = None
     """The stream of messages, by name."""
     rows: Annotated[str | None, Field(max_length=4096)] = None
-    """Instead: a pattern of files; their lines are the messages, over and over."""
+    """Instead: a pattern of files (JSON lines, .csv, .parquet); their rows are the messages, over and over."""
     rate: str | float | int
     """Messages/s: a number, or a rate over time (steps:..., on-off:..., sine:..., batches:..., trace:FILE)."""
     seconds: Positive | None = None
@@ -30,6 +34,8 @@ class ProducerSpec(Versioned):
     """The number of the first message."""
     partitions: Count | None = None
     """Makes the topic, or gives it more partitions; by default it must be there."""
+    retention_seconds: Positive | None = None
+    """Of a topic: messages that are older may be dropped; by default they are kept, or Kafka has a say in it."""
     each_partition: bool = False
     """Whether every partition has a producer of its own, each at the rate given."""
     key: Name | None = None
@@ -47,6 +53,9 @@ class ProducerSpec(Versioned):
             raise ValueError("expected one of data (a stream by name) and rows (a pattern of files)")
         if self.each_partition and self.key is not None:
             raise ValueError("each_partition says where messages go; leave out key")
+        if self.retention_seconds is not None and self.to.startswith(FILES):
+            raise ValueError("retention_seconds: only topics forget what is old, and these are files")
+        check_no_secret(self.options)
         return self
 
 

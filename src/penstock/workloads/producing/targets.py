@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.clock import Stopwatch
 from penstock.connectors.log.address import LogAddress, parse_topic
 from penstock.errors import BadInputError
 from penstock.files import output_path
+from penstock.workloads.producing.spec import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from penstock.connectors.log.contract import Producer, TopicLog
     from penstock.workloads.producing.spec import ProducerSpec
 
-FILES = "files:"
 SHOWN_SECONDS = 0.1
 """What was sent is there for readers after so long."""
 FILE_SECONDS = 1.0
@@ -66,6 +67,8 @@ class _FileTarget:
         except OSError as error:
             raise BadInputError(f"{folder}: cannot be written: {error.strerror or error}") from error
         self._folder = folder
+        # two producers may write into one folder: each has names of its own
+        self._token = token_hex(4)
         self._written = len(list(folder.glob("*.jsonl")))
         self._held: list[bytes] = []
         self._since = Stopwatch()
@@ -84,7 +87,7 @@ class _FileTarget:
 
     def _write(self) -> None:
         if self._held:
-            with output_path(self._folder / f"{self._written:09d}.jsonl") as temporary:
+            with output_path(self._folder / f"{self._written:09d}-{self._token}.jsonl") as temporary:
                 temporary.write_bytes(b"".join(value + b"\n" for value in self._held))
             self._written += 1
         self._held, self._since = [], Stopwatch()
@@ -95,7 +98,8 @@ def target_of(spec: ProducerSpec) -> ProducerTarget:
         return _FileTarget(Path(spec.to.removeprefix(FILES)))
     address, topic = parse_topic(spec.to)
     log = LogAddress(address.format, {**address.options, **spec.options}).open()
-    if spec.partitions is not None:
-        log.create(topic, spec.partitions)
-    log.spans(topic)  # says which topics there are
+    if spec.partitions is None:
+        log.spans(topic)  # says which topics there are
+    if spec.partitions is not None or spec.retention_seconds is not None:
+        log.create(topic, spec.partitions or log.topics()[topic], spec.retention_seconds)
     return _TopicTarget(log, topic)

@@ -1,0 +1,68 @@
+"""What a placed run stages is sent once its epoch is committed; nothing of it needs Spark."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from log_contract import values_of
+from penstock.connectors.log.contract import LogError
+from penstock.connectors.log.embedded import EmbeddedLog
+from penstock.connectors.log.publishing import STAGED_SCHEMA, TopicPublisher, TopicSink, fill
+from penstock.connectors.storage import storage
+from penstock.flow.commit import Output
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> EmbeddedLog:
+    made = EmbeddedLog(tmp_path / "log")
+    made.create("out", 1)
+    return made
+
+
+def staged(tmp_path: Path, epoch: int, *files: bytes) -> list[Output]:
+    """A file with a message for each of `files`."""
+    folder = str(tmp_path / "staging")
+    options = {"path": str(tmp_path / "log")}
+    sink = TopicSink(format="log", options=options, topic="out", producer="run-0", staging=folder)
+    outputs = []
+    for number, value in enumerate(files):
+        table = pa.table([[None], [value]], schema=STAGED_SCHEMA)
+        path = f"{epoch}-{number}.arrow"
+        storage(folder).write(path, partial(fill, table))
+        outputs.append(Output(sink=sink.place, staged=path, final=str(epoch), rows=1))
+    return outputs
+
+
+def publisher(outputs: list[Output]) -> TopicPublisher:
+    made = TopicPublisher()
+    made.add(outputs)
+    return made
+
+
+def test_what_was_sent_is_deleted_and_sent_once(tmp_path: Path, log: EmbeddedLog) -> None:
+    outputs = staged(tmp_path, 3, b"a", b"b")
+    for _ in range(2):  # whoever resumes the run does it again
+        publisher(outputs).begin()
+    assert values_of(log, "out") == [b"a", b"b"]
+    assert storage(str(tmp_path / "staging")).list(".") == []
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_where_the_number_was_forgotten_and_what_was_staged_is_gone_nothing_is_sent(
+    tmp_path: Path, log: EmbeddedLog, caplog: pytest.LogCaptureFixture, gone: int
+) -> None:
+    outputs = staged(tmp_path, 3, b"a", b"b")
+    storage(str(tmp_path / "staging")).delete(outputs[gone].staged)
+    with caplog.at_level(logging.WARNING):
+        publisher(outputs).begin()
+    (said,) = caplog.messages
+    assert "no epoch is known to be sent under 'run-0', and what epoch 3 staged is gone" in said
+    assert "\n" not in said
+    with pytest.raises(LogError, match="what epoch 3 staged is gone"):
+        publisher(outputs).publish()
+    assert values_of(log, "out") == []
