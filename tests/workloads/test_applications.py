@@ -17,9 +17,11 @@ from penstock.dataflow.rates import topological_order
 from penstock.jobs.find import logic_of
 from penstock.workloads.applications import micro, pages
 from penstock.workloads.applications.lexicon import VALENCE
-from penstock.workloads.applications.messages import MESSAGES, message_of, page_event, tweet
+from penstock.workloads.applications.messages import MESSAGES, page_event, tweet
 from penstock.workloads.applications.micro import micro_linear
 from penstock.workloads.builtin import builtin_pipeline, known_pipelines
+from penstock.workloads.incoming import message_of
+from penstock.workloads.operators import reference_logic
 from penstock.workloads.operators.words import line
 
 COUNT = 400
@@ -37,22 +39,30 @@ def called(code: Logic, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Row by row, as a slot calls it."""
     opened = [code.open()] if code.open is not None else []
     out: list[dict[str, Any]] = []
-    for row in rows:
-        sent = code(row, *opened)
-        out += [] if sent is None else [sent] if isinstance(sent, dict) else list(sent)
+    try:
+        for row in rows:
+            sent = code(row, *opened)
+            out += [] if sent is None else [sent] if isinstance(sent, dict) else list(sent)
+    finally:
+        if code.close is not None:
+            code.close(*opened)
     return out
 
 
-def flowed(pipeline: Pipeline, count: int = COUNT) -> dict[str, list[dict[str, Any]]]:
-    """What every operator with code per row sends, from numbers on."""
+def flowed(
+    pipeline: Pipeline, count: int = COUNT, data: str | None = None, *, reference_tasks: bool = False
+) -> dict[str, list[dict[str, Any]]]:
+    """What every operator with code per row sends: from numbers on, or from messages of `data` as a topic has them.
+    Reference tasks are left out unless what they need is there."""
+    values = [number if data is None else json.dumps(MESSAGES[data](number)).encode() for number in range(count)]
     logic = logic_of(pipeline)
     sent: dict[str, list[dict[str, Any]]] = {}
     for name in topological_order(pipeline):
         operator = pipeline.operators[name]
         senders = [stream.sender for stream in pipeline.inputs(name)]
         if operator.kind is Kind.SOURCE:
-            sent[name] = [{"value": number} for number in range(count)]
-        elif all(sender in sent for sender in senders) and operator.model is None:
+            sent[name] = [{"value": value} for value in values]
+        elif all(sender in sent for sender in senders) and (operator.model is None or reference_tasks):
             rows = [row for sender in senders for row in sent[sender]]
             if operator.kind is Kind.SINK:
                 sent[name] = rows
@@ -77,6 +87,33 @@ def test_what_code_sends_is_what_its_schema_says(name: str) -> None:
         if operator in logic:
             columns = [column.split()[0] for column in (logic[operator].schema or "").split(", ")]
             assert all(list(row) == columns for row in rows)
+
+
+DATA = {
+    **dict.fromkeys(("word-count", "word-count-json", "top-n"), "sentences"),
+    **dict.fromkeys(("page-load", "processing"), "page-events"),
+    **{name: "auctions" for name in known_pipelines() if name.startswith("nexmark")},
+    "twitter-sentiment": "tweets",
+}
+"""What each reads from a topic; all others any message with a number."""
+
+
+@pytest.mark.parametrize("name", known_pipelines())
+def test_messages_of_a_topic_are_worked_on_as_their_numbers_are(name: str, around: dict[str, str]) -> None:
+    pipeline = builtin_pipeline(name)
+    from_numbers = flowed(pipeline, 20, reference_tasks=True)
+    from_messages = flowed(pipeline, 20, DATA.get(name, "payloads"), reference_tasks=True)
+    for source in pipeline.sources:
+        assert all(isinstance(row["value"], bytes) for row in from_messages.pop(source))
+        del from_numbers[source]
+    assert from_messages == from_numbers != {}
+
+
+@pytest.mark.parametrize("value", [b'{"text": "no number"}', b'{"id": "7", "text": "a word"}', b"[7]", b"{"])
+@pytest.mark.parametrize("name", reference_logic)
+def test_reference_tasks_take_no_message_without_a_number(name: str, value: bytes, around: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        called(reference_logic[name], [{"value": value}])
 
 
 @pytest.mark.parametrize("name", ["word-count-json", "top-n"])

@@ -17,7 +17,8 @@ from penstock.clock import Stopwatch, pause
 from penstock.dataflow.builder import pipeline
 from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError
-from penstock.workloads.applications.messages import message_of, payload
+from penstock.workloads.applications.messages import payload
+from penstock.workloads.incoming import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

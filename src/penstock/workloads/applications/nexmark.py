@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
 from penstock.workloads.applications.auction import COLUMNS, FIRST_CATEGORY, OPEN_SECONDS, auction_event
-from penstock.workloads.applications.messages import message_of
+from penstock.workloads.incoming import message_of
 
 DOLLARS_TO_EUROS = 0.908
 AUCTION_STEP = 123

@@ -12,8 +12,9 @@ from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
 from penstock.workloads.applications.lexicon import language_of, score_of
-from penstock.workloads.applications.messages import message_of, tweet
+from penstock.workloads.applications.messages import tweet
 from penstock.workloads.applications.ranking import count_per_window, rank_all, rank_some
+from penstock.workloads.incoming import message_of
 
 GLAD, SAD = 1, -1
 
