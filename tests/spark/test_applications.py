@@ -25,6 +25,7 @@ from penstock.dataflow.pipeline import Kind
 from penstock.jobs.profile_subject import subject_of
 from penstock.spark.trials import own_operators
 from penstock.spark.trials.samples import take_samples
+from penstock.workloads.applications.messages import tweet
 from penstock.workloads.builtin import builtin_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -80,9 +81,14 @@ FEWEST_ROWS, FEWEST_WINDOWS = 100, 2
 PATIENCE_SECONDS = 180.0
 
 
+LONG = pytest.mark.long("all applications take minutes")
+PARTITIONS = 4
+FROM_TOPICS = {"word-count": "sentences", "nexmark-q8": "auctions"}
+"""By name, what `produce` makes for it: an aggregation and a join. Windows are in a test of their own."""
+
+
 def marked(names: Iterable[str]) -> list[Any]:
-    long = [pytest.mark.long("all applications take minutes")]
-    return [pytest.param(name, marks=() if name in QUICK else long) for name in names]
+    return [pytest.param(name, marks=() if name in QUICK else LONG) for name in names]
 
 
 def rows_of(log: EmbeddedLog, topic: str) -> list[dict[str, Any]]:
@@ -120,15 +126,22 @@ def is_enough(answer: Answer, rows: list[dict[str, Any]]) -> bool:
     return len(rows) >= FEWEST_ROWS
 
 
+def topics_of(log: EmbeddedLog, sinks: Iterable[str]) -> dict[str, str]:
+    """A topic for every sink, which is there now."""
+    names = list(sinks)
+    topics = {sink: "rows" if len(names) == 1 else f"rows-{sink}" for sink in names}
+    for topic in topics.values():
+        log.create(topic, 1)
+    return topics
+
+
 @pytest.mark.parametrize("name", marked(SINKS))
 def test_the_answer_is_the_one_worked_out_another_way(name: str, session: Any, tmp_path: Path, own_runs: Path) -> None:
     pipeline = builtin_pipeline(name)
     sinks = SINKS[name]
     assert set(sinks) == {operator.name for operator in pipeline.operators.values() if operator.kind is Kind.SINK}
     log = EmbeddedLog(tmp_path / "log")
-    topics = {sink: "rows" if len(sinks) == 1 else f"rows-{sink}" for sink in sinks}
-    for topic in topics.values():
-        log.create(topic, 1)
+    topics = topics_of(log, sinks)
     written = writing_to(pipeline, f"log:{tmp_path / 'log'}/rows")
     run = penstock.start(written, RATE.get(name, USUAL_RATE), session=session, warm_up=0, folder=tmp_path / "run")
     watch = Stopwatch()
@@ -139,6 +152,45 @@ def test_the_answer_is_the_one_worked_out_another_way(name: str, session: Any, t
     assert audit.dead == 0
     for sink, answer in sinks.items():
         check(answer, rows_of(log, topics[sink]), audit.emitted)
+
+
+def between_topics(name: str, address: str) -> Any:
+    return penstock.writing_to(penstock.reading_from(name, f"{address}/messages"), f"{address}/rows")
+
+
+@pytest.mark.parametrize("name", FROM_TOPICS)
+def test_the_answer_from_a_topic_is_the_same(name: str, session: Any, tmp_path: Path, own_runs: Path) -> None:
+    address, messages = f"log:{tmp_path / 'log'}", 2_000
+    sent = {"to": f"{address}/messages", "data": FROM_TOPICS[name], "partitions": PARTITIONS}
+    assert penstock.produce({**sent, "rate": 100_000, "messages": messages}).messages == messages
+    result = penstock.run(between_topics(name, address), session=session, until_end=True, folder=tmp_path / "run")
+    assert result.report.audit.dead == 0
+    log = EmbeddedLog(tmp_path / "log")
+    for sink, topic in topics_of(log, SINKS[name]).items():
+        check(SINKS[name][sink], rows_of(log, topic), messages)
+
+
+def test_windows_wait_for_a_partition_that_is_behind_the_others(session: Any, tmp_path: Path, own_runs: Path) -> None:
+    """The first of two runs gets nothing of one partition's last messages in a window that is over by what the others
+    hold."""
+    log, address = EmbeddedLog(tmp_path / "log"), f"log:{tmp_path / 'log'}"
+    log.create("messages", PARTITIONS)
+    pipeline = between_topics("twitter-sentiment", address)
+    # message 1,100 is one second behind the first window's end
+    early = [number for number in range(1_100) if number % PARTITIONS or number < 950]
+    late = sorted({*range(3_100)} - {*early})
+    for numbers in (early, late):
+        producer = log.producer()
+        for number in numbers:
+            producer.send("messages", [json.dumps(tweet(number)).encode()], partition=number % PARTITIONS)
+        producer.close()
+        result = penstock.run(pipeline, session=session, until_end=True, folder=tmp_path / "run")
+        assert result.report.audit.dead == 0
+    sinks = SINKS["twitter-sentiment"]
+    for sink, topic in topics_of(log, sinks).items():
+        rows = rows_of(log, topic)
+        assert is_enough(sinks[sink], rows)
+        check(sinks[sink], rows, len(early) + len(late))
 
 
 @pytest.mark.parametrize("name", marked(LEAVING))

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
 from penstock.workloads.applications.auction import COLUMNS, FIRST_CATEGORY, OPEN_SECONDS, auction_event
+from penstock.workloads.applications.event_time import with_moments
 from penstock.workloads.incoming import message_of
 
 DOLLARS_TO_EUROS = 0.908
@@ -46,8 +47,7 @@ def _q2(row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _moments(frame: Any, kind: str, *columns: str) -> Any:
-    kept = frame.where(f"kind = '{kind}'").selectExpr("timestamp_seconds(ts) AS moment", *columns)
-    return kept.withWatermark("moment", "0 seconds")
+    return with_moments(frame.where(f"kind = '{kind}'"), *columns)
 
 
 def _q3(frame: Any) -> Any:
