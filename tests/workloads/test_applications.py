@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.dataflow.file import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.rates import topological_order
@@ -18,7 +19,6 @@ from penstock.jobs.find import logic_of
 from penstock.workloads.applications import micro, pages
 from penstock.workloads.applications.lexicon import VALENCE
 from penstock.workloads.applications.messages import MESSAGES, page_event, tweet
-from penstock.workloads.applications.micro import micro_linear
 from penstock.workloads.builtin import builtin_pipeline, known_pipelines
 from penstock.workloads.incoming import message_of
 from penstock.workloads.operators import reference_logic
@@ -176,19 +176,72 @@ def test_micro_pipelines_deliver_every_tuple_once_a_path(name: str, times: int) 
 
 def test_selectivity_is_an_option() -> None:
     # three operators of 1.5: 40 tuples become about 40 * 1.5^3 = 135, by floor((n + 1) s) - floor(n s) exactly
-    sent = flowed(micro_linear("io", 1.5), 40)
+    pipeline = penstock.find_pipeline("micro-linear:bound=io,selectivity=1.5")
+    sent = flowed(pipeline, 40, reference_tasks=True)
     copies = [int((n + 1) * 1.5) - int(n * 1.5) for n in range(40)]
     assert len(sent["op1"]) == sum(copies) == 60
     assert len(sent["op3"]) == sum(count**3 for count in copies)
-    with pytest.raises(penstock.BadInputError, match="expected one of cpu, io, sojourn, memory"):
-        micro_linear("disk")
+    # what the streams are said to carry is what the code sends: 1.5^3 tuples reach the sink for one
+    assert [stream.selectivity for stream in pipeline.streams] == [1.0, 1.5, 1.5, 1.5]
+    assert penstock.plan(pipeline, rate=5).document()["slots"]["placed"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("micro-linear:bound=memory", ["memory"] * 3),
+        ("micro-linear:selectivity=2", ["cpu*2.0"] * 3),
+        ("micro-diamond:selectivity=0.5", ["cpu*0.5", "io*0.5", "sojourn*0.5", "memory*0.5", "io*0.5"]),
+        ("micro-diamond:bound=sojourn", ["sojourn"] * 5),
+        ("micro-star:bound=cpu,selectivity=3", ["cpu*3.0"] * 3),
+    ],
+)
+def test_kinds_and_selectivity_are_options_of_the_name(name: str, kinds: list[str]) -> None:
+    pipeline = penstock.find_pipeline(name)
+    code = [operator.run for operator in pipeline.operators.values() if operator.run is not None]
+    assert code == [f"penstock.workloads.applications.micro:{kind}" for kind in kinds]
+    # its code is named, so a file can carry it
+    document = pipeline_document(pipeline)
+    assert set(logic_of(parse_pipeline(document, "again"))) == set(logic_of(pipeline))
+    assert penstock.simulate(penstock.plan(name, rate=5), seconds=10).document()["stable"]
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("micro-linear:bound=disk", "pipeline 'micro-linear': bound: .*'cpu', 'io', 'sojourn' or 'memory'"),
+        ("micro-star:selectivity=-1", "pipeline 'micro-star': selectivity"),
+        ("micro-star:selectivity=nan", "pipeline 'micro-star': selectivity"),
+        ("micro-diamond:kind=io", "pipeline 'micro-diamond': unknown option 'kind'; known: bound, selectivity"),
+        ("micro-diamond:io", "expected option=value, found 'io'"),
+    ],
+)
+def test_wrong_options_are_said(name: str, complaint: str) -> None:
+    with pytest.raises(penstock.BadInputError, match=complaint):
+        penstock.find_pipeline(name)
+
+
+def test_code_of_no_kind_is_not_there() -> None:
+    for name in ("disk", "disk*2", "io*many"):
+        with pytest.raises(AttributeError, match="has no attribute"):
+            getattr(micro, name)
 
 
 def test_what_memory_bound_operators_keep() -> None:
-    kept = micro.Kept()
-    for number in range(5):
+    """300 s, looked over every 60 s: one message every 10 s, and the clock is ours."""
+    at = [0.0]
+    kept = micro.Kept(lambda: at[0])
+    longest = 0
+    for number in range(200):
+        at[0] = 10.0 * number
         kept.take({"id": number})
-    assert [message["id"] for _, message in kept.messages] == [0, 1, 2, 3, 4]
+        oldest = at[0] - kept.messages[0][0]
+        # what is too old stays until the window slides, and never longer
+        assert oldest < 300 + 60
+        assert number % 6 or oldest <= 300
+        longest = max(longest, len(kept.messages))
+    assert [message["id"] for _, message in kept.messages] == list(range(168, 200))
+    assert longest == 36
 
 
 @pytest.mark.parametrize(
