@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import application_answers as answers
 import penstock
 from penstock.dataflow.file import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Logic, Per
@@ -114,6 +115,15 @@ def test_messages_of_a_topic_are_worked_on_as_their_numbers_are(name: str, aroun
 def test_reference_tasks_take_no_message_without_a_number(name: str, value: bytes, around: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         called(reference_logic[name], [{"value": value}])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("app-traffic", answers.traffic), ("app-finance", answers.finance), ("app-grid", answers.grid)],
+)
+def test_pipelines_of_reference_tasks(name: str, expected: answers.Expected, around: dict[str, str]) -> None:
+    rows = flowed(builtin_pipeline(name), 50, reference_tasks=True)["sink"]
+    assert answers.frozen(rows) == answers.frozen(expected(50))
 
 
 @pytest.mark.parametrize("name", ["word-count-json", "top-n"])
