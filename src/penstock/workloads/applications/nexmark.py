@@ -75,7 +75,8 @@ def _within(auctions: Any, bids: Any) -> Any:
 
 
 def _q4(frame: Any) -> Any:
-    """What auctions of a category end at, on average: over the auctions that were bid for in a window."""
+    """What auctions of a category end at, on average. A variation: per window, of the auctions that were bid for in it,
+    by the highest bid of the window, where Nexmark takes an auction's last price and all auctions so far."""
     joined = _winning(frame).selectExpr(f"window(moment, '{WINDOW}') AS span", "number", "category", "price")
     highest = joined.groupBy("span", "number", "category").agg({"price": "max"})
     again = highest.selectExpr(f"window(span, '{WINDOW}') AS span", "category", "`max(price)` AS final")
