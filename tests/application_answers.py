@@ -60,7 +60,7 @@ def values(times: int) -> Expected:
 # Reference tasks: each sends on the number it got and what it adds itself, so a sink sees the last one before it.
 
 VIETE = 2**16 * math.sin(math.pi / 2**16)
-"""15 factors of Viete's product: they are cos(pi/4), cos(pi/8), ..., and by sin(2x) = 2 sin(x) cos(x) that is a sine."""
+"""15 factors of Viete's product: cos(pi/4), cos(pi/8), ..., which sin(2x) = 2 sin(x) cos(x) makes a single sine."""
 XML = {"elements": 4 * (1 + 8 * 3), "attributes": 4 * (1 + 8 * 3)}
 """Of 4 messages: a station with its name, and 8 readings of 3 attributes that have a time and a temperature inside."""
 
