@@ -3,6 +3,7 @@ and none of the applications' code."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -54,6 +55,38 @@ def values(times: int) -> Expected:
         return [{"value": number} for number in range(n)] * times
 
     return expected
+
+
+# Reference tasks: each sends on the number it got and what it adds itself, so a sink sees the last one before it.
+
+VIETE = 2**16 * math.sin(math.pi / 2**16)
+"""15 factors of Viete's product: cos(pi/4), cos(pi/8), ..., which sin(2x) = 2 sin(x) cos(x) makes a single sine."""
+XML = {"elements": 4 * (1 + 8 * 3), "attributes": 4 * (1 + 8 * 3)}
+"""Of 4 messages: a station with its name, and 8 readings of 3 attributes that have a time and a temperature inside."""
+
+
+def with_pi(n: int) -> Rows:
+    return [{"value": number, "pi": VIETE} for number in range(n)]
+
+
+def in_first_batch(n: int) -> Rows:
+    """Of fewer than 10,000 tuples."""
+    return [{"value": number, "batch": 0} for number in range(n)]
+
+
+def traffic(n: int) -> Rows:
+    """Through P1 and B1 to X2, whose tuples F3 writes; and through T2 to P2."""
+    return in_first_batch(n) * 2 + with_pi(n)
+
+
+def finance(n: int) -> Rows:
+    """Through P1 and F1 to T1, whose tuples P2 takes; and through B1 to F2."""
+    return with_pi(n) * 2 + in_first_batch(n)
+
+
+def grid(n: int) -> Rows:
+    """Through X1, X2 and X3 to T1, whose tuples P1 takes; and through a row of ten to X5."""
+    return with_pi(n) * 3 + [{"value": number, **XML} for number in range(n)]
 
 
 def words(n: int) -> Rows:

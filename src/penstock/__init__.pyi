@@ -47,6 +47,8 @@ from .jobs.find import PlanLike as PlanLike
 from .jobs.find import RunnableLike as RunnableLike
 from .jobs.find import find_pipeline as find_pipeline
 from .jobs.handle import RunHandle as RunHandle
+from .jobs.other_ends import reading_from as reading_from
+from .jobs.other_ends import writing_to as writing_to
 from .jobs.placed_handle import PlacedHandle as PlacedHandle
 from .jobs.planning import ClusterLike as ClusterLike
 from .jobs.runs import Run as Run

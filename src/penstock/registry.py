@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -71,24 +71,24 @@ class Registry(Generic[P]):
             policy_class = getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise BadInputError(f"{self.kind} '{name}' cannot be loaded from {module}: {error}") from error
-        return self._with_options(policy_class, name, options)
+        policy: P = with_options(policy_class, f"{self.kind} '{name}'", options)
+        return policy
 
-    def _with_options(self, policy_class: Any, name: str, options: str) -> P:
-        given: dict[str, str] = {}
-        known = [field.name for field in fields(policy_class)]
-        for part in filter(None, options.split(",")):
-            option, equals, value = part.partition("=")
-            if not equals:
-                raise BadInputError(f"{self.kind} '{name}': expected option=value, found '{part}'")
-            if option not in known:
-                raise BadInputError(f"{self.kind} '{name}': unknown option '{option}'; {nearest(option, known)}")
-            given[option] = value
-        if not given:
-            policy: P = policy_class()
-            return policy
-        adapter = TypeAdapter(policy_class)
-        try:
-            validated: P = adapter.validate_python(given)
-        except ValidationError as error:
-            raise BadInputError(f"{self.kind} '{name}': {describe(error)}") from error
-        return validated
+
+def with_options(policy_class: type[P], who: str, options: str) -> P:
+    """A dataclass whose fields are as `option=value,option=value` says; `who` ("placer 'sam'") is whom errors name."""
+    given: dict[str, str] = {}
+    known = [field.name for field in fields(policy_class)]  # type: ignore[arg-type] # whoever registers sees to it
+    for part in filter(None, options.split(",")):
+        option, equals, value = part.partition("=")
+        if not equals:
+            raise BadInputError(f"{who}: expected option=value, found '{part}'")
+        if option not in known:
+            raise BadInputError(f"{who}: unknown option '{option}'; {nearest(option, known)}")
+        given[option] = value
+    if not given:
+        return policy_class()
+    try:
+        return TypeAdapter(policy_class).validate_python(given)
+    except ValidationError as error:
+        raise BadInputError(f"{who}: {describe(error)}") from error

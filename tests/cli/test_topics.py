@@ -1,4 +1,4 @@
-"""`produce` and `broker` from the shell; nothing here starts a broker."""
+"""`produce`, `broker` and `run` between topics, from the shell; nothing here starts a broker or Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from outcome import Penstock
 
+import penstock as penstock_in_python
 from penstock.connectors.log.embedded import EmbeddedLog
+from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.jobs.find import RunnableLike, runnable
 
 
 def test_produce_by_options_and_by_a_file(penstock: Penstock, tmp_path: Path) -> None:
@@ -40,6 +43,10 @@ def test_a_rate_that_is_not_kept_is_exit_code_1(penstock: Penstock, tmp_path: Pa
         (("produce", "--to", "kafka:127.0.0.1:1/t", "--data", "tweets", "--rate", "1"), "Kafka at 127.0.0.1:1"),
         (("produce", "--to", "log:l/t", "--data", "tweets", "--rate", "1"), "no topic 't'"),
         (("produce", "none.yaml"), "none.yaml"),
+        (("run", "page-load", "--from", "log:l/events"), "no topic 'events'"),
+        (("run", "page-load", "--from", "files:l"), "expected kafka:HOST:PORT/TOPIC or log:FOLDER/TOPIC"),
+        (("run", "page-load", "--to", "events", "--rate", "5"), "expected kafka:HOST:PORT/TOPIC or log:FOLDER/TOPIC"),
+        (("run", "page-load", "--to", "kafka:127.0.0.1:1/t", "--rate", "5"), "Kafka at 127.0.0.1:1"),
     ],
 )
 def test_what_is_wrong_is_one_line(
@@ -51,6 +58,41 @@ def test_what_is_wrong_is_one_line(
     assert done.code in {1, 2}
     assert complaint in done.err
     assert len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_run_takes_topics_instead_of_the_ends_of_a_pipeline_or_plan(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planned: bool
+) -> None:
+    """What the verb is given to run, without running it."""
+    started = []
+
+    def run(pipeline: RunnableLike, rate: str | None, **options: object) -> None:
+        started.append(pipeline)
+        raise penstock_in_python.BadInputError("far enough")
+
+    monkeypatch.setattr("penstock.verbs.run.run", run)
+    log = EmbeddedLog(tmp_path / "log")
+    log.create("events", 3)
+    subject = tmp_path / "plan.json" if planned else "processing"
+    if planned:
+        assert penstock("plan", "processing", "--rate", 5, "-o", subject).code == 0
+    there = f"log:{tmp_path / 'log'}"
+    assert "far enough" in penstock("run", subject, "--from", f"{there}/events", "--to", f"{there}/answers").err
+    pipeline, plan = runnable(started[0])
+    assert (plan is not None) == planned
+    (source,) = pipeline.sources
+    assert reading_of(pipeline.operators[source]).options["subscribe"] == "events"
+    assert writing_of(pipeline.operators["sink2"]).options["topic"] == "answers-sink2"
+    # those that are not there are made
+    assert log.topics() == {"answers-sink1": 1, "answers-sink2": 1, "events": 3}
+
+
+def test_an_end_with_code_of_its_own_is_no_topic() -> None:
+    built = penstock_in_python.pipeline("p").source("made", frame=lambda session: None)
+    pipeline = built.then("same", logic=dict).sink("end").build()
+    with pytest.raises(penstock_in_python.BadInputError, match="source 'made' has code of its own"):
+        penstock_in_python.reading_from(pipeline, "log:l/t")
 
 
 def test_no_broker(penstock: Penstock, tmp_path: Path) -> None:

@@ -282,9 +282,15 @@ def test_python_code_can_be_planned(penstock: Penstock, tmp_path: Path, monkeypa
         "import penstock\n"
         "p = penstock.pipeline('mine').source('s').then('x', model='pi').sink('o')\n"
         "not_a_pipeline = 3\n"
+        "def made(model='pi'): return penstock.pipeline('made').source('s').then('x', model=model).sink('o')\n"
+        "def failing(): raise RuntimeError('not today')\n"
     )
     monkeypatch.chdir(tmp_path)
     assert penstock("plan", "flows_of_mine:p", "--rate", 10, "--json").document["pipeline"] == "mine"
+    assert penstock("plan", "flows_of_mine:made", "--rate", 10, "--json").document["pipeline"] == "made"
+    assert (
+        "'flows_of_mine:failing': RuntimeError: not today" in penstock("plan", "flows_of_mine:failing", "--rate", 1).err
+    )
     wrong = penstock("plan", "flows_of_mine:not_a_pipeline", "--rate", 10)
     assert (wrong.code, wrong.err.count("\n")) == (2, 1)
     assert "expected a Pipeline" in wrong.err

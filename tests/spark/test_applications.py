@@ -2,14 +2,16 @@
 
 `./run test tests/spark/test_applications.py --long` goes through all of them in one session. The load generator sends
 the numbers of messages, as `penstock run NAME --rate R` does; only where sinks leave their rows is other: in topics of
-the embedded log, where they are read.
+the embedded log, where they are read. What has windows, ranks or joins is also read from a topic, as by `penstock run
+NAME --from TOPIC --to TOPIC --until-end`: that takes seconds, and `./run test-long` has it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from penstock.dataflow.pipeline import Kind
 from penstock.jobs.profile_subject import subject_of
 from penstock.spark.trials import own_operators
 from penstock.spark.trials.samples import take_samples
+from penstock.workloads.applications.messages import MESSAGES
 from penstock.workloads.builtin import builtin_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -70,9 +73,12 @@ SINKS: dict[str, dict[str, Answer]] = {
     "nexmark-q8": {"sink": Answer(answers.q8)},
 }
 LEAVING = {"app-traffic": 3, "app-finance": 3, "app-grid": 4}
-"""Of reference tasks, whose sinks get rows of several kinds: as many leave for one that enters as document 000 says."""
+"""Of reference tasks, whose sinks get rows of several kinds: as many leave for one that enters as document 000 says. A
+topic takes rows of one kind only; tests/workloads looks at what is in them."""
 QUICK = ("processing",)
-"""The others differ from it in what they work out, which tests/workloads looks at without Spark."""
+QUICK_FROM_TOPICS = ("word-count", "nexmark-q8")
+"""An aggregation and a join; windows are in a test of their own. The others differ in what they work out, and
+tests/workloads looks at that as far as it is not Spark's."""
 RATE = {"linear-cpu": 100, "diamond-cpu": 50, "star-cpu": 50, "app-traffic": 20, "app-finance": 20, "app-grid": 20}
 USUAL_RATE = 800
 """Event time passes eight times as fast as the clock: some windows are over before long."""
@@ -80,9 +86,23 @@ FEWEST_ROWS, FEWEST_WINDOWS = 100, 2
 PATIENCE_SECONDS = 180.0
 
 
-def marked(names: Iterable[str]) -> list[Any]:
-    long = [pytest.mark.long("all applications take minutes")]
-    return [pytest.param(name, marks=() if name in QUICK else long) for name in names]
+LONG = pytest.mark.long("all applications take minutes")
+NEEDS_OUR_READER = pytest.mark.skipif(
+    find_spec("pyspark.sql.streaming.datasource") is None, reason="reading topics ourselves needs pyspark 4.2"
+)
+PARTITIONS = 4
+FROM_TOPICS = {
+    "word-count": "sentences",
+    "nexmark-q8": "auctions",
+    "twitter-sentiment": "tweets",
+    "top-n": "sentences",
+    **dict.fromkeys(("nexmark-q3", "nexmark-q4", "nexmark-q5", "nexmark-q7"), "auctions"),
+}
+"""By name, what `produce` makes for it: all that has windows, ranks or joins. They do not wait for time to pass."""
+
+
+def marked(names: Iterable[str], quick: Container[str] = QUICK) -> list[Any]:
+    return [pytest.param(name, marks=() if name in quick else LONG) for name in names]
 
 
 def rows_of(log: EmbeddedLog, topic: str) -> list[dict[str, Any]]:
@@ -120,15 +140,22 @@ def is_enough(answer: Answer, rows: list[dict[str, Any]]) -> bool:
     return len(rows) >= FEWEST_ROWS
 
 
+def topics_of(log: EmbeddedLog, sinks: Iterable[str]) -> dict[str, str]:
+    """A topic for every sink, which is there now."""
+    names = list(sinks)
+    topics = {sink: "rows" if len(names) == 1 else f"rows-{sink}" for sink in names}
+    for topic in topics.values():
+        log.create(topic, 1)
+    return topics
+
+
 @pytest.mark.parametrize("name", marked(SINKS))
 def test_the_answer_is_the_one_worked_out_another_way(name: str, session: Any, tmp_path: Path, own_runs: Path) -> None:
     pipeline = builtin_pipeline(name)
     sinks = SINKS[name]
     assert set(sinks) == {operator.name for operator in pipeline.operators.values() if operator.kind is Kind.SINK}
     log = EmbeddedLog(tmp_path / "log")
-    topics = {sink: "rows" if len(sinks) == 1 else f"rows-{sink}" for sink in sinks}
-    for topic in topics.values():
-        log.create(topic, 1)
+    topics = topics_of(log, sinks)
     written = writing_to(pipeline, f"log:{tmp_path / 'log'}/rows")
     run = penstock.start(written, RATE.get(name, USUAL_RATE), session=session, warm_up=0, folder=tmp_path / "run")
     watch = Stopwatch()
@@ -136,9 +163,57 @@ def test_the_answer_is_the_one_worked_out_another_way(name: str, session: Any, t
         assert run.await_end(0.5) is None
         assert watch.seconds() < PATIENCE_SECONDS, f"'{name}' sent nothing that can be judged"
     audit = run.drain().report.audit
-    assert audit.dead == 0
+    # what was lost or doubled is not known of Spark's own operators
+    assert (audit.dead, audit.lost or 0, audit.duplicated or 0) == (0, 0, 0)
     for sink, answer in sinks.items():
         check(answer, rows_of(log, topics[sink]), audit.emitted)
+
+
+def between_topics(name: str, address: str) -> Any:
+    return penstock.writing_to(penstock.reading_from(name, f"{address}/messages"), f"{address}/rows")
+
+
+@NEEDS_OUR_READER
+@pytest.mark.parametrize("name", marked(FROM_TOPICS, QUICK_FROM_TOPICS))
+def test_the_answer_from_a_topic_is_the_same(name: str, session: Any, tmp_path: Path, own_runs: Path) -> None:
+    address, messages = f"log:{tmp_path / 'log'}", 3_000
+    sent = {"to": f"{address}/messages", "data": FROM_TOPICS[name], "partitions": PARTITIONS}
+    assert penstock.produce({**sent, "rate": 100_000, "messages": messages}).messages == messages
+    result = penstock.run(between_topics(name, address), session=session, until_end=True, folder=tmp_path / "run")
+    assert result.report.audit.dead == 0
+    log = EmbeddedLog(tmp_path / "log")
+    for sink, topic in topics_of(log, SINKS[name]).items():
+        check(SINKS[name][sink], rows_of(log, topic), messages)
+
+
+@NEEDS_OUR_READER
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("nexmark-q5", "auctions"), pytest.param("twitter-sentiment", "tweets", marks=LONG)],
+)
+def test_windows_wait_for_a_partition_that_is_behind_the_others(
+    name: str, data: str, session: Any, tmp_path: Path, own_runs: Path
+) -> None:
+    """The first of two runs gets nothing of one partition's last messages in a window that is over by what the others
+    hold."""
+    log, address = EmbeddedLog(tmp_path / "log"), f"log:{tmp_path / 'log'}"
+    log.create("messages", PARTITIONS)
+    pipeline = between_topics(name, address)
+    # message 1,100 is one second behind the first window's end
+    early = [number for number in range(1_100) if number % PARTITIONS or number < 950]
+    late = sorted({*range(3_100)} - {*early})
+    for numbers in (early, late):
+        producer = log.producer()
+        for number in numbers:
+            producer.send("messages", [json.dumps(MESSAGES[data](number)).encode()], partition=number % PARTITIONS)
+        producer.close()
+        result = penstock.run(pipeline, session=session, until_end=True, folder=tmp_path / "run")
+        assert result.report.audit.dead == 0
+    sinks = SINKS[name]
+    for sink, topic in topics_of(log, sinks).items():
+        rows = rows_of(log, topic)
+        assert is_enough(sinks[sink], rows)
+        check(sinks[sink], rows, len(early) + len(late))
 
 
 @pytest.mark.parametrize("name", marked(LEAVING))

@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
+import application_answers as answers
 import penstock
+from penstock.dataflow.file import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.rates import topological_order
 from penstock.jobs.find import logic_of
 from penstock.workloads.applications import micro, pages
 from penstock.workloads.applications.lexicon import VALENCE
-from penstock.workloads.applications.messages import MESSAGES, message_of, page_event, tweet
-from penstock.workloads.applications.micro import micro_linear
+from penstock.workloads.applications.messages import MESSAGES, page_event, tweet
 from penstock.workloads.builtin import builtin_pipeline, known_pipelines
+from penstock.workloads.incoming import message_of
+from penstock.workloads.operators import reference_logic
 from penstock.workloads.operators.words import line
 
 COUNT = 400
@@ -37,22 +40,30 @@ def called(code: Logic, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Row by row, as a slot calls it."""
     opened = [code.open()] if code.open is not None else []
     out: list[dict[str, Any]] = []
-    for row in rows:
-        sent = code(row, *opened)
-        out += [] if sent is None else [sent] if isinstance(sent, dict) else list(sent)
+    try:
+        for row in rows:
+            sent = code(row, *opened)
+            out += [] if sent is None else [sent] if isinstance(sent, dict) else list(sent)
+    finally:
+        if code.close is not None:
+            code.close(*opened)
     return out
 
 
-def flowed(pipeline: Pipeline, count: int = COUNT) -> dict[str, list[dict[str, Any]]]:
-    """What every operator with code per row sends, from numbers on."""
+def flowed(
+    pipeline: Pipeline, count: int = COUNT, data: str | None = None, *, reference_tasks: bool = False
+) -> dict[str, list[dict[str, Any]]]:
+    """What every operator with code per row sends: from numbers on, or from messages of `data` as a topic has them.
+    Reference tasks are left out unless what they need is there."""
+    values = [number if data is None else json.dumps(MESSAGES[data](number)).encode() for number in range(count)]
     logic = logic_of(pipeline)
     sent: dict[str, list[dict[str, Any]]] = {}
     for name in topological_order(pipeline):
         operator = pipeline.operators[name]
         senders = [stream.sender for stream in pipeline.inputs(name)]
         if operator.kind is Kind.SOURCE:
-            sent[name] = [{"value": number} for number in range(count)]
-        elif all(sender in sent for sender in senders) and operator.model is None:
+            sent[name] = [{"value": value} for value in values]
+        elif all(sender in sent for sender in senders) and (operator.model is None or reference_tasks):
             rows = [row for sender in senders for row in sent[sender]]
             if operator.kind is Kind.SINK:
                 sent[name] = rows
@@ -77,6 +88,42 @@ def test_what_code_sends_is_what_its_schema_says(name: str) -> None:
         if operator in logic:
             columns = [column.split()[0] for column in (logic[operator].schema or "").split(", ")]
             assert all(list(row) == columns for row in rows)
+
+
+DATA = {
+    **dict.fromkeys(("word-count", "word-count-json", "top-n"), "sentences"),
+    **dict.fromkeys(("page-load", "processing"), "page-events"),
+    **{name: "auctions" for name in known_pipelines() if name.startswith("nexmark")},
+    "twitter-sentiment": "tweets",
+}
+"""What each reads from a topic; all others any message with a number."""
+
+
+@pytest.mark.parametrize("name", known_pipelines())
+def test_messages_of_a_topic_are_worked_on_as_their_numbers_are(name: str, around: dict[str, str]) -> None:
+    pipeline = builtin_pipeline(name)
+    from_numbers = flowed(pipeline, 20, reference_tasks=True)
+    from_messages = flowed(pipeline, 20, DATA.get(name, "payloads"), reference_tasks=True)
+    for source in pipeline.sources:
+        assert all(isinstance(row["value"], bytes) for row in from_messages.pop(source))
+        del from_numbers[source]
+    assert from_messages == from_numbers != {}
+
+
+@pytest.mark.parametrize("value", [b'{"text": "no number"}', b'{"id": "7", "text": "a word"}', b"[7]", b"{"])
+@pytest.mark.parametrize("name", reference_logic)
+def test_reference_tasks_take_no_message_without_a_number(name: str, value: bytes, around: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        called(reference_logic[name], [{"value": value}])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("app-traffic", answers.traffic), ("app-finance", answers.finance), ("app-grid", answers.grid)],
+)
+def test_pipelines_of_reference_tasks(name: str, expected: answers.Expected, around: dict[str, str]) -> None:
+    rows = flowed(builtin_pipeline(name), 50, reference_tasks=True)["sink"]
+    assert answers.frozen(rows) == answers.frozen(expected(50))
 
 
 @pytest.mark.parametrize("name", ["word-count-json", "top-n"])
@@ -139,19 +186,72 @@ def test_micro_pipelines_deliver_every_tuple_once_a_path(name: str, times: int) 
 
 def test_selectivity_is_an_option() -> None:
     # three operators of 1.5: 40 tuples become about 40 * 1.5^3 = 135, by floor((n + 1) s) - floor(n s) exactly
-    sent = flowed(micro_linear("io", 1.5), 40)
+    pipeline = penstock.find_pipeline("micro-linear:bound=io,selectivity=1.5")
+    sent = flowed(pipeline, 40, reference_tasks=True)
     copies = [int((n + 1) * 1.5) - int(n * 1.5) for n in range(40)]
     assert len(sent["op1"]) == sum(copies) == 60
     assert len(sent["op3"]) == sum(count**3 for count in copies)
-    with pytest.raises(penstock.BadInputError, match="expected one of cpu, io, sojourn, memory"):
-        micro_linear("disk")
+    # what the streams are said to carry is what the code sends: 1.5^3 tuples reach the sink for one
+    assert [stream.selectivity for stream in pipeline.streams] == [1.0, 1.5, 1.5, 1.5]
+    assert penstock.plan(pipeline, rate=5).document()["slots"]["placed"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("micro-linear:bound=memory", ["memory"] * 3),
+        ("micro-linear:selectivity=2", ["cpu*2.0"] * 3),
+        ("micro-diamond:selectivity=0.5", ["cpu*0.5", "io*0.5", "sojourn*0.5", "memory*0.5", "io*0.5"]),
+        ("micro-diamond:bound=sojourn", ["sojourn"] * 5),
+        ("micro-star:bound=cpu,selectivity=3", ["cpu*3.0"] * 3),
+    ],
+)
+def test_kinds_and_selectivity_are_options_of_the_name(name: str, kinds: list[str]) -> None:
+    pipeline = penstock.find_pipeline(name)
+    code = [operator.run for operator in pipeline.operators.values() if operator.run is not None]
+    assert code == [f"penstock.workloads.applications.micro:{kind}" for kind in kinds]
+    # its code is named, so a file can carry it
+    document = pipeline_document(pipeline)
+    assert set(logic_of(parse_pipeline(document, "again"))) == set(logic_of(pipeline))
+    assert penstock.simulate(penstock.plan(name, rate=5), seconds=10).document()["stable"]
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("micro-linear:bound=disk", "pipeline 'micro-linear': bound: .*'cpu', 'io', 'sojourn' or 'memory'"),
+        ("micro-star:selectivity=-1", "pipeline 'micro-star': selectivity"),
+        ("micro-star:selectivity=nan", "pipeline 'micro-star': selectivity"),
+        ("micro-diamond:kind=io", "pipeline 'micro-diamond': unknown option 'kind'; known: bound, selectivity"),
+        ("micro-diamond:io", "expected option=value, found 'io'"),
+    ],
+)
+def test_wrong_options_are_said(name: str, complaint: str) -> None:
+    with pytest.raises(penstock.BadInputError, match=complaint):
+        penstock.find_pipeline(name)
+
+
+def test_code_of_no_kind_is_not_there() -> None:
+    for name in ("disk", "disk*2", "io*many"):
+        with pytest.raises(AttributeError, match="has no attribute"):
+            getattr(micro, name)
 
 
 def test_what_memory_bound_operators_keep() -> None:
-    kept = micro.Kept()
-    for number in range(5):
+    """300 s, looked over every 60 s: one message every 10 s, and the clock is ours."""
+    at = [0.0]
+    kept = micro.Kept(lambda: at[0])
+    longest = 0
+    for number in range(200):
+        at[0] = 10.0 * number
         kept.take({"id": number})
-    assert [message["id"] for _, message in kept.messages] == [0, 1, 2, 3, 4]
+        oldest = at[0] - kept.messages[0][0]
+        # what is too old stays until the window slides, and never longer
+        assert oldest < 300 + 60
+        assert number % 6 or oldest <= 300
+        longest = max(longest, len(kept.messages))
+    assert [message["id"] for _, message in kept.messages] == list(range(168, 200))
+    assert longest == 36
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ Input that cannot be read raises `BadInputError`.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.chained import chained
@@ -26,10 +27,19 @@ from penstock.planning.plan import Plan
 from penstock.planning.whole_cluster_file import WholeCluster, read_whole_cluster
 from penstock.sharing.file import read_tenants
 from penstock.sharing.tenants import Tenants
-from penstock.workloads.builtin import builtin_cluster_path, builtin_pipeline, known_clusters, known_pipelines
+from penstock.workloads.builtin import (
+    builtin_cluster_path,
+    builtin_pipeline,
+    builtin_with_options,
+    has_options,
+    known_clusters,
+    known_pipelines,
+)
 from penstock.workloads.operators import reference_logic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.dataflow.logic import Logic
     from penstock.dataflow.pipeline import Operator
 
@@ -40,7 +50,8 @@ RunnableLike = PipelineLike | Plan | SavedPlan
 
 
 def find_pipeline(pipeline: PipelineLike) -> Pipeline:
-    """A pipeline by the name of a built-in one, the path of a file, or `module:attribute` of Python code.
+    """A pipeline by the name of a built-in one (of some with options: `micro-linear:bound=io`), the path of a file, or
+    `module:attribute` of Python code: a pipeline, a builder, or a function that needs no argument and makes one.
 
     The last imports the module, from the current folder too: only name code you trust.
     """
@@ -51,6 +62,8 @@ def find_pipeline(pipeline: PipelineLike) -> Pipeline:
     name = str(pipeline)
     if name in known_pipelines():
         return builtin_pipeline(name)
+    if has_options(name):
+        return builtin_with_options(name)
     if Path(name).suffix in {".yaml", ".yml", ".json"} or os.path.exists(name):  # noqa: PTH110 - no error for odd names
         return read_pipeline(Path(name))
     module, colon, attribute = name.partition(":")
@@ -66,13 +79,27 @@ def _pipeline_from_code(name: str, module: str, attribute: str) -> Pipeline:
         sys.path.insert(0, here)
     try:
         named = getattr(import_module(module), attribute)
-    except Exception as error:  # the user's module may raise anything while it is imported
+        if inspect.isfunction(named) and _needs_nothing(named):
+            named = named()
+    except Exception as error:  # the user's code may raise anything while it is imported or called
         raise BadInputError(f"pipeline '{name}': {type(error).__name__}: {error}") from error
     if isinstance(named, PipelineBuilder):
         return named.build()
     if isinstance(named, Pipeline):
         return named
-    raise BadInputError(f"pipeline '{name}': expected a Pipeline or a builder, found {type(named).__name__}")
+    raise BadInputError(
+        f"pipeline '{name}': expected a Pipeline, a builder, or a function that makes one of nothing, "
+        f"found {type(named).__name__}"
+    )
+
+
+def _needs_nothing(function: Callable[..., Any]) -> bool:
+    """Whether it can be called without an argument."""
+    always_there = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(
+        parameter.kind in always_there or parameter.default is not inspect.Parameter.empty
+        for parameter in inspect.signature(function).parameters.values()
+    )
 
 
 def find_models(models: ModelsLike = None) -> ModelLibrary:

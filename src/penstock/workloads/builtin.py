@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 
 from penstock.dataflow.file import parse_pipeline
 from penstock.files import parse_yaml
+from penstock.registry import with_options
+from penstock.workloads.applications.micro_options import MicroOptions
 
 if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Pipeline
+
+MICRO_SHAPES = ("micro-linear", "micro-diamond", "micro-star")
+"""Built-in pipelines that take options."""
 
 
 def known_pipelines() -> list[str]:
@@ -21,6 +26,17 @@ def known_pipelines() -> list[str]:
 def builtin_pipeline(name: str) -> Pipeline:
     text = (resources.files("penstock.workloads") / "pipelines" / f"{name}.yaml").read_text("utf-8")
     return parse_pipeline(parse_yaml(text, name), name)
+
+
+def has_options(name: str) -> bool:
+    """`micro-linear:bound=io`; a hyphen stands in no name of a module."""
+    return ":" in name and name.partition(":")[0] in MICRO_SHAPES
+
+
+def builtin_with_options(name: str) -> Pipeline:
+    """A built-in pipeline as its options (`NAME:option=value,option=value`) change it."""
+    shape, _, options = name.partition(":")
+    return with_options(MicroOptions, f"pipeline '{shape}'", options).applied_to(builtin_pipeline(shape))
 
 
 def known_clusters() -> list[str]:

@@ -21,6 +21,7 @@ from penstock.cli.report_lines import (
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
+    from penstock.jobs.find import RunnableLike
     from penstock.report.placed_result import PlacedResult
     from penstock.report.result import RunResult
 
@@ -43,6 +44,23 @@ def run(
             "--rate",
             help="Tuples/s of every source: 100, steps:SECONDSxRATE,..., on-off:RATE,ON,OFF (seconds), or "
             "trace:FILE.csv (columns time, rate). Default: the rate of the plan, where one is run.",
+        ),
+    ] = None,
+    from_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TOPIC",
+            help="Read from kafka:HOST:PORT/TOPIC or log:FOLDER/TOPIC instead of the pipeline's own sources.",
+        ),
+    ] = None,
+    to_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="TOPIC",
+            help="Write to kafka:HOST:PORT/TOPIC or log:FOLDER/TOPIC (TOPIC-SINK, where there are several sinks), made "
+            "where it is not there.",
         ),
     ] = None,
     slots: Annotated[
@@ -126,6 +144,7 @@ def run(
     decided = one_placed_plan(pipeline, only) if is_placed_file(pipeline) else None
     if only is not None and decided is None:
         raise BadInputError("--only: names one of the pipelines that `place --json --full` printed")
+    to_run = _on_topics(decided or pipeline, from_topic, to_topic)
     if placed or decided is not None:
         unfit = {"--slots": slots, "--until-end": until_end}
         if named := [option for option, given in unfit.items() if given]:
@@ -137,7 +156,7 @@ def run(
         _check_plot(plot)
         with listening(json=json) as listener:
             placed_result = running_placed.run_placed(
-                decided or pipeline,
+                to_run,
                 rate,
                 master=master,
                 secret_file=secret_file,
@@ -169,7 +188,7 @@ def run(
     _check_plot(plot)
     with listening(json=json) as listener:
         result = running.run(
-            pipeline,
+            to_run,
             rate,
             slots=slots,
             seconds=seconds,
@@ -191,6 +210,14 @@ def run(
         )
     _plot(result, plot)
     print_fused(result, json=json)
+
+
+def _on_topics(given: RunnableLike, from_topic: str | None, to_topic: str | None) -> RunnableLike:
+    from penstock.jobs.other_ends import reading_from, writing_to
+
+    if from_topic is not None:
+        given = reading_from(given, from_topic)
+    return given if to_topic is None else writing_to(given, to_topic)
 
 
 def _check_plot(path: Path | None) -> None:

@@ -6,7 +6,6 @@ the beginning of 2026.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInputError, nearest
@@ -114,15 +113,3 @@ def messages(name: str) -> Callable[[int], dict[str, Any]]:
     if name not in MESSAGES:
         raise BadInputError(f"data '{name}': unknown; {nearest(name, MESSAGES)}")
     return MESSAGES[name]
-
-
-def message_of(row: dict[str, Any], make: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """What a source delivered: the number of a message, or the message itself as JSON. Raises ValueError for what is no
-    message: the tuple becomes a dead letter."""
-    value = row["value"]
-    if isinstance(value, int):
-        return json.loads(json.dumps(make(value)))  # type: ignore[no-any-return] # parsed as any message is
-    message = json.loads(value)
-    if not isinstance(message, dict):
-        raise ValueError(f"expected a JSON object, found {type(message).__name__}")
-    return message

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.clock import Stopwatch, pause
-from penstock.dataflow.builder import pipeline
 from penstock.dataflow.logic import Logic
-from penstock.errors import BadInputError
-from penstock.workloads.applications.messages import message_of, payload
+from penstock.workloads.applications.messages import payload
+from penstock.workloads.incoming import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from penstock.dataflow.pipeline import Pipeline
 
 RANDOM_NUMBERS = 30_000
 SOJOURN_SECONDS = 0.010
@@ -71,15 +68,15 @@ def sojourn_bound(selectivity: float = 1.0) -> Logic:
 
 
 class Kept:
-    """Messages of a sliding window, oldest first; they are let go when it slides."""
+    """Messages of a sliding window, oldest first; they are let go when it slides. `seconds` is the time it goes by."""
 
-    def __init__(self) -> None:
-        self._clock = Stopwatch()
+    def __init__(self, seconds: Callable[[], float] | None = None) -> None:
+        self._seconds = seconds or Stopwatch().seconds
         self._slid = 0.0
         self.messages: deque[tuple[float, dict[str, Any]]] = deque()
 
     def take(self, message: dict[str, Any]) -> None:
-        at = self._clock.seconds()
+        at = self._seconds()
         self.messages.append((at, message))
         if at - self._slid >= SLIDE_SECONDS:
             self._slid = at
@@ -112,12 +109,10 @@ BOUND: dict[str, Callable[[float], Logic]] = {
 }
 
 
-def micro_linear(bound: str = "cpu", selectivity: float = 1.0, operators: int = 3) -> Pipeline:
-    """003's Linear with any of its four kinds of operators and any selectivity: what the built-in `micro-linear` has at
-    its defaults."""
-    if bound not in BOUND:
-        raise BadInputError(f"bound '{bound}': expected one of {', '.join(BOUND)}")
-    made = pipeline(f"micro-linear-{bound}").source("source")
-    for number in range(1, operators + 1):
-        made = made.then(f"op{number}", logic=BOUND[bound](selectivity), selectivity=selectivity if number > 1 else 1.0)
-    return made.sink("sink", selectivity=selectivity).build()
+def __getattr__(name: str) -> Logic:
+    """`io*1.5`: the code of a kind with a selectivity, by a name, so that a file or plan can say which."""
+    kind, _, selectivity = name.partition("*")
+    try:
+        return BOUND[kind](float(selectivity))
+    except (KeyError, ValueError) as error:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'") from error

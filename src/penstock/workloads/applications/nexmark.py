@@ -10,7 +10,8 @@ from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
 from penstock.workloads.applications.auction import COLUMNS, FIRST_CATEGORY, OPEN_SECONDS, auction_event
-from penstock.workloads.applications.messages import message_of
+from penstock.workloads.applications.event_time import with_moments
+from penstock.workloads.incoming import message_of
 
 DOLLARS_TO_EUROS = 0.908
 AUCTION_STEP = 123
@@ -46,8 +47,7 @@ def _q2(row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _moments(frame: Any, kind: str, *columns: str) -> Any:
-    kept = frame.where(f"kind = '{kind}'").selectExpr("timestamp_seconds(ts) AS moment", *columns)
-    return kept.withWatermark("moment", "0 seconds")
+    return with_moments(frame.where(f"kind = '{kind}'"), *columns)
 
 
 def _q3(frame: Any) -> Any:
@@ -75,7 +75,8 @@ def _within(auctions: Any, bids: Any) -> Any:
 
 
 def _q4(frame: Any) -> Any:
-    """What auctions of a category end at, on average: over the auctions that were bid for in a window."""
+    """What auctions of a category end at, on average. A variation: per window, of the auctions that were bid for in it,
+    by the highest bid of the window, where Nexmark takes an auction's last price and all auctions so far."""
     joined = _winning(frame).selectExpr(f"window(moment, '{WINDOW}') AS span", "number", "category", "price")
     highest = joined.groupBy("span", "number", "category").agg({"price": "max"})
     again = highest.selectExpr(f"window(span, '{WINDOW}') AS span", "category", "`max(price)` AS final")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.logic import Logic
-from penstock.workloads.applications.messages import CAMPAIGNS, PAGES, message_of, page_event
+from penstock.workloads.applications.messages import CAMPAIGNS, PAGES, page_event
+from penstock.workloads.incoming import message_of
 
 CAMPAIGN_OF_PAGE = {f"page{number}": f"campaign{number * 7 % CAMPAIGNS}" for number in range(PAGES)}
 PAID_CAMPAIGNS = frozenset(f"campaign{number}" for number in range(0, CAMPAIGNS, 2))

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.workloads.applications.event_time import with_moments
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,8 +20,7 @@ def count_per_window(field: str) -> Callable[[Any], Any]:
     """How often every value of `field` occurs in a window of the tuples' own time (`ts`, seconds since the epoch)."""
 
     def counted(frame: Any) -> Any:
-        moments = frame.selectExpr("timestamp_seconds(ts) AS moment", field).withWatermark("moment", "0 seconds")
-        windows = moments.selectExpr(f"window(moment, '{WINDOW_SECONDS} seconds') AS span", field)
+        windows = with_moments(frame, field).selectExpr(f"window(moment, '{WINDOW_SECONDS} seconds') AS span", field)
         return windows.groupBy("span", field).count()
 
     return counted

@@ -11,9 +11,11 @@ import json
 from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
+from penstock.workloads.applications.event_time import with_moments
 from penstock.workloads.applications.lexicon import language_of, score_of
-from penstock.workloads.applications.messages import message_of, tweet
+from penstock.workloads.applications.messages import tweet
 from penstock.workloads.applications.ranking import count_per_window, rank_all, rank_some
+from penstock.workloads.incoming import message_of
 
 GLAD, SAD = 1, -1
 
@@ -44,8 +46,7 @@ def _hashtags(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _average(frame: Any) -> Any:
     """Per window and mood: how many, and what they feel like on average."""
-    moments = frame.selectExpr("timestamp_seconds(ts) AS moment", "mood", "score").withWatermark("moment", "0 seconds")
-    windows = moments.selectExpr("window(moment, '10 seconds') AS span", "mood", "score")
+    windows = with_moments(frame, "mood", "score").selectExpr("window(moment, '10 seconds') AS span", "mood", "score")
     made = windows.groupBy("span", "mood").agg({"score": "avg", "*": "count"})
     return made.selectExpr(
         "CAST(span.end AS double) AS window_end", "mood", "`avg(score)` AS average", "`count(1)` AS tweets"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
-from penstock.workloads.applications.messages import message_of, sentence
+from penstock.workloads.applications.messages import sentence
 from penstock.workloads.applications.ranking import count_per_window, rank_all, rank_some
+from penstock.workloads.incoming import message_of
 
 
 def _parse(row: dict[str, Any]) -> dict[str, Any]:

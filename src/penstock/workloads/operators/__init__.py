@@ -1,7 +1,8 @@
 """The reference operators for real: code that does the work the published models describe, to run on Spark or anywhere.
 
-Each takes any tuple with a "value" and sends on that value with what it adds. Code and schema are `Logic`; addresses of
-services come from environment variables, read when a thread opens, so the code can travel to other processes.
+Each takes any tuple whose "value" is a number, or a message that has one (`penstock.workloads.incoming`), and sends on
+that number with what it adds. Code and schema are `Logic`; addresses of services come from environment variables, read
+when a thread opens, so the code can travel to other processes.
 """
 
 from __future__ import annotations

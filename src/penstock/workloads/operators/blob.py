@@ -14,6 +14,7 @@ from zlib import crc32
 
 from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError, PenstockError
+from penstock.workloads.incoming import number_of
 
 BLOB_URL = "PENSTOCK_BLOB_URL"
 """Environment variable: the address of the server, http://host:port."""
@@ -75,7 +76,7 @@ def close_client(client: BlobClient) -> None:
 
 
 def download_blob(row: dict[str, Any], client: BlobClient) -> dict[str, Any]:
-    value = row["value"]
+    value = number_of(row)
     content = client.download(str(value))
     return {"value": value, "size": len(content), "checksum": crc32(content)}
 

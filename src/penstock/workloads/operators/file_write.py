@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError
+from penstock.workloads.incoming import number_of
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -109,7 +110,7 @@ def close_writer(writer: BatchWriter) -> None:
 
 
 def write_row(row: dict[str, Any], writer: BatchWriter) -> dict[str, Any]:
-    value = row["value"]
+    value = number_of(row)
     return {"value": value, "batch": writer.add(value)}
 
 

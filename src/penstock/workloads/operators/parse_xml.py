@@ -12,6 +12,7 @@ from xml.sax import handler, xmlreader
 
 from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError
+from penstock.workloads.incoming import number_of
 
 if TYPE_CHECKING:
     from xml.sax.xmlreader import AttributesImpl
@@ -83,7 +84,7 @@ def parse_messages(row: dict[str, Any], reader: Reader) -> dict[str, Any]:
         counted = reader.count(text)
         elements += counted[0]
         attributes += counted[1]
-    return {"value": row["value"], "elements": elements, "attributes": attributes}
+    return {"value": number_of(row), "elements": elements, "attributes": attributes}
 
 
 parse_xml = Logic(parse_messages, schema="value bigint, elements int, attributes int", open=Reader)

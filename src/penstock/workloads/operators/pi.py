@@ -12,6 +12,7 @@ from math import sqrt
 from typing import Any
 
 from penstock.dataflow.logic import Logic
+from penstock.workloads.incoming import number_of
 
 FACTORS = 15
 EVALUATIONS = 75
@@ -32,7 +33,7 @@ def pi_logic(factors: int = FACTORS, evaluations: int = EVALUATIONS) -> Logic:
         result = 0.0
         for _ in range(evaluations):
             result = viete(factors)
-        return {"value": row["value"], "pi": result}
+        return {"value": number_of(row), "pi": result}
 
     return Logic(compute_pi, schema="value bigint, pi double")
 

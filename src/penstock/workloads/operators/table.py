@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError, PenstockError
+from penstock.workloads.incoming import number_of
 from penstock.workloads.table_database import COLUMNS, read_only, stored_rows
 
 TABLE_DATABASE = "PENSTOCK_TABLE_DATABASE"
@@ -85,7 +86,7 @@ def close_table(client: TableClient) -> None:
 
 
 def query_table(row: dict[str, Any], client: TableClient) -> dict[str, Any]:
-    value = row["value"]
+    value = number_of(row)
     return {"value": value, **dict(zip(_NAMES, client.look_up(value), strict=True))}
 
 

@@ -1,4 +1,4 @@
-"""The first operator of word count: a tuple becomes a line of text, the line becomes its words.
+"""The first operator of word count: a tuple becomes a line of text, or brings one, and the line becomes its words.
 
 The text is made up from the tuple's number: the same number always gives the same line, so counts can be checked. Words
 at the front of the vocabulary are more frequent, as in real text.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.logic import Logic
+from penstock.workloads.incoming import message_number, parsed_message
 
 _FREQUENT = """
 the of and to in a is that for it as was with be by on not he his but at are this have from or had an they which one
@@ -38,7 +39,16 @@ def line(number: int) -> str:
 
 
 def split_line(row: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"value": row["value"], "word": word} for word in line(row["value"]).split()]
+    number, text = _numbered_line(row["value"])
+    return [{"value": number, "word": word} for word in text.split()]
+
+
+def _numbered_line(value: int | bytes) -> tuple[int, str]:
+    """The load generator sends the number of a line, which is made here; a topic the line itself, in a message."""
+    if isinstance(value, int):
+        return value, line(value)
+    message = parsed_message(value)
+    return message_number(message), str(message["text"])
 
 
 split_words = Logic(split_line, schema="value bigint, word string")
