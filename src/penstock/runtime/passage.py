@@ -11,10 +11,12 @@ import numpy as np
 from penstock.clock import Stopwatch, now, thread_cpu_seconds
 from penstock.dataflow.logic import Per
 from penstock.runtime.account import Account
-from penstock.runtime.code_calls import ColumnCall, Outcome, Rows, begin_call, columns, to_columns
+from penstock.runtime.code_calls import begin_call, to_columns
+from penstock.runtime.column_calls import ColumnCall
 from penstock.runtime.cpu_speed import PaceProbe
 from penstock.runtime.dead_letters import DEAD_LETTERS, as_batch
 from penstock.runtime.id_bitmaps import IdBitmaps
+from penstock.runtime.pieces import Outcome, Rows, columns
 from penstock.runtime.steps import on_share, places_on_circle
 
 if TYPE_CHECKING:
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import Logic
     from penstock.runtime.batch import Batch
     from penstock.runtime.breadcrumbs import Breadcrumbs
-    from penstock.runtime.code_calls import Piece, RowCall
+    from penstock.runtime.code_calls import RowCall
     from penstock.runtime.dead_letters import DeadLetter
+    from penstock.runtime.pieces import Piece
     from penstock.runtime.steps import Read, Step
     from penstock.runtime.worker import Errand, Worker
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from penstock.dataflow.logic import Per
 from penstock.runtime.batch import Marks
-from penstock.runtime.code_calls import RowCall, Rows
+from penstock.runtime.code_calls import RowCall
 from penstock.runtime.dead_letters import FAILURES, error_line
+from penstock.runtime.pieces import Rows
 from penstock.runtime.schemas import infer_schema
 
 if TYPE_CHECKING:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from penstock.dataflow.logic import Logic
-    from penstock.runtime.code_calls import ColumnCall, Piece, RowCall
+    from penstock.runtime.code_calls import RowCall
+    from penstock.runtime.column_calls import ColumnCall
     from penstock.runtime.frame_stream import Yielded
+    from penstock.runtime.pieces import Piece
 
 
 @dataclass(slots=True)

@@ -1,0 +1,137 @@
+"""Calling vectorised code on a piece of a stream, as pandas, Arrow, or an iterator of frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.dataflow.logic import OnError
+from penstock.runtime.batch import UNTRACED, Batch
+from penstock.runtime.dead_letters import FAILURES, error_line
+from penstock.runtime.frame_stream import Yielded
+from penstock.runtime.pieces import Outcome, ids_or_count, letter_of, stopped
+from penstock.runtime.schemas import MissingColumnError
+from penstock.runtime.vectorised import call_vectorised, made_of_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.dataflow.logic import Logic
+    from penstock.runtime.batch import Numbers
+    from penstock.runtime.breadcrumbs import Breadcrumbs
+    from penstock.runtime.dead_letters import DeadLetter
+
+
+class ColumnCall:
+    """Vectorised code. If it raises, or takes too long, halves are tried until the row that offends stands alone."""
+
+    def __init__(
+        self, operator: str, logic: Logic, batch: Batch, schema: pa.Schema, crumbs: Breadcrumbs | None = None
+    ) -> None:
+        self.operator = operator
+        self.logic = logic
+        self.size = len(batch)
+        self._batch = batch
+        self._schema = schema
+        self._crumbs = crumbs
+        self._todo = [(0, self.size)] if crumbs is None else [(at, at + 1) for at in reversed(range(self.size))]
+        """Rows from, to before; the last is next."""
+        self._made: list[pa.RecordBatch] = []
+        self._parents: list[Numbers] = []
+        """For every part that was made."""
+        self._letters: list[DeadLetter] = []
+        self._untraced: list[tuple[int, int]] = []
+        self._dead: list[int] = []
+        self._calls = 0
+
+    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        while self._todo:
+            start, stop = self._todo[-1]
+            if self._crumbs is not None:
+                died_of_it = self._crumbs.drop(self.operator, self._batch.marks, start)
+                if died_of_it is not None:
+                    self._put_aside_row(start, died_of_it)
+                    self._todo.pop()
+                    continue
+            rows = self._batch.rows if stop - start == len(self._batch) else self._batch.rows.slice(start, stop - start)
+            self._calls += 1
+            try:
+                made = call_vectorised(self.logic.per, function, rows, arguments, self._schema)
+            except MissingColumnError as error:
+                # no half of it would have that column
+                self._todo.pop()
+                for at in range(start, stop):
+                    self._put_aside_row(at, error_line(error), error.field)
+            except FAILURES as error:
+                self.put_aside(error)
+            else:
+                self._todo.pop()
+                self._take(start, stop, made.rows, made.parents)
+                for parent, row, misfit in made.misfits:
+                    self._put_aside_row(start + parent if parent >= 0 else None, misfit.error, misfit.field, row)
+
+    def put_aside(self, error: BaseException) -> None:
+        start, stop = self._todo.pop()
+        if stop - start == 1:
+            self._put_aside_row(start, error_line(error))
+        else:
+            middle = (start + stop) // 2
+            self._todo += [(middle, stop), (start, middle)]
+
+    def held_back(self, frames: list[Any]) -> Outcome:
+        """What code over frames yields when there are no more: nobody can tell which rows it came from."""
+        made = made_of_frames(Yielded(frames, 0, in_step=False), 0, self._schema)
+        self._letters = []
+        for _, row, misfit in made.misfits:
+            self._put_aside_row(None, misfit.error, misfit.field, row)
+        marks = self._batch.marks.of_children(np.full(made.rows.num_rows, UNTRACED))
+        return Outcome(Batch(made.rows, marks), self._letters, 0)
+
+    def outcome(self) -> Outcome:
+        marks, rows = self._batch.marks, len(self._batch)
+        if len(self._made) == 1 and not self._parents:
+            return Outcome(Batch(self._made[0], marks), [], self._calls)
+        parents = np.concatenate([np.zeros(0, np.int64), *self._parents])
+        unaccounted = np.ones(rows, np.bool_)
+        unaccounted[parents[parents >= 0]] = False
+        unaccounted[self._dead] = False
+        lost_sight = np.zeros(rows, np.bool_)
+        for start, stop in self._untraced:
+            lost_sight[start:stop] = True
+        return Outcome(
+            Batch(_concatenated(self._made, self._schema), marks.of_children(parents)),
+            self._letters,
+            self._calls,
+            ids_or_count(marks, unaccounted & ~lost_sight),
+            ids_or_count(marks, lost_sight),
+        )
+
+    def _take(self, start: int, stop: int, made: pa.RecordBatch, parents: Numbers | None) -> None:
+        """`parents` None: row for row."""
+        self._made.append(made)
+        if parents is None:
+            if stop - start < self.size:
+                self._parents.append(np.arange(start, stop))
+            return
+        untraced = parents == UNTRACED
+        self._parents.append(np.where(untraced, UNTRACED, parents + start))
+        if untraced.any():
+            self._untraced.append((start, stop))
+
+    def _put_aside_row(
+        self, at: int | None, line: str, field: str | None = None, row: dict[str, Any] | None = None
+    ) -> None:
+        if at is not None:
+            self._dead.append(at)
+        if row is None and at is not None:
+            row = self._batch.rows.slice(at, 1).to_pylist()[0]
+        letter = letter_of(self.operator, self._batch.marks, at, row or {}, line, field)
+        if self.logic.on_error is OnError.STOP:
+            raise stopped(letter)
+        self._letters.append(letter)
+
+
+def _concatenated(made: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.concat_batches(made) if made else pa.RecordBatch.from_pylist([], schema=schema)
