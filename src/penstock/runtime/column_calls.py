@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.dataflow.logic import OnError
+from penstock.dataflow.logic import OnError, Per
 from penstock.runtime.batch import UNTRACED, Batch
-from penstock.runtime.dead_letters import FAILURES, error_line
+from penstock.runtime.dead_letters import FAILURES, StoppedError, error_line
 from penstock.runtime.frame_stream import Yielded
-from penstock.runtime.pieces import Outcome, ids_or_count, letter_of, stopped
+from penstock.runtime.held_back import HeldBackError
+from penstock.runtime.pieces import Outcome, and_all_of, ids_or_count, letter_of, stopped
+from penstock.runtime.row_dicts import row_dicts
 from penstock.runtime.schemas import MissingColumnError
 from penstock.runtime.vectorised import call_vectorised, made_of_frames
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.runtime.batch import Numbers
     from penstock.runtime.breadcrumbs import Breadcrumbs
     from penstock.runtime.dead_letters import DeadLetter
+    from penstock.runtime.held_back import Settled
+    from penstock.runtime.vectorised import Made
 
 
 class ColumnCall:
@@ -43,6 +47,11 @@ class ColumnCall:
         """For every part that was made."""
         self._letters: list[DeadLetter] = []
         self._untraced: list[tuple[int, int]] = []
+        self._open: list[tuple[int, int]] = []
+        """Code over frames answers for them in its own time, as settled pieces or at the end of the stream."""
+        self._lost_sight: list[Batch] = []
+        self._passed_over: list[Batch] = []
+        """Pieces, of earlier calls too, of which nobody can tell what came, or nothing came."""
         self._dead: list[int] = []
         self._calls = 0
 
@@ -55,10 +64,9 @@ class ColumnCall:
                     self._put_aside_row(start, died_of_it)
                     self._todo.pop()
                     continue
-            rows = self._batch.rows if stop - start == len(self._batch) else self._batch.rows.slice(start, stop - start)
             self._calls += 1
             try:
-                made = call_vectorised(self.logic.per, function, rows, arguments, self._schema)
+                made = self._call(function, arguments, start, stop)
             except MissingColumnError as error:
                 # no half of it would have that column
                 self._todo.pop()
@@ -72,27 +80,55 @@ class ColumnCall:
                 for parent, row, misfit in made.misfits:
                     self._put_aside_row(start + parent if parent >= 0 else None, misfit.error, misfit.field, row)
 
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], start: int, stop: int) -> Made:
+        """Of code over frames `function` is what gives it a frame (`FrameStream.give`)."""
+        piece = self._batch if stop - start == len(self._batch) else self._batch.slice(start, stop)
+        if self.logic.per is not Per.MAP_IN_PANDAS:
+            return call_vectorised(self.logic.per, function, piece.rows, arguments, self._schema)
+        yielded: Yielded = function(piece.rows.to_pandas(), piece)
+        if yielded.settled is not None:
+            self._settle(yielded.settled, start, stop)
+        return made_of_frames(yielded, stop - start, self._schema)
+
+    def _settle(self, settled: Settled, start: int, stop: int) -> None:
+        self._lost_sight += settled.lost_sight
+        self._passed_over += settled.passed_over
+        if settled.is_open:
+            self._open.append((start, stop))
+
     def put_aside(self, error: BaseException) -> None:
+        """The rows that are just being called: one becomes a dead letter, of several halves are tried. If code over
+        frames held others back, all of them are dead letters."""
+        if isinstance(error, StoppedError):
+            raise error
         start, stop = self._todo.pop()
-        if stop - start == 1:
+        if isinstance(error, HeldBackError):
+            line = error_line(error.cause)
+            for piece in [*error.pieces, self._batch.slice(start, stop)]:
+                self._put_aside_piece(piece, line)
+            self._open.append((start, stop))
+        elif stop - start == 1:
             self._put_aside_row(start, error_line(error))
         else:
             middle = (start + stop) // 2
             self._todo += [(middle, stop), (start, middle)]
 
-    def held_back(self, frames: list[Any]) -> Outcome:
-        """What code over frames yields when there are no more: nobody can tell which rows it came from."""
+    def held_back(self, frames: list[Any], pieces: list[Batch]) -> Outcome:
+        """What code over frames yields when there are no more: nobody can tell which rows it came from. Of `pieces`
+        nothing had come before."""
         made = made_of_frames(Yielded(frames, 0, in_step=False), 0, self._schema)
         self._letters = []
         for _, row, misfit in made.misfits:
             self._put_aside_row(None, misfit.error, misfit.field, row)
         marks = self._batch.marks.of_children(np.full(made.rows.num_rows, UNTRACED))
-        return Outcome(Batch(made.rows, marks), self._letters, 0)
+        ends = and_all_of(0, pieces)
+        return Outcome(Batch(made.rows, marks), self._letters, 0, 0 if frames else ends, ends if frames else 0)
 
     def outcome(self) -> Outcome:
         marks, rows = self._batch.marks, len(self._batch)
         if len(self._made) == 1 and not self._parents:
-            return Outcome(Batch(self._made[0], marks), [], self._calls)
+            batch = Batch(self._made[0], marks)
+            return Outcome(batch, [], self._calls, and_all_of(0, self._passed_over), and_all_of(0, self._lost_sight))
         parents = np.concatenate([np.zeros(0, np.int64), *self._parents])
         unaccounted = np.ones(rows, np.bool_)
         unaccounted[parents[parents >= 0]] = False
@@ -100,19 +136,21 @@ class ColumnCall:
         lost_sight = np.zeros(rows, np.bool_)
         for start, stop in self._untraced:
             lost_sight[start:stop] = True
+        for start, stop in self._open:
+            unaccounted[start:stop] = lost_sight[start:stop] = False
         return Outcome(
             Batch(_concatenated(self._made, self._schema), marks.of_children(parents)),
             self._letters,
             self._calls,
-            ids_or_count(marks, unaccounted & ~lost_sight),
-            ids_or_count(marks, lost_sight),
+            and_all_of(ids_or_count(marks, unaccounted & ~lost_sight), self._passed_over),
+            and_all_of(ids_or_count(marks, lost_sight), self._lost_sight),
         )
 
     def _take(self, start: int, stop: int, made: pa.RecordBatch, parents: Numbers | None) -> None:
         """`parents` None: row for row."""
         self._made.append(made)
         if parents is None:
-            if stop - start < self.size:
+            if stop - start < self.size or self._open:
                 self._parents.append(np.arange(start, stop))
             return
         untraced = parents == UNTRACED
@@ -127,7 +165,13 @@ class ColumnCall:
             self._dead.append(at)
         if row is None and at is not None:
             row = self._batch.rows.slice(at, 1).to_pylist()[0]
-        letter = letter_of(self.operator, self._batch.marks, at, row or {}, line, field)
+        self._add_letter(letter_of(self.operator, self._batch.marks, at, row or {}, line, field))
+
+    def _put_aside_piece(self, piece: Batch, line: str) -> None:
+        for at, row in enumerate(row_dicts(piece.rows)):
+            self._add_letter(letter_of(self.operator, piece.marks, at, row, line))
+
+    def _add_letter(self, letter: DeadLetter) -> None:
         if self.logic.on_error is OnError.STOP:
             raise stopped(letter)
         self._letters.append(letter)

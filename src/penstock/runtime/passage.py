@@ -92,9 +92,9 @@ class Passage:
         for position, (step, logic) in self._with_code.items():
             if self._crew_of[position] != errand.crew or logic.per is not Per.MAP_IN_PANDAS:
                 continue
-            frames = worker.end_stream(step.operator, logic)
-            if frames:
-                outcome = worker.last_over_frames[step.operator].held_back(frames)
+            frames, pieces = worker.end_stream(step.operator, logic)
+            if frames or pieces:
+                outcome = worker.last_over_frames[step.operator].held_back(frames, pieces)
                 with self._lock:
                     self._account.worked(step.operator, 0, outcome, 0.0, 0.0)
                 self._send_letters(outcome.letters)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.dead_letters import DeadLetter, StoppedError
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -79,3 +82,13 @@ def letter_of(
 
 def ids_or_count(marks: Marks, which: NDArray[np.bool_]) -> Numbers | int:
     return int(which.sum()) if marks.ids is None else marks.ids[which]
+
+
+def and_all_of(which: Numbers | int, pieces: Sequence[Batch]) -> Numbers | int:
+    """Those `which`, by id or only counted, and all rows of `pieces`."""
+    if not pieces:
+        return which
+    tracked = [piece.ids for piece in pieces if piece.ids is not None]
+    if len(tracked) < len(pieces):
+        return (which if isinstance(which, int) else len(which)) + sum(map(len, pieces))
+    return np.concatenate([np.zeros(0, np.int64) if isinstance(which, int) else which, *tracked])

@@ -38,14 +38,10 @@ class Made:
 def call_vectorised(
     per: Per, function: Callable[..., Any], rows: pa.RecordBatch, arguments: tuple[Any, ...], schema: pa.Schema
 ) -> Made:
-    """`function` is the code; of code over frames, what gives it a frame (`FrameStream.give`)."""
+    """Of code that takes one frame, or one table."""
     if per is Per.ARROW:
         return _call_arrow(function, rows, arguments, schema)
-    frame = rows.to_pandas()
-    if per is Per.PANDAS:
-        return _call_pandas(function, frame, arguments, schema)
-    yielded: Yielded = function(frame)
-    return made_of_frames(yielded, len(frame), schema)
+    return _call_pandas(function, rows.to_pandas(), arguments, schema)
 
 
 def _call_pandas(
