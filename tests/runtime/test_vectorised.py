@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from penstock.dataflow.logic import Logic, Per
@@ -49,6 +50,8 @@ def change_in_place(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
+OTHERS = pd.DataFrame({"x": [7.0, 8.0], "k": ["b", "a"]})
+
 FRAMES: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], list[int]]] = {
     "map": (lambda f: f.assign(x=f.x + 1), [100, 101, 102, 103]),
     "in place": (change_in_place, [100, 101, 102, 103]),
@@ -67,6 +70,17 @@ FRAMES: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], list[int]]] = {
         lambda f: f[["x"]].merge(pd.DataFrame({"x": [0.0, 3.0], "k": "m"}), how="left"),
         [100, 101, 102, 103],
     ),
+    "index lost, one column left as it was": (
+        lambda f: pd.DataFrame({"x": f.x.to_numpy(), "k": "new"}),
+        [100, 101, 102, 103],
+    ),
+    "index lost, nothing left that tells rows apart": (
+        lambda f: pd.DataFrame({"x": f.x.to_numpy() + 1, "k": f.k.to_numpy()}),
+        [-1, -1, -1, -1],
+    ),
+    "some replaced by others": (lambda f: pd.concat([f[f.x > 1], OTHERS], ignore_index=True), [-1, -1, -1, -1]),
+    "sorted, index lost": (lambda f: f.sort_values("x", ascending=False, ignore_index=True), [-1, -1, -1, -1]),
+    "merged, another order": (lambda f: OTHERS[["k"]].merge(f, on="k"), [-1, -1, -1, -1]),
     "index lost, fewer rows": (lambda f: f[f.x > 0].reset_index(drop=True), [-1, -1, -1]),
     "grouped": (lambda f: f.groupby("k", as_index=False).x.sum(), [-1, -1]),
     "nothing": (lambda f: f[f.x < 0], []),
@@ -100,6 +114,12 @@ def test_frames(name: str, per: Per) -> None:
         (lambda table: table, [100, 101, 102, 103]),
         (lambda table: table.to_batches()[0], [100, 101, 102, 103]),
         (lambda table: pa.concat_tables([table.slice(0, 2), table.slice(2, 2)]), [100, 101, 102, 103]),
+        (lambda table: table.set_column(0, "x", pc.add(table["x"], 1.0)), [100, 101, 102, 103]),
+        (lambda table: pa.table({"x": table["x"], "k": pc.utf8_upper(table["k"])}), [100, 101, 102, 103]),
+        (lambda table: pa.Table.from_pylist(table.to_pylist(), SCHEMA), [100, 101, 102, 103]),
+        (lambda table: table.sort_by([("x", "descending")]), [-1, -1, -1, -1]),
+        (lambda table: pa.concat_tables([table.filter(pc.field("x") > 1), table.slice(0, 2)]), [-1, -1, -1, -1]),
+        (lambda table: pa.table({"x": pc.add(table["x"], 1.0), "k": pc.utf8_upper(table["k"])}), [-1, -1, -1, -1]),
         (lambda table: table.slice(0, 2), [-1, -1]),
         (lambda table: table.slice(0, 0), []),
     ],

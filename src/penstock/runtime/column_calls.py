@@ -84,11 +84,13 @@ class ColumnCall:
         """Of code over frames `function` is what gives it a frame (`FrameStream.give`)."""
         piece = self._batch if stop - start == len(self._batch) else self._batch.slice(start, stop)
         if self.logic.per is not Per.MAP_IN_PANDAS:
-            return call_vectorised(self.logic.per, function, piece.rows, arguments, self._schema)
+            return call_vectorised(
+                self.logic.per, function, piece.rows, arguments, self._schema, tracked=piece.marks.are_kept
+            )
         yielded: Yielded = function(piece.rows.to_pandas(), piece)
         if yielded.settled is not None:
             self._settle(yielded.settled, start, stop)
-        return made_of_frames(yielded, stop - start, self._schema)
+        return made_of_frames(yielded, piece.rows, self._schema, tracked=piece.marks.are_kept)
 
     def _settle(self, settled: Settled, start: int, stop: int) -> None:
         self._lost_sight += settled.lost_sight
@@ -116,7 +118,9 @@ class ColumnCall:
     def held_back(self, frames: list[Any], pieces: list[Batch]) -> Outcome:
         """What code over frames yields when there are no more: nobody can tell which rows it came from. Of `pieces`
         nothing had come before."""
-        made = made_of_frames(Yielded(frames, 0, in_step=False), 0, self._schema)
+        made = made_of_frames(
+            Yielded(frames, 0, in_step=False), self._batch.rows.slice(0, 0), self._schema, tracked=True
+        )
         self._letters = []
         for _, row, misfit in made.misfits:
             self._put_aside_row(None, misfit.error, misfit.field, row)
