@@ -19,7 +19,7 @@ from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 SCHEMA = pa.schema([("x", pa.float64()), ("k", pa.string())])
 
@@ -248,3 +248,43 @@ def test_code_over_frames_that_raises_in_the_end_stops_the_run() -> None:
 
     with pytest.raises(StoppedError, match="operator 'op', at the end of its frames: OSError: disk full"):
         run(Logic(bad_end, Per.MAP_IN_PANDAS), batch(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("bad", "most_calls"),
+    [
+        (range(1000), 50),  # it always raises: not two calls for every row
+        ([500], 30),
+        ([0, 999], 50),
+        (range(100, 130), 130),  # many in succession among good ones
+        (range(0, 1000, 10), 1000),
+    ],
+)
+def test_code_that_raises_is_called_as_often_as_it_takes_to_find_the_rows(bad: Sequence[int], most_calls: int) -> None:
+    calls = []
+
+    def picky(frame: pd.DataFrame) -> pd.DataFrame:
+        calls.append(len(frame))
+        if frame.x.isin(bad).any():
+            raise ValueError(f"bad: {frame.x.tolist()}")
+        return frame
+
+    found, account = run(Logic(picky, Per.PANDAS), batch(0, 1000))
+    assert len(calls) <= most_calls
+    assert account.operators["op"].dead == len(bad)
+    kept = found["op"].rows.column("x").to_pylist() if "op" in found else []
+    assert sorted(kept) == [number for number in range(1000) if number not in bad]
+    assert sorted(found[DEAD_LETTERS].rows.column("id").to_pylist()) == [number + 100 for number in bad]
+
+
+def test_a_column_of_another_kind_is_named_without_trying_halves() -> None:
+    calls = []
+
+    def numbers_for_text(frame: pd.DataFrame) -> pd.DataFrame:
+        calls.append(len(frame))
+        return frame.assign(k=1)
+
+    found, account = run(Logic(numbers_for_text, Per.PANDAS), batch(0, 1000))
+    assert calls == [1000]
+    assert account.operators["op"].dead == 1000
+    assert set(found[DEAD_LETTERS].rows.column("field").to_pylist()) == {"k"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from penstock.runtime.dead_letters import DeadLetter
     from penstock.runtime.held_back import Settled
     from penstock.runtime.vectorised import Made
+
+
+ALIKE = 8
+"""So many rows that fail alone and alike are no accident."""
 
 
 class ColumnCall:
@@ -53,6 +58,9 @@ class ColumnCall:
         self._passed_over: list[Batch] = []
         """Pieces, of earlier calls too, of which nobody can tell what came, or nothing came."""
         self._dead: list[int] = []
+        self._alike = 0
+        self._last_failure: type[BaseException] | None = None
+        """So many single rows failed one after the other, with an error of this type."""
         self._calls = 0
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -70,12 +78,12 @@ class ColumnCall:
             except MissingColumnError as error:
                 # no half of it would have that column
                 self._todo.pop()
-                for at in range(start, stop):
-                    self._put_aside_row(at, error_line(error), error.field)
+                self._put_aside_range(start, stop, error_line(error), error.field)
             except FAILURES as error:
                 self.put_aside(error)
             else:
                 self._todo.pop()
+                self._alike = 0
                 self._take(start, stop, made.rows, made.parents)
                 for parent, row, misfit in made.misfits:
                     self._put_aside_row(start + parent if parent >= 0 else None, misfit.error, misfit.field, row)
@@ -111,9 +119,24 @@ class ColumnCall:
             self._open.append((start, stop))
         elif stop - start == 1:
             self._put_aside_row(start, error_line(error))
+            self._give_up_if_all_alike(error)
         else:
             middle = (start + stop) // 2
             self._todo += [(middle, stop), (start, middle)]
+
+    def _give_up_if_all_alike(self, error: BaseException) -> None:
+        """Code that always raises would be called about twice for every row. When several rows in succession failed
+        alone and alike, as many are tried that lie all over the rest; if they fail too, so would the others."""
+        self._alike = self._alike + 1 if type(error) is self._last_failure else 1
+        self._last_failure = type(error)
+        if self._crumbs is not None:
+            return  # which row kills the worker is known by the order of calls
+        if self._alike == ALIKE:
+            self._todo = spread_over(self._todo, ALIKE)
+        elif self._alike == 2 * ALIKE:
+            line = f"{error_line(error)} (not tried: {self._alike} rows before it failed alike)"
+            while self._todo:
+                self._put_aside_range(*self._todo.pop(), line)
 
     def held_back(self, frames: list[Any], pieces: list[Batch]) -> Outcome:
         """What code over frames yields when there are no more: nobody can tell which rows it came from. Of `pieces`
@@ -171,9 +194,13 @@ class ColumnCall:
             row = self._batch.rows.slice(at, 1).to_pylist()[0]
         self._add_letter(letter_of(self.operator, self._batch.marks, at, row or {}, line, field))
 
-    def _put_aside_piece(self, piece: Batch, line: str) -> None:
+    def _put_aside_range(self, start: int, stop: int, line: str, field: str | None = None) -> None:
+        self._dead += range(start, stop)
+        self._put_aside_piece(self._batch.slice(start, stop), line, field)
+
+    def _put_aside_piece(self, piece: Batch, line: str, field: str | None = None) -> None:
         for at, row in enumerate(row_dicts(piece.rows)):
-            self._add_letter(letter_of(self.operator, piece.marks, at, row, line))
+            self._add_letter(letter_of(self.operator, piece.marks, at, row, line, field))
 
     def _add_letter(self, letter: DeadLetter) -> None:
         if self.logic.on_error is OnError.STOP:
@@ -183,3 +210,16 @@ class ColumnCall:
 
 def _concatenated(made: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     return pa.concat_batches(made) if made else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def spread_over(ranges: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    """The same rows, with `count` single ones from all over them last: those are next. Ranges run from, to before."""
+    rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(start, stop) for start, stop in ranges)])
+    if len(rows) <= count:
+        return ranges
+    picked = np.unique(rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]).tolist()
+    left: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        edges = [start - 1, *(row for row in picked if start <= row < stop), stop]
+        left += [(low + 1, high) for low, high in pairwise(edges) if low + 1 < high]
+    return [*left, *((row, row + 1) for row in picked)]
