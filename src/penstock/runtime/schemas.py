@@ -106,8 +106,13 @@ def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     if schema.names and all(made.column(at).null_count for at in range(made.num_columns)):
         names = schema.names
         if any(row.keys().isdisjoint(names) for row in rows):
-            raise _FieldError(names[0], f"the row has none of the fields {', '.join(names)}")
+            misfit = nameless(0, names)
+            raise _FieldError(misfit.field, misfit.error)
     return made
+
+
+def nameless(row: int, names: Sequence[str]) -> Misfit:
+    return Misfit(row, names[0], f"the row has none of the fields {', '.join(names)}")
 
 
 def _field_by_field(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
