@@ -261,4 +261,6 @@ def _one_batch(made: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
 
 
 def first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0]
+    """Fit to be written: half a character (a lone surrogate, as `surrogateescape` makes) is told by its number."""
+    line = (str(error).splitlines() or [""])[0]
+    return line.encode("utf-8", "backslashreplace").decode("utf-8")
