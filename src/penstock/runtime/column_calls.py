@@ -16,7 +16,7 @@ from penstock.runtime.held_back import HeldBackError
 from penstock.runtime.pieces import Outcome, and_all_of, ids_or_count, letter_of, stopped
 from penstock.runtime.row_dicts import row_dicts
 from penstock.runtime.schemas import MissingColumnError
-from penstock.runtime.vectorised import call_vectorised, made_of_frames
+from penstock.runtime.vectorised import call_vectorised, made_of_frames, to_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ class ColumnCall:
             return call_vectorised(
                 self.logic.per, function, piece.rows, arguments, self._schema, tracked=piece.marks.are_kept
             )
-        yielded: Yielded = function(piece.rows.to_pandas(), piece)
+        yielded: Yielded = function(to_frame(piece.rows), piece)
         if yielded.settled is not None:
             self._settle(yielded.settled, start, stop)
         return made_of_frames(yielded, piece.rows, self._schema, tracked=piece.marks.are_kept)
@@ -191,7 +191,7 @@ class ColumnCall:
         if at is not None:
             self._dead.append(at)
         if row is None and at is not None:
-            row = self._batch.rows.slice(at, 1).to_pylist()[0]
+            row = row_dicts(self._batch.rows.slice(at, 1))[0]
         self._add_letter(letter_of(self.operator, self._batch.marks, at, row or {}, line, field))
 
     def _put_aside_range(self, start: int, stop: int, line: str, field: str | None = None) -> None:

@@ -65,9 +65,14 @@ class Given:
 def _call_pandas(function: Callable[..., Any], given: Given, arguments: tuple[Any, ...], schema: pa.Schema) -> Made:
     import pandas as pd  # noqa: PLC0415 - only where code wants it
 
-    frame = given.rows.to_pandas()
+    frame = to_frame(given.rows)
     frame.index = pd.RangeIndex(len(frame), name=ROW_NUMBER)
     return _made_of_frame(function(frame, *arguments), given, schema)
+
+
+def to_frame(rows: pa.RecordBatch | pa.Table) -> pd.DataFrame:
+    """As code gets it. Maps are dicts, as in Spark's own frames; of equal keys the last counts."""
+    return rows.to_pandas(maps_as_pydicts="lossy")
 
 
 def made_of_frames(yielded: Yielded, rows: pa.RecordBatch, schema: pa.Schema, *, tracked: bool) -> Made:
