@@ -13,7 +13,7 @@ from penstock.runtime.code_calls import RowCall
 from penstock.runtime.dead_letters import FAILURES, error_line
 from penstock.runtime.pieces import Rows
 from penstock.runtime.row_dicts import row_dicts
-from penstock.runtime.schemas import infer_schema
+from penstock.runtime.schemas import infer_schema, refuse_unknown_types
 from penstock.runtime.vectorised import to_frame
 
 if TYPE_CHECKING:
@@ -56,7 +56,11 @@ def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | Non
         if logic.per is Per.ROW:
             return _rows_sent(step, logic, table, opened, errors)
         made = _columns_sent(logic, table, opened)
-        return made if step.schema is None else made.cast(step.schema)
+        if step.schema is not None:
+            return made.cast(step.schema)
+        if made.num_rows:
+            refuse_unknown_types(made.schema, step.operator)
+        return made
     except FAILURES as error:
         errors.setdefault(step.operator, error_line(error))
         return None

@@ -54,9 +54,15 @@ def _infer_field(name: str, values: list[Any], operator: str) -> pa.Field:
         raise BadInputError(
             f"operator '{operator}', field '{name}': its type cannot be inferred ({first_line(error)}); give schema="
         ) from error
-    if pa.types.is_null(kind):
-        raise BadInputError(f"operator '{operator}', field '{name}': every sample holds None; give schema=")
+    refuse_unknown_types(pa.schema([(name, kind)]), operator)
     return pa.field(name, kind)
+
+
+def refuse_unknown_types(sampled: pa.Schema, operator: str) -> None:
+    """A field that holds None in every sample may hold anything in the run."""
+    for field in sampled:
+        if pa.types.is_null(field.type):
+            raise BadInputError(f"operator '{operator}', field '{field.name}': every sample holds None; give schema=")
 
 
 def rows_to_columns(rows: list[dict[str, Any]], schema: pa.Schema) -> tuple[pa.RecordBatch, list[Misfit]]:
