@@ -17,6 +17,7 @@ from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.dead_letters import DEAD_LETTERS, StoppedError
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step
+from penstock.runtime.vectorised import are_same_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -288,3 +289,27 @@ def test_a_column_of_another_kind_is_named_without_trying_halves() -> None:
     assert calls == [1000]
     assert account.operators["op"].dead == 1000
     assert set(found[DEAD_LETTERS].rows.column("field").to_pylist()) == {"k"}
+
+
+def table_of(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "same"),
+    [
+        (table_of(a=[1, 2, 3]), table_of(a=[1, 2, 3], b=[0, 0, 0]), True),
+        (table_of(a=[3, 1, 2]), table_of(a=[3, 1, 2]), True),
+        (table_of(a=["x", "y", None]), table_of(a=["x", "y", None]), True),
+        (table_of(a=[1, 1, 2]), table_of(a=[1, 1, 2]), False),
+        (table_of(a=[1, 1, 2], b=[1, 2, 2]), table_of(a=[1, 1, 2], b=[1, 2, 2]), True),
+        (table_of(a=[1, 1, 2], b=[1, 2, 2]), table_of(a=[1, 1, 2], b=[2, 1, 2]), False),
+        (table_of(a=[1, 2, 3]), table_of(b=[1, 2, 3]), False),
+        (table_of(a=[1, 2, 3]), table_of(a=[1.0, 2.0, 3.0]), False),
+        (table_of(a=[[1], [2]]), table_of(a=[[1], [2]]), False),
+        (table_of(a=[]), table_of(b=[]), True),
+    ],
+)
+def test_rows_show_that_they_stand_where_they_stood(given: pa.RecordBatch, made: pa.RecordBatch, same: bool) -> None:
+    assert are_same_rows(given, made) == same
+    assert are_same_rows(given, given)

@@ -251,7 +251,8 @@ def _without_forbidden_nulls(values: pa.Array, field: pa.Field) -> pa.Array:
 def _nulls_where_forbidden(rows: pa.RecordBatch) -> bool:
     try:
         for at, field in enumerate(rows.schema):
-            _without_forbidden_nulls(rows.column(at), field)
+            if not field.nullable or pa.types.is_nested(field.type):
+                _without_forbidden_nulls(rows.column(at), field)
     except ValueError:
         return True
     return False
