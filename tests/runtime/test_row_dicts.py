@@ -109,3 +109,16 @@ def test_code_gets_and_gives_values_of_sparks_types(logic: Logic) -> None:
     assert segment.take_account().errors == []
     segment.close()
     assert made.rows.equals(rows)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam"])
+@pytest.mark.parametrize("per", [Per.ROW, Per.PANDAS])
+def test_a_time_without_a_zone_is_taken_as_utc(zone: str, per: Per) -> None:
+    """As docs/operators.md says, whatever zone the column shows its times in."""
+    noon = datetime(2026, 7, 1, 12)  # noqa: DTZ001 - that is the case
+    logic = Logic((lambda _: {"at": noon}) if per is Per.ROW else (lambda frame: frame.assign(at=noon)), per)
+    schema = pa.schema([("at", pa.timestamp("us", zone))])
+    segment = Segment([Step("op", logic, leaves=True, schema=schema)])
+    ((_, made),) = segment.process([Batch(pa.RecordBatch.from_pylist([{"at": None}], schema=schema))])
+    segment.close()
+    assert made.rows.column("at").to_pylist() == [noon.replace(tzinfo=UTC)]
