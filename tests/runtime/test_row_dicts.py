@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.dataflow.logic import Logic, Per
+from penstock.runtime.batch import Batch
 from penstock.runtime.row_dicts import row_dicts
+from penstock.runtime.segment import Segment
+from penstock.runtime.steps import Step
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOMENTS = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=st.just(UTC))  # noqa: DTZ001 - zones follow
 
@@ -33,3 +42,83 @@ def test_points_in_time_are_as_arrow_has_them(unit: str, zone: str | None, momen
 def test_other_columns_are_left_to_arrow() -> None:
     columns = pa.RecordBatch.from_pylist([{"a": "x", "b": [1, 2]}, {"a": None, "b": None}])
     assert row_dicts(columns) == [{"a": "x", "b": [1, 2]}, {"a": None, "b": None}]
+
+
+TALLY = pa.map_(pa.string(), pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (TALLY, {"a": 1, "b": None}),
+        (TALLY, {}),
+        (pa.list_(TALLY), [{"a": 1}, None, {}]),
+        (pa.struct([("m", TALLY), ("n", pa.int64())]), {"m": {"a": 1}, "n": 2}),
+        (pa.map_(pa.int64(), TALLY), {1: {"a": 2}}),
+    ],
+)
+def test_maps_are_dicts_as_in_sparks_own_python(kind: pa.DataType, value: Any) -> None:
+    columns = pa.RecordBatch.from_arrays([pa.array([value, None], kind), pa.array([1, 2])], names=["f", "n"])
+    assert row_dicts(columns) == [{"f": value, "n": 1}, {"f": None, "n": 2}]
+
+
+MIXED = pa.schema(
+    [
+        ("tally", TALLY),
+        ("price", pa.decimal128(10, 2)),
+        ("at", pa.timestamp("us", "Europe/Amsterdam")),
+        ("local", pa.timestamp("us")),
+    ]
+)
+ROW = {
+    "tally": {"a": 1},
+    "price": Decimal("1.10"),
+    "at": datetime(2026, 7, 1, 12, tzinfo=UTC),
+    "local": datetime(2026, 7, 1, 12),  # noqa: DTZ001 - Spark's timestamp_ntz
+}
+
+
+def kinds_of_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Whether each value is what docs/operators.md says; back it goes as it came."""
+    assert row == ROW
+    assert str(row["at"]) == "2026-07-01 14:00:00+02:00"
+    return row
+
+
+def kinds_of_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    assert frame.tally[0] == {"a": 1}
+    assert frame.price[0] == Decimal("1.10")
+    assert str(frame["at"].dtype) == "datetime64[us, Europe/Amsterdam]"
+    assert str(frame["local"].dtype) == "datetime64[us]"
+    return frame
+
+
+@pytest.mark.parametrize(
+    "logic",
+    [
+        Logic(kinds_of_row),
+        Logic(kinds_of_frame, Per.PANDAS),
+        Logic(lambda frames: map(kinds_of_frame, frames), Per.MAP_IN_PANDAS),
+    ],
+    ids=["row", "pandas", "map-in-pandas"],
+)
+def test_code_gets_and_gives_values_of_sparks_types(logic: Logic) -> None:
+    rows = pa.RecordBatch.from_pylist([ROW], schema=MIXED)
+    segment = Segment([Step("op", logic, leaves=True)])
+    ((_, made),) = segment.process([Batch(rows)])
+    assert segment.take_account().errors == []
+    segment.close()
+    assert made.rows.equals(rows)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam"])
+@pytest.mark.parametrize("per", [Per.ROW, Per.PANDAS])
+def test_a_time_without_a_zone_is_taken_as_utc(zone: str, per: Per) -> None:
+    """As docs/operators.md says, whatever zone the column shows its times in."""
+    noon = datetime(2026, 7, 1, 12)  # noqa: DTZ001 - that is the case
+    logic = Logic((lambda _: {"at": noon}) if per is Per.ROW else (lambda frame: frame.assign(at=noon)), per)
+    schema = pa.schema([("at", pa.timestamp("us", zone))])
+    segment = Segment([Step("op", logic, leaves=True, schema=schema)])
+    ((_, made),) = segment.process([Batch(pa.RecordBatch.from_pylist([{"at": None}], schema=schema))])
+    segment.close()
+    assert made.rows.column("at").to_pylist() == [noon.replace(tzinfo=UTC)]

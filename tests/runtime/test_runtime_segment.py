@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from segment_builders import FORMS, NUMBERS, collected, expected_of, numbers, values, waits, with_ids
@@ -329,3 +330,47 @@ def test_what_code_opened_stays_with_its_thread_whoever_feeds() -> None:
     segment.close()
     assert sorted(values(left)) == list(range(20))
     assert used == {True}
+
+
+HANDED_OVER: dict[str, tuple[Callable[[dict[str, Any]], Any], list[Any], list[int]]] = {
+    "more fields than its schema has": (lambda row: {"n": row["n"], "k": 7}, [["n"]] * 3, []),
+    "fewer": (lambda row: {"n": row["n"]} if row["n"] else {"m": 1, "n": 0}, [["n"]] * 3, []),
+    "some of many, and others": (lambda row: [{"n": 1}, {"n": 2, "k": 1}] if row["n"] else row, [["n"]] * 5, []),
+    "none of them": (lambda row: {"k": 1} if row["n"] == 1 else row, [["n"]] * 2, [1]),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", HANDED_OVER)
+def test_the_next_operator_gets_the_fields_of_the_schema_whatever_the_threads(name: str, threads: int) -> None:
+    function, expected, dead = HANDED_OVER[name]
+    seen: list[list[str]] = []
+
+    def second(row: dict[str, Any]) -> dict[str, Any]:
+        seen.append(sorted(row))
+        return row
+
+    steps = [
+        Step("a", Logic(function), threads, (Read(),), NUMBERS),
+        Step("b", Logic(second), threads, (Read(0),), NUMBERS, leaves=True),
+    ]
+    segment = Segment(steps)
+    collected(segment, [numbers(0, 3)])
+    account = segment.take_account()
+    segment.close()
+    assert seen == expected
+    assert [number for _, number, _ in account.errors] == dead
+    assert account.operators["a"].dead == len(dead)
+
+
+def test_a_field_that_is_missing_is_none_for_the_next_operator() -> None:
+    both = pa.schema([("n", pa.int64()), ("k", pa.int64())])
+    for threads in (1, 2):
+        steps = [
+            Step("a", Logic(lambda row: {"n": row["n"]}), threads, (Read(),), both),
+            Step("b", Logic(lambda row: {"n": row["n"], "k": 1 if row["k"] is None else 0}), threads, (Read(0),), both),
+            Step("sink", reads=(Read(1),), leaves=True),
+        ]
+        segment = Segment(steps)
+        assert values(collected(segment, [numbers(0, 2)])["sink"], "k") == [1, 1]
+        segment.close()

@@ -122,3 +122,52 @@ def test_every_row_either_fits_or_is_named(values: list[Any]) -> None:
     assert kept.isdisjoint(unfit)
     assert kept | unfit == set(range(len(values)))
     assert len(misfits) == len(unfit), "one letter a row"
+
+
+STRUCT = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.list_(pa.int32()))])
+WITHIN = {
+    "a struct": (STRUCT, {"a": 1, "b": [1]}, {"a": 2.9, "b": []}, "f.a"),
+    "null in a struct": (STRUCT, {"a": 1, "b": None}, {"a": None, "b": []}, "f.a"),
+    "an array": (pa.list_(pa.int32()), [1, 2.0, None], [1, 1.7], "f.element"),
+    "an array in a struct": (STRUCT, {"a": 1, "b": [2]}, {"a": 2, "b": [0.5]}, "f.b.element"),
+    "null in an array": (pa.list_(pa.field("element", pa.int32(), nullable=False)), [], [1, None], "f.element"),
+    "a map": (pa.map_(pa.string(), pa.int64()), {"a": 1}, {"a": 1.5}, "f.value"),
+    "null in a map": (pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)), {}, {"a": None}, "f.value"),
+    "a map's key": (pa.map_(pa.int64(), pa.string()), {1: "a"}, {1.5: "a"}, "f.key"),
+    "an array of structs": (pa.list_(STRUCT), [{"a": 1, "b": []}], [{"a": 1.5, "b": []}], "f.element.a"),
+}
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_what_does_not_fit_within_a_field_is_named_by_its_path(name: str) -> None:
+    kind, fits, unfit, path = WITHIN[name]
+    schema = pa.schema([("f", kind)])
+    values = [fits, None, unfit, fits]
+    frame = pd.DataFrame({"f": pd.Series(values, dtype=object)})
+    for made, misfits in (
+        rows_to_columns([{"f": value} for value in values], schema),
+        frame_to_schema(frame, schema),
+    ):
+        assert [(misfit.row, misfit.field) for misfit in misfits] == [(2, path)]
+        assert f"field '{path}': " in misfits[0].error
+        assert made.equals(pa.RecordBatch.from_arrays([pa.array([fits, None, fits], kind)], schema=schema))
+
+
+def test_null_within_a_column_of_arrow_is_seen() -> None:
+    schema = pa.schema([("f", STRUCT)])
+    rows = pa.RecordBatch.from_pylist([{"f": {"a": None}}, {"f": {"a": 1}}, {"f": None}], schema=schema)
+    for columns in (rows, rows.slice(1), pa.Table.from_batches([rows])):
+        made, misfits = columns_to_schema(columns, schema)
+        assert [misfit.field for misfit in misfits] == (["f.a"] if columns.num_rows == 3 else [])
+        assert made.num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"), [([1, 2, 3], pa.string()), ([0.1, 0.2, 0.3], pa.decimal128(10, 2)), (["x"] * 3, pa.int64())]
+)
+def test_a_column_that_does_not_fit_at_all_names_its_field(column: list[Any], kind: pa.DataType) -> None:
+    schema = pa.schema([("f", kind), ("g", pa.int64())])
+    made, misfits = frame_to_schema(pd.DataFrame({"f": column, "g": [1, 2, 3]}), schema)
+    assert made.num_rows == 0
+    assert made.schema == schema
+    assert [(misfit.row, misfit.field) for misfit in misfits] == [(0, "f"), (1, "f"), (2, "f")]

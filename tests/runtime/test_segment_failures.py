@@ -14,7 +14,7 @@ from penstock.clock import Stopwatch, pause
 from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.runtime.batch import Batch
 from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, read_crumb
-from penstock.runtime.dead_letters import DEAD_LETTERS, StoppedError
+from penstock.runtime.dead_letters import DEAD_LETTERS, DeadLetter, StoppedError
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step
 
@@ -236,3 +236,38 @@ def test_code_that_loses_its_index_has_no_wrong_ids() -> None:
     assert account.ids is not None
     assert set(account.ids.untraced) == set(range(10))
     assert account.ids.duplicated == 0
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise OSError("no words")
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "told"),
+    [
+        (None, "ValueError: half a character: \\ud800", '{"n": 0}'),
+        ({"n": Unspeakable()}, "field 'n': ", '{"not told": "OSError: no words"}'),
+    ],
+)
+def test_a_dead_letter_can_be_written_whatever_it_says(row: dict[str, Any] | None, error: str, told: str) -> None:
+    def bad(_row: dict[str, Any]) -> dict[str, Any]:
+        if row is None:
+            raise ValueError("half a character: \ud800")
+        return row
+
+    segment = Segment(
+        [Step("x", Logic(bad), schema=NUMBERS, leaves=True)], SegmentOptions(audit=True, emit_dead_letters=True)
+    )
+    (letters,) = collected(segment, [numbers(0, 1)])[DEAD_LETTERS]
+    segment.take_account().to_bytes()
+    segment.close()
+    (letter,) = letters.rows.to_pylist()
+    assert letter["error"].startswith(error)
+    assert letter["row"] == told
+
+
+def test_a_row_that_holds_itself_can_be_told() -> None:
+    row: dict[str, Any] = {}
+    row["n"] = row
+    assert DeadLetter("x", None, row, "").row_as_json() == '{"not told": "ValueError: Circular reference detected"}'

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from penstock.dataflow.logic import Logic, Per
@@ -16,9 +17,10 @@ from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.dead_letters import DEAD_LETTERS, StoppedError
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step
+from penstock.runtime.vectorised import are_same_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 SCHEMA = pa.schema([("x", pa.float64()), ("k", pa.string())])
 
@@ -49,6 +51,8 @@ def change_in_place(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
+OTHERS = pd.DataFrame({"x": [7.0, 8.0], "k": ["b", "a"]})
+
 FRAMES: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], list[int]]] = {
     "map": (lambda f: f.assign(x=f.x + 1), [100, 101, 102, 103]),
     "in place": (change_in_place, [100, 101, 102, 103]),
@@ -67,6 +71,17 @@ FRAMES: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], list[int]]] = {
         lambda f: f[["x"]].merge(pd.DataFrame({"x": [0.0, 3.0], "k": "m"}), how="left"),
         [100, 101, 102, 103],
     ),
+    "index lost, one column left as it was": (
+        lambda f: pd.DataFrame({"x": f.x.to_numpy(), "k": "new"}),
+        [100, 101, 102, 103],
+    ),
+    "index lost, nothing left that tells rows apart": (
+        lambda f: pd.DataFrame({"x": f.x.to_numpy() + 1, "k": f.k.to_numpy()}),
+        [-1, -1, -1, -1],
+    ),
+    "some replaced by others": (lambda f: pd.concat([f[f.x > 1], OTHERS], ignore_index=True), [-1, -1, -1, -1]),
+    "sorted, index lost": (lambda f: f.sort_values("x", ascending=False, ignore_index=True), [-1, -1, -1, -1]),
+    "merged, another order": (lambda f: OTHERS[["k"]].merge(f, on="k"), [-1, -1, -1, -1]),
     "index lost, fewer rows": (lambda f: f[f.x > 0].reset_index(drop=True), [-1, -1, -1]),
     "grouped": (lambda f: f.groupby("k", as_index=False).x.sum(), [-1, -1]),
     "nothing": (lambda f: f[f.x < 0], []),
@@ -100,6 +115,12 @@ def test_frames(name: str, per: Per) -> None:
         (lambda table: table, [100, 101, 102, 103]),
         (lambda table: table.to_batches()[0], [100, 101, 102, 103]),
         (lambda table: pa.concat_tables([table.slice(0, 2), table.slice(2, 2)]), [100, 101, 102, 103]),
+        (lambda table: table.set_column(0, "x", pc.add(table["x"], 1.0)), [100, 101, 102, 103]),
+        (lambda table: pa.table({"x": table["x"], "k": pc.utf8_upper(table["k"])}), [100, 101, 102, 103]),
+        (lambda table: pa.Table.from_pylist(table.to_pylist(), SCHEMA), [100, 101, 102, 103]),
+        (lambda table: table.sort_by([("x", "descending")]), [-1, -1, -1, -1]),
+        (lambda table: pa.concat_tables([table.filter(pc.field("x") > 1), table.slice(0, 2)]), [-1, -1, -1, -1]),
+        (lambda table: pa.table({"x": pc.add(table["x"], 1.0), "k": pc.utf8_upper(table["k"])}), [-1, -1, -1, -1]),
         (lambda table: table.slice(0, 2), [-1, -1]),
         (lambda table: table.slice(0, 0), []),
     ],
@@ -228,3 +249,67 @@ def test_code_over_frames_that_raises_in_the_end_stops_the_run() -> None:
 
     with pytest.raises(StoppedError, match="operator 'op', at the end of its frames: OSError: disk full"):
         run(Logic(bad_end, Per.MAP_IN_PANDAS), batch(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("bad", "most_calls"),
+    [
+        (range(1000), 50),  # it always raises: not two calls for every row
+        ([500], 30),
+        ([0, 999], 50),
+        (range(100, 130), 130),  # many in succession among good ones
+        (range(0, 1000, 10), 1000),
+    ],
+)
+def test_code_that_raises_is_called_as_often_as_it_takes_to_find_the_rows(bad: Sequence[int], most_calls: int) -> None:
+    calls = []
+
+    def picky(frame: pd.DataFrame) -> pd.DataFrame:
+        calls.append(len(frame))
+        if frame.x.isin(bad).any():
+            raise ValueError(f"bad: {frame.x.tolist()}")
+        return frame
+
+    found, account = run(Logic(picky, Per.PANDAS), batch(0, 1000))
+    assert len(calls) <= most_calls
+    assert account.operators["op"].dead == len(bad)
+    kept = found["op"].rows.column("x").to_pylist() if "op" in found else []
+    assert sorted(kept) == [number for number in range(1000) if number not in bad]
+    assert sorted(found[DEAD_LETTERS].rows.column("id").to_pylist()) == [number + 100 for number in bad]
+
+
+def test_a_column_of_another_kind_is_named_without_trying_halves() -> None:
+    calls = []
+
+    def numbers_for_text(frame: pd.DataFrame) -> pd.DataFrame:
+        calls.append(len(frame))
+        return frame.assign(k=1)
+
+    found, account = run(Logic(numbers_for_text, Per.PANDAS), batch(0, 1000))
+    assert calls == [1000]
+    assert account.operators["op"].dead == 1000
+    assert set(found[DEAD_LETTERS].rows.column("field").to_pylist()) == {"k"}
+
+
+def table_of(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "same"),
+    [
+        (table_of(a=[1, 2, 3]), table_of(a=[1, 2, 3], b=[0, 0, 0]), True),
+        (table_of(a=[3, 1, 2]), table_of(a=[3, 1, 2]), True),
+        (table_of(a=["x", "y", None]), table_of(a=["x", "y", None]), True),
+        (table_of(a=[1, 1, 2]), table_of(a=[1, 1, 2]), False),
+        (table_of(a=[1, 1, 2], b=[1, 2, 2]), table_of(a=[1, 1, 2], b=[1, 2, 2]), True),
+        (table_of(a=[1, 1, 2], b=[1, 2, 2]), table_of(a=[1, 1, 2], b=[2, 1, 2]), False),
+        (table_of(a=[1, 2, 3]), table_of(b=[1, 2, 3]), False),
+        (table_of(a=[1, 2, 3]), table_of(a=[1.0, 2.0, 3.0]), False),
+        (table_of(a=[[1], [2]]), table_of(a=[[1], [2]]), False),
+        (table_of(a=[]), table_of(b=[]), True),
+    ],
+)
+def test_rows_show_that_they_stand_where_they_stood(given: pa.RecordBatch, made: pa.RecordBatch, same: bool) -> None:
+    assert are_same_rows(given, made) == same
+    assert are_same_rows(given, given)

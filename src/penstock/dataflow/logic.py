@@ -35,7 +35,8 @@ class Per(StrEnum):
     PANDAS = "pandas"
     """A DataFrame; returns a DataFrame. As long as rows keep their index it is known which tuple each came from."""
     ARROW = "arrow"
-    """A pyarrow Table; returns a Table or a RecordBatch. As many rows as it got are taken for the same."""
+    """A pyarrow Table; returns a Table or a RecordBatch. Which tuple a row came from is known as long as a column that
+    tells rows apart is left as it was, in its order."""
     MAP_IN_PANDAS = "map-in-pandas"
     """What `DataFrame.mapInPandas` takes: an iterator of DataFrames; returns an iterator of DataFrames. Called once per
     thread and batch of the engine, so that what it loads before its loop is loaded once."""

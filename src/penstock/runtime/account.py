@@ -18,8 +18,8 @@ from penstock.runtime.id_bitmaps import IdBitmaps
 
 if TYPE_CHECKING:
     from penstock.runtime.batch import Marks, Numbers
-    from penstock.runtime.code_calls import Outcome
     from penstock.runtime.dead_letters import DeadLetter
+    from penstock.runtime.pieces import Outcome
 
 MOST_ERRORS = 20
 """As many first errors are told; all are counted."""

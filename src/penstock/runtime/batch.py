@@ -35,6 +35,10 @@ class Marks:
     due: Seconds | None = None
     path: Numbers | None = None
 
+    @property
+    def are_kept(self) -> bool:
+        return self.ids is not None or self.due is not None
+
     def slice(self, start: int, stop: int) -> Marks:
         return self._each(np.s_[start:stop])
 
@@ -62,7 +66,7 @@ class Marks:
         Several rows of one parent get paths of their own, in their order. What cannot be traced is due when the
         earliest that went in was, so that latency is never told too well.
         """
-        if self.ids is None and self.due is None:
+        if not self.are_kept:
             return self
         traced = parents >= 0
         ids = due = path = None

@@ -111,8 +111,10 @@ class Crew:
         return first.position, piece, waited
 
     def done(self, rows: int, seconds: float) -> None:
+        """One that began with no rows ended streams, and says nothing of how many to take."""
         self.at_work -= 1
-        self.piece_rows = next_piece_rows(self.piece_rows, rows, seconds)
+        if rows:
+            self.piece_rows = next_piece_rows(self.piece_rows, rows, seconds)
 
     def drop(self) -> None:
         """Forgets what is queued."""

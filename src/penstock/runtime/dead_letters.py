@@ -50,8 +50,12 @@ class DeadLetter:
     """The one that does not fit the schema."""
 
     def row_as_json(self) -> str:
-        """Whatever the row holds; what JSON has no word for is told as text."""
-        return json.dumps(self.row, default=str, skipkeys=True)
+        """Whatever the row holds; what JSON has no word for is told as text, and a row that has none either (it holds
+        itself, or something that cannot be told) by the reason."""
+        try:
+            return json.dumps(self.row, default=str, skipkeys=True)
+        except FAILURES as error:
+            return json.dumps({"not told": error_line(error)})
 
 
 def error_line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -11,20 +12,22 @@ import numpy as np
 from penstock.clock import Stopwatch, now, thread_cpu_seconds
 from penstock.dataflow.logic import Per
 from penstock.runtime.account import Account
-from penstock.runtime.code_calls import ColumnCall, Outcome, Rows, begin_call, columns, to_columns
+from penstock.runtime.code_calls import begin_call, to_columns, to_named_rows
+from penstock.runtime.column_calls import ColumnCall
 from penstock.runtime.cpu_speed import PaceProbe
 from penstock.runtime.dead_letters import DEAD_LETTERS, as_batch
 from penstock.runtime.id_bitmaps import IdBitmaps
+from penstock.runtime.pieces import Rows, columns
 from penstock.runtime.steps import on_share, places_on_circle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.dataflow.logic import Logic
     from penstock.runtime.batch import Batch
     from penstock.runtime.breadcrumbs import Breadcrumbs
-    from penstock.runtime.code_calls import Piece, RowCall
+    from penstock.runtime.code_calls import RowCall
     from penstock.runtime.dead_letters import DeadLetter
+    from penstock.runtime.pieces import Piece
     from penstock.runtime.steps import Read, Step
     from penstock.runtime.worker import Errand, Worker
 
@@ -73,8 +76,10 @@ class Passage:
             call = errand.call or self._begin(errand, worker)
             call.run(worker.code(call.operator, call.logic), worker.arguments(call.operator, call.logic))
             outcome = call.outcome()
-            if errand.position in self._columns_wanted:
-                outcome = _with_columns(call.operator, call.logic, outcome)
+            if isinstance(outcome.made, Rows):
+                as_wanted = to_columns if errand.position in self._columns_wanted else to_named_rows
+                made, misfits = as_wanted(call.operator, call.logic, outcome.made)
+                outcome = replace(outcome, made=made, letters=[*outcome.letters, *misfits])
             errand.call = None
             busy = watch.seconds() + errand.lost_seconds
             errand.busy_seconds += busy
@@ -89,9 +94,9 @@ class Passage:
         for position, (step, logic) in self._with_code.items():
             if self._crew_of[position] != errand.crew or logic.per is not Per.MAP_IN_PANDAS:
                 continue
-            frames = worker.end_stream(step.operator, logic)
-            if frames:
-                outcome = worker.last_over_frames[step.operator].held_back(frames)
+            frames, pieces = worker.end_stream(step.operator, logic)
+            if frames or pieces:
+                outcome = worker.last_over_frames[step.operator].held_back(frames, pieces)
                 with self._lock:
                     self._account.worked(step.operator, 0, outcome, 0.0, 0.0)
                 self._send_letters(outcome.letters)
@@ -196,10 +201,3 @@ class Passage:
 
     def _new_account(self) -> Account:
         return Account(ids=IdBitmaps() if self._audit else None)
-
-
-def _with_columns(operator: str, logic: Logic, outcome: Outcome) -> Outcome:
-    if not isinstance(outcome.made, Rows):
-        return outcome
-    batch, misfits = to_columns(operator, logic, outcome.made)
-    return Outcome(batch, [*outcome.letters, *misfits], outcome.calls, outcome.filtered, outcome.untraced)

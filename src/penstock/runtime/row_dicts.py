@@ -1,8 +1,10 @@
-"""Rows as dicts, made of columns. Arrow does it, but for points in time: it looks the time zone up for every value."""
+"""Rows as dicts, made of columns. Arrow does it, but for points in time (it looks the time zone up for every value) and
+maps: of those it makes lists of pairs, where Spark's own Python has dicts."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -12,11 +14,39 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def row_dicts(columns: pa.RecordBatch) -> list[dict[str, Any]]:
-    if not any(_is_time(field.type) for field in columns.schema):
+    if not any(_is_time(field.type) or _holds_map(field.type) for field in columns.schema):
         return columns.to_pylist()  # type: ignore[no-any-return] # Arrow says nothing about types
     names = columns.schema.names
-    values = [_datetimes(column) if _is_time(column.type) else column.to_pylist() for column in columns.columns]
+    values = [_values(column) for column in columns.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if _is_time(column.type):
+        return _datetimes(column)
+    values = column.to_pylist()
+    return [_with_dicts(value, column.type) for value in values] if _holds_map(column.type) else values
+
+
+def _holds_map(kind: pa.DataType) -> bool:
+    """Itself a map, or with one inside."""
+    return pa.types.is_nested(kind) and _holds_map_inside(kind)
+
+
+@cache
+def _holds_map_inside(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) or any(_holds_map(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
+    """The same with a dict for every map in it; of equal keys the last counts."""
+    if value is None or not _holds_map(kind):
+        return value
+    if pa.types.is_map(kind):
+        return {key: _with_dicts(item, kind.item_type) for key, item in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type) for field in kind}
+    return [_with_dicts(item, kind.value_type) for item in value]
 
 
 def _is_time(kind: pa.DataType) -> bool:

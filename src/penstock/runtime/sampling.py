@@ -9,9 +9,12 @@ import pyarrow as pa
 
 from penstock.dataflow.logic import Per
 from penstock.runtime.batch import Marks
-from penstock.runtime.code_calls import RowCall, Rows
+from penstock.runtime.code_calls import RowCall
 from penstock.runtime.dead_letters import FAILURES, error_line
-from penstock.runtime.schemas import infer_schema
+from penstock.runtime.pieces import Rows
+from penstock.runtime.row_dicts import row_dicts
+from penstock.runtime.schemas import infer_schema, refuse_unknown_types
+from penstock.runtime.vectorised import to_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +56,11 @@ def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | Non
         if logic.per is Per.ROW:
             return _rows_sent(step, logic, table, opened, errors)
         made = _columns_sent(logic, table, opened)
-        return made if step.schema is None else made.cast(step.schema)
+        if step.schema is not None:
+            return made.cast(step.schema)
+        if made.num_rows:
+            refuse_unknown_types(made.schema, step.operator)
+        return made
     except FAILURES as error:
         errors.setdefault(step.operator, error_line(error))
         return None
@@ -65,7 +72,8 @@ def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | Non
 def _rows_sent(
     step: Step, logic: Logic, table: pa.Table, opened: tuple[Any, ...], errors: dict[str, str]
 ) -> pa.Table | None:
-    call = RowCall(step.operator, logic, Rows(table.to_pylist(), Marks(), table.schema), table.schema)
+    given = [row for batch in table.to_batches() for row in row_dicts(batch)]
+    call = RowCall(step.operator, logic, Rows(given, Marks(), table.schema), table.schema)
     call.run(logic.function, opened)
     outcome = call.outcome()
     if outcome.letters:
@@ -80,7 +88,7 @@ def _columns_sent(logic: Logic, table: pa.Table, opened: tuple[Any, ...]) -> pa.
         return made if isinstance(made, pa.Table) else pa.Table.from_batches([made])
     import pandas as pd  # noqa: PLC0415 - only where code wants it
 
-    frame = table.to_pandas()
+    frame = to_frame(table)
     if logic.per is Per.PANDAS:
         return pa.Table.from_pandas(logic.function(frame, *opened), preserve_index=False)
     frames = list(logic.function(iter([frame]), *opened))

@@ -6,9 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadInputError
+from penstock.runtime.nested_values import NestedMisfitError, refuse_forbidden_nulls, refuse_fractions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -52,9 +54,15 @@ def _infer_field(name: str, values: list[Any], operator: str) -> pa.Field:
         raise BadInputError(
             f"operator '{operator}', field '{name}': its type cannot be inferred ({first_line(error)}); give schema="
         ) from error
-    if pa.types.is_null(kind):
-        raise BadInputError(f"operator '{operator}', field '{name}': every sample holds None; give schema=")
+    refuse_unknown_types(pa.schema([(name, kind)]), operator)
     return pa.field(name, kind)
+
+
+def refuse_unknown_types(sampled: pa.Schema, operator: str) -> None:
+    """A field that holds None in every sample may hold anything in the run."""
+    for field in sampled:
+        if pa.types.is_null(field.type):
+            raise BadInputError(f"operator '{operator}', field '{field.name}': every sample holds None; give schema=")
 
 
 def rows_to_columns(rows: list[dict[str, Any]], schema: pa.Schema) -> tuple[pa.RecordBatch, list[Misfit]]:
@@ -95,14 +103,22 @@ def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     made = None
     if all(_WHOLE.issuperset([type(row.get(name)) for row in rows]) for name in _whole_numbers(schema)):
         with suppress(*MISFITS):
+            for field in schema:
+                if pa.types.is_nested(field.type):
+                    refuse_fractions((row.get(field.name) for row in rows), field)
             made = pa.RecordBatch.from_struct_array(pa.array(rows, pa.struct(schema)))
     if made is None or _nulls_where_forbidden(made):
         made = _field_by_field(rows, schema)
     if schema.names and all(made.column(at).null_count for at in range(made.num_columns)):
         names = schema.names
         if any(row.keys().isdisjoint(names) for row in rows):
-            raise _FieldError(names[0], f"the row has none of the fields {', '.join(names)}")
+            misfit = nameless(0, names)
+            raise _FieldError(misfit.field, misfit.error)
     return made
+
+
+def nameless(row: int, names: Sequence[str]) -> Misfit:
+    return Misfit(row, names[0], f"the row has none of the fields {', '.join(names)}")
 
 
 def _field_by_field(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -112,7 +128,8 @@ def _field_by_field(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordB
         try:
             columns.append(_from_values([row.get(name) for row in rows], field))
         except MISFITS as error:
-            raise _FieldError(name, f"field '{name}': {first_line(error)}") from error
+            path = _path_to(error, name)
+            raise _FieldError(path, f"field '{path}': {first_line(error)}") from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -124,6 +141,8 @@ def _from_values(values: list[Any], field: pa.Field) -> pa.Array:
     """Arrow cuts what follows the point of a Python float that is to be a whole number; such a value does not fit."""
     if pa.types.is_integer(field.type) and not _WHOLE.issuperset(map(type, values)):
         return _without_forbidden_nulls(pa.array(values).cast(field.type), field)
+    if pa.types.is_nested(field.type):
+        refuse_fractions(values, field)
     return _without_forbidden_nulls(pa.array(values, field.type), field)
 
 
@@ -157,14 +176,37 @@ def _cast(
         try:
             columns.append(convert(values, field))
         except MISFITS as error:
-            misfits += _find_misfits(values, field, convert, 0, rows, error)
+            misfits += _misfits_of_column(values, field, convert, rows, error)
     if not misfits:
         return pa.RecordBatch.from_arrays(columns, schema=schema), []
     misfits = list({misfit.row: misfit for misfit in reversed(misfits)}.values())
     unfit = {misfit.row for misfit in misfits}
+    if len(unfit) == rows:  # perhaps not even none of its values can be converted
+        return pa.RecordBatch.from_pylist([], schema=schema), sorted(misfits, key=lambda misfit: misfit.row)
     fitting = pa.array([position for position in range(rows) if position not in unfit], pa.int64())
     kept = [convert(_pick(column(field.name), fitting), field) for field in schema]
     return pa.RecordBatch.from_arrays(kept, schema=schema), sorted(misfits, key=lambda misfit: misfit.row)
+
+
+def _misfits_of_column(
+    values: Any, field: pa.Field, convert: Callable[[Any, pa.Field], pa.Array], rows: int, error: Exception
+) -> list[Misfit]:
+    """All rows at once where the kind of column does not fit, whatever is in it: whole numbers to be text."""
+    try:
+        convert(values[:0], field)
+    except MISFITS:
+        return [_misfit(row, field, error) for row in range(rows)]
+    return _find_misfits(values, field, convert, 0, rows, error)
+
+
+def _misfit(row: int, field: pa.Field, error: Exception) -> Misfit:
+    path = _path_to(error, field.name)
+    return Misfit(row, path, f"field '{path}': {first_line(error)}")
+
+
+def _path_to(error: Exception, name: str) -> str:
+    """The field that does not fit: one inside of the field `name`, where the error says so."""
+    return error.field if isinstance(error, NestedMisfitError) else name
 
 
 def _find_misfits(
@@ -172,7 +214,7 @@ def _find_misfits(
 ) -> list[Misfit]:
     """Halves are tried until the values that do not fit stand alone."""
     if stop - start == 1:
-        return [Misfit(start, field.name, f"field '{field.name}': {first_line(error)}")]
+        return [_misfit(start, field, error)]
     middle = (start + stop) // 2
     misfits = []
     for low, high in ((start, middle), (middle, stop)):
@@ -192,6 +234,8 @@ def _cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _from_pandas(values: Any, field: pa.Field) -> pa.Array:
+    if pa.types.is_nested(field.type) and isinstance(values, np.ndarray) and values.dtype.kind == "O":
+        refuse_fractions(values, field)
     made = pa.array(values, type=field.type, from_pandas=True)
     return _without_forbidden_nulls(made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made, field)
 
@@ -199,11 +243,19 @@ def _from_pandas(values: Any, field: pa.Field) -> pa.Array:
 def _without_forbidden_nulls(values: pa.Array, field: pa.Field) -> pa.Array:
     if not field.nullable and values.null_count:
         raise ValueError("null where the schema forbids it")
+    if pa.types.is_nested(field.type):
+        refuse_forbidden_nulls(values, field)
     return values
 
 
 def _nulls_where_forbidden(rows: pa.RecordBatch) -> bool:
-    return any(not field.nullable and rows.column(at).null_count for at, field in enumerate(rows.schema))
+    try:
+        for at, field in enumerate(rows.schema):
+            if not field.nullable or pa.types.is_nested(field.type):
+                _without_forbidden_nulls(rows.column(at), field)
+    except ValueError:
+        return True
+    return False
 
 
 def _one_batch(made: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
@@ -216,4 +268,6 @@ def _one_batch(made: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
 
 
 def first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0]
+    """Fit to be written: half a character (a lone surrogate, as `surrogateescape` makes) is told by its number."""
+    line = (str(error).splitlines() or [""])[0]
+    return line.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -22,11 +22,11 @@ from penstock.runtime.crew import Crew, next_piece_rows
 from penstock.runtime.dead_letters import StoppedError
 from penstock.runtime.outbox import Outbox
 from penstock.runtime.passage import Passage
-from penstock.runtime.steps import ENTRANCE, plan_crews
+from penstock.runtime.steps import ENTRANCE, crews_entered, plan_crews
 from penstock.runtime.worker import Errand, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.runtime.account import Account
     from penstock.runtime.breadcrumbs import Breadcrumbs
@@ -73,7 +73,7 @@ class Segment:
         self._crews = [Crew(plan, self._lock, options.queue_rows, options.queue_bytes) for plan in plans]
         crew_of = {position: number for number, plan in enumerate(plans) for position in plan.positions}
         self._crew_of = crew_of
-        self._entered = _entered(steps, crew_of)
+        self._entered = crews_entered(steps, crew_of)
         self._passage = Passage(
             steps,
             crew_of,
@@ -122,10 +122,10 @@ class Segment:
     def flush(self) -> None:
         """Until all that was fed has left or died. Code over frames ends, and is called anew for what comes next. Feed
         nothing at the same time."""
+        self._wait_until_idle()
         for number in self._to_finish:
             self._finish(number)
             self._wait_until_idle()
-        self._wait_until_idle()
         self.sweep_crumbs()
 
     def process(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Batch]]:
@@ -194,33 +194,31 @@ class Segment:
             self._failure = error
             raise
 
-    def _live(self, worker: Worker, errand: Errand | None) -> None:
-        """The life of a thread of a crew; `errand`: what one that was given up on left."""
+    def _live(self, worker: Worker) -> None:
+        """The life of a thread of a crew. It may begin with an errand that one which was given up on left."""
         try:
-            self._work(worker, errand)
+            self._work(worker)
         except AbandonedError:
             pass  # another thread has its errand
         except BaseException as error:  # whoever feeds or flushes raises it
             self._fail(error)
 
-    def _work(self, worker: Worker, errand: Errand | None) -> None:
+    def _work(self, worker: Worker) -> None:
         crew = self._crews[worker.crew]
         try:
             while True:
-                errand = errand or self._next_errand(worker)
+                errand = worker.errand = worker.errand or self._next_errand(worker)
                 if errand is None and worker.to_finish and not self._closing.is_set():
                     self._end_streams(worker)
                     continue
                 if errand is None:
                     return
-                worker.errand = errand
                 self._passage.carry_out(errand, worker)
                 worker.errand = None
                 with self._lock:
                     crew.done(errand.rows, errand.busy_seconds)
                     if self._dropping or self._idle:
                         self._changed.notify_all()
-                errand = None
         finally:
             worker.close()
 
@@ -253,10 +251,17 @@ class Segment:
             crew.not_empty.notify_all()
 
     def _end_streams(self, worker: Worker) -> None:
-        self._passage.finish(Errand(worker.crew, [], 0), worker)
+        """What comes out of them is an errand as others are: if a call of it is given up, the heir goes on."""
+        crew, errand = self._crews[worker.crew], Errand(worker.crew, [], 0)
         with self._lock:
+            crew.at_work += 1
+        worker.errand = errand
+        self._passage.finish(errand, worker)
+        worker.errand = None
+        with self._lock:
+            crew.done(errand.rows, errand.busy_seconds)
             worker.to_finish = False
-            self._crews[worker.crew].to_finish -= 1
+            crew.to_finish -= 1
             self._changed.notify_all()
 
     def _hand_over(self, position: int, batch: Batch, may_wait: bool) -> None:
@@ -357,9 +362,9 @@ class Segment:
 
     # -- time limits ---------------------------------------------------------------------------------------------
 
-    def _start(self, worker: Worker, errand: Errand | None = None) -> None:
+    def _start(self, worker: Worker) -> None:
         first = self._steps[min(self._crews[worker.crew].positions)].operator
-        thread = threading.Thread(target=self._live, args=(worker, errand), daemon=True, name=f"penstock {first}")
+        thread = threading.Thread(target=self._live, args=(worker,), daemon=True, name=f"penstock {first}")
         self._workers[worker] = thread
         thread.start()
 
@@ -368,33 +373,18 @@ class Segment:
         try:
             while not self._closing.wait(min(1.0, max(0.002, shortest / 10))):
                 for worker in list(self._workers):
-                    errand = worker.abandon_if_late()
-                    if errand is not None:
-                        self._replace(worker, errand)
+                    heir = worker.abandon_if_late()
+                    if heir is not None and heir.errand is not None:
+                        self._replace(worker, heir, self._steps[heir.errand.position].operator)
         except BaseException as error:  # whoever feeds or flushes raises it
             self._fail(error)
 
-    def _replace(self, worker: Worker, errand: Errand) -> None:
-        thread = self._workers.pop(worker)
+    def _replace(self, worker: Worker, heir: Worker, hung: str) -> None:
+        with self._lock:
+            thread = self._workers.pop(worker)
         interrupt(thread)
         self._hanging = [*(hanging for hanging in self._hanging if hanging.is_alive()), thread]
         if len(self._hanging) > self._options.most_abandoned:
-            operator = self._steps[errand.position].operator
-            raise StoppedError(f"operator '{operator}': {len(self._hanging)} calls that took too long still hang")
-        self._start(Worker(errand.crew), errand)
-
-
-def _entered(steps: Sequence[Step], crew_of: Mapping[int, int]) -> dict[int, set[int]]:
-    """By entrance, the crews that what enters there goes to, at once or by way of steps without code."""
-    entered: dict[int, set[int]] = {}
-    entrances_of: dict[int, set[int]] = {}
-    for position, step in enumerate(steps):
-        entrances = set[int]().union(
-            *({read.position} if read.position < 0 else entrances_of[read.position] for read in step.reads)
-        )
-        entrances_of[position] = entrances if step.logic is None else set()
-        for entrance in entrances:
-            entered.setdefault(entrance, set())
-            if step.logic is not None:
-                entered[entrance].add(crew_of[position])
-    return entered
+            raise StoppedError(f"operator '{hung}': {len(self._hanging)} calls that took too long still hang")
+        with self._lock:
+            self._start(heir)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -126,3 +126,19 @@ def plan_crews(steps: Sequence[Step], *, alone: bool = False) -> list[CrewPlan]:
                 head = crew
         crew_of[position] = {crew}
     return [CrewPlan(tuple(positions), threads) for positions, threads in crews]
+
+
+def crews_entered(steps: Sequence[Step], crew_of: Mapping[int, int]) -> dict[int, set[int]]:
+    """By entrance, the crews that what enters there goes to, at once or by way of steps without code."""
+    entered: dict[int, set[int]] = {}
+    entrances_of: dict[int, set[int]] = {}
+    for position, step in enumerate(steps):
+        entrances = set[int]().union(
+            *({read.position} if read.position < 0 else entrances_of[read.position] for read in step.reads)
+        )
+        entrances_of[position] = entrances if step.logic is None else set()
+        for entrance in entrances:
+            entered.setdefault(entrance, set())
+            if step.logic is not None:
+                entered[entrance].add(crew_of[position])
+    return entered

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from penstock.dataflow.logic import Logic
-    from penstock.runtime.code_calls import ColumnCall, Piece, RowCall
+    from penstock.runtime.batch import Batch
+    from penstock.runtime.code_calls import RowCall
+    from penstock.runtime.column_calls import ColumnCall
     from penstock.runtime.frame_stream import Yielded
+    from penstock.runtime.pieces import Piece
 
 
 @dataclass(slots=True)
@@ -75,18 +78,18 @@ class Worker:
             return function
         return partial(self._timed, function, logic.per is Per.ROW, logic.timeout_seconds)
 
-    def _give(self, operator: str, logic: Logic, frame: pd.DataFrame) -> Yielded:
+    def _give(self, operator: str, logic: Logic, frame: pd.DataFrame, piece: Batch) -> Yielded:
         """Code over frames goes on where it is; if it returned or raised, it is called anew."""
         stream = self._streams.get(operator)
         if stream is None or stream.over:
-            stream = self._streams[operator] = FrameStream(logic.function, self.arguments(operator, logic))
-        return stream.give(frame)
+            stream = self._streams[operator] = FrameStream(operator, logic.function, self.arguments(operator, logic))
+        return stream.give(frame, piece)
 
-    def end_stream(self, operator: str, logic: Logic) -> list[pd.DataFrame]:
-        """What code over frames still yields when there are no more."""
+    def end_stream(self, operator: str, logic: Logic) -> tuple[list[pd.DataFrame], list[Batch]]:
+        """What code over frames still yields when there are no more, and the pieces of which nothing had come."""
         stream = self._streams.pop(operator, None)
         if stream is None or stream.over:
-            return []
+            return [], []
         try:
             return stream.end(logic.timeout_seconds)
         except FAILURES as error:
@@ -109,20 +112,33 @@ class Worker:
                 if self._abandoned:
                     raise AbandonedError
 
-    def abandon_if_late(self) -> Errand | None:
-        """By the watch: if the call under way is past its limit, this thread no longer owns its errand, which is given
-        back with the row that took too long put aside, or its batch halved."""
-        with self._lock:
-            if self._abandoned or self._since is None or self._since.seconds() <= self._limit:
+    def abandon_if_late(self) -> Worker | None:
+        """By the watch: if the call under way is past its limit, this thread no longer owns its errand. Its heir does:
+        with the row that took too long put aside, or its batch halved."""
+        with self._lock:  # until it is left, this thread does not go on, even if its call returns now
+            errand = self.errand
+            late = self._since is not None and self._since.seconds() > self._limit
+            if self._abandoned or not late or errand is None or errand.call is None:
                 return None
             self._abandoned = True
-        errand = self.errand
-        if errand is not None and errand.call is not None:
-            errand.lost_seconds += self._limit
-            errand.call.put_aside(TimeoutError(f"took longer than {self._limit:g} s"))
-        for stream in self._streams.values():
-            interrupt(stream.thread)
-        return errand
+            stuck = self._streams.pop(errand.call.operator, None)
+            heir = self._heir(errand)
+        error: BaseException = TimeoutError(f"took longer than {self._limit:g} s")
+        if stuck is not None:
+            interrupt(stuck.thread)
+            error = stuck.failure(error)
+        errand.lost_seconds += self._limit
+        errand.call.put_aside(error)
+        return heir
+
+    def _heir(self, errand: Errand) -> Worker:
+        """Who goes on with the errand, and with code over frames that waits for more: what that holds back is not
+        lost, nor what was opened for it. Whatever else was opened belongs to this thread."""
+        heir = Worker(self.crew, errand, to_finish=self.to_finish, last_over_frames=self.last_over_frames)
+        heir._streams, self._streams = self._streams, {}
+        for operator in heir._streams.keys() & self._handles.keys():
+            heir._handles[operator] = self._handles.pop(operator)
+        return heir
 
     def close(self) -> None:
         """Ends what was opened, in the thread that opened it."""

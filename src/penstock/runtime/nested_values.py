@@ -1,0 +1,101 @@
+"""What is inside structs, arrays and maps, and does not fit its type though Arrow takes it: Arrow cuts what follows the
+point of a float that is to be a whole number, and puts null where a field inside forbids it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FRACTIONS = (float, Decimal, np.floating)
+
+
+class NestedMisfitError(ValueError):
+    """`field` is the path to the value, in Spark's words: `user.age`, `scores.element`, `counts.value`."""
+
+    def __init__(self, field: str, line: str) -> None:
+        super().__init__(line)
+        self.field = field
+
+
+def refuse_fractions(values: Iterable[Any], field: pa.Field) -> None:
+    """Raises at the first number with a fraction where `field` has whole ones inside."""
+    if _has_whole_numbers(field.type):
+        for value in values:
+            _refuse_fraction(value, field.type, field.name)
+
+
+def refuse_forbidden_nulls(values: pa.Array, field: pa.Field) -> None:
+    """Raises at a null inside of `values` that its type forbids."""
+    if _forbids_nulls(field.type):
+        _refuse_null(values, field.type, field.name)
+
+
+def _inner_fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+    """What a type is made of, with the names Spark has for that."""
+    if pa.types.is_struct(kind):
+        return [(field.name, field) for field in kind]
+    if pa.types.is_map(kind):
+        return [("key", kind.key_field), ("value", kind.item_field)]
+    return [("element", kind.value_field)] if pa.types.is_nested(kind) and hasattr(kind, "value_field") else []
+
+
+@cache
+def _has_whole_numbers(kind: pa.DataType) -> bool:
+    return any(pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type) for _, inner in _inner_fields(kind))
+
+
+@cache
+def _forbids_nulls(kind: pa.DataType) -> bool:
+    return any(not inner.nullable or _forbids_nulls(inner.type) for _, inner in _fields_with_nulls(kind))
+
+
+def _fields_with_nulls(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+    """Keys of a map are never null: Arrow sees to that."""
+    return _inner_fields(kind)[1:] if pa.types.is_map(kind) else _inner_fields(kind)
+
+
+def _refuse_fraction(value: Any, kind: pa.DataType, path: str) -> None:
+    if value is None:
+        return
+    if pa.types.is_integer(kind):
+        if isinstance(value, _FRACTIONS) and value == value and value % 1:  # noqa: PLR0124 - NaN is left to Arrow
+            raise NestedMisfitError(path, f"{value} is no whole number")
+        return
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+        return
+    for name, inner in _inner_fields(kind):
+        if pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type):
+            for part in _parts(value, name, kind):
+                _refuse_fraction(part, inner.type, f"{path}.{name}")
+
+
+def _parts(value: Any, name: str, kind: pa.DataType) -> Iterable[Any]:
+    """The values of one inner field; none of what is of another shape, which Arrow refuses itself."""
+    if pa.types.is_struct(kind):
+        return [value.get(name)] if isinstance(value, Mapping) else []
+    if pa.types.is_map(kind):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [pair_value if name == "value" else key for key, pair_value in pairs]
+    return value if isinstance(value, Iterable) else []
+
+
+def _refuse_null(values: pa.Array, kind: pa.DataType, path: str) -> None:
+    """What is inside a null is no value at all."""
+    present = values.drop_null() if values.null_count else values
+    for name, inner in _fields_with_nulls(kind):
+        if pa.types.is_struct(kind):
+            part = pc.struct_field(present, name)
+        elif pa.types.is_map(kind):
+            part = pc.list_flatten(present.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))).field(1)
+        else:
+            part = pc.list_flatten(present)
+        if not inner.nullable and part.null_count:
+            raise NestedMisfitError(f"{path}.{name}", "null where the schema forbids it")
+        if _forbids_nulls(inner.type):
+            _refuse_null(part, inner.type, f"{path}.{name}")
