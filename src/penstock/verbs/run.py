@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.connectors.log.address import absolute_place
 from penstock.errors import BadInputError
 from penstock.files import temporary_folder
-from penstock.jobs.conducting import SEARCH_SECONDS, await_with_interrupts, search_highest
-from penstock.jobs.fused import check_search, prepare
+from penstock.jobs.conducting import SEARCH_SECONDS, await_with_interrupts, check_search, search_highest
+from penstock.jobs.fused import prepare
 from penstock.jobs.fused_run import FusedOptions, start_fused
+from penstock.jobs.resuming import name_to_resume_by
 from penstock.jobs.sessions import SparkOptions, local_slots
 from penstock.report.listener import Listener
 
@@ -98,7 +99,7 @@ def run_options(
         interval_ms=interval_ms,
         folder=None if folder is None else Path(folder),
         checkpoint=checkpoint,
-        given=str(pipeline) if isinstance(pipeline, str | Path) else None,
+        given=name_to_resume_by(pipeline),
     )
 
 

@@ -64,7 +64,8 @@ class RunBusyError(PenstockError):
 
 class FusedDescription(Spec):
     """What a fused run is. `given` is what names the pipeline for whoever goes on with it: a built-in name, a file, or
-    module:attribute; without it, `definition` is, unless its code exists only in Python (`only_in_python`)."""
+    module:attribute; without it, `definition` is, unless its code exists only in Python (`only_in_python`).
+    `started_in` is the folder that relative paths of the pipeline, and modules, are looked for in."""
 
     format: int = FORMAT
     engine: Name = "fused"
@@ -73,6 +74,7 @@ class FusedDescription(Spec):
     given: str | None = None
     definition: dict[str, Any] | None = None
     only_in_python: bool = False
+    started_in: str | None = None
     load: dict[str, Any] | None = None
     slots: Count
     threads: dict[str, Count] = Field(default_factory=dict)
