@@ -101,7 +101,7 @@ def _load(known: FusedDescription) -> Load | None:
 
 
 def _named(known: FusedDescription, folder: Path) -> RunnableLike:
-    """The pipeline or plan by the name it was given, as code that lies beside its file is found by that; without a name,
+    """The pipeline or plan by the name it was given: code that lies beside its file is found by that. Without a name
     code is found where the run was started."""
     if known.given is not None:
         return known.given
