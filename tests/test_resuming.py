@@ -29,7 +29,7 @@ streams: [{from: s, to: o}, {from: o, to: end}]
 """
 CODE = "def work(row):\n    return row\n"
 
-Resume = Callable[..., FusedJob]
+Resume = Callable[..., tuple[FusedJob, FusedOptions]]
 
 
 class DiedError(Exception):
@@ -42,7 +42,14 @@ def died(*_: Any) -> Any:
 
 def begin(given: Any, folder: Path | None, **more: Any) -> None:
     """A run whose process died when it was about to have a session, with a first batch begun."""
-    options = {"until_end": False, "audit": None, "dead_letters": None, "interval_ms": 100, "checkpoint": None}
+    options: dict[str, Any] = {
+        "until_end": False,
+        "audit": None,
+        "dead_letters": None,
+        "most_dead": 0.01,
+        "interval_ms": 100,
+        "checkpoint": None,
+    }
     job = prepare(given, 10.0, more.pop("slots", None), None, search=False)
     with pytest.raises(DiedError):
         start_fused(
@@ -64,11 +71,11 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Resume:
     """Resumes from another folder in which no module of the run is found, as far as to what would be started."""
     (tmp_path / "elsewhere").mkdir()
 
-    def resumed(folder: Path, *words: Any, **more: Any) -> FusedJob:
-        kept: list[FusedJob] = []
+    def resumed(folder: Path, *words: Any, **more: Any) -> tuple[FusedJob, FusedOptions]:
+        kept: list[tuple[FusedJob, FusedOptions]] = []
 
-        def start(job: FusedJob, _options: FusedOptions, _spark: SparkOptions, _listener: Listener) -> Any:
-            kept.append(job)
+        def start(job: FusedJob, options: FusedOptions, _spark: SparkOptions, _listener: Listener) -> Any:
+            kept.append((job, options))
             raise DiedError
 
         with monkeypatch.context() as there:
@@ -99,7 +106,7 @@ def test_a_run_goes_on_from_another_folder(
     write_plan(plan, Path("plan.json"))
     begin({"pipeline": "p.yaml", "plan file": "plan.json", "plan": plan}[kind], Path("run"), slots=2)
     sys.modules.pop(module, None)
-    job = elsewhere(project / "run")
+    job, _ = elsewhere(project / "run")
     assert (job.slots, job.threads["o"]) == (2, 2)
     assert job.logic["o"]({"a": 1}) == {"a": 1}
 
@@ -111,10 +118,10 @@ def test_threads_and_batches_are_those_it_was_started_with(tmp_path: Path, elsew
     assert prepare("linear", 10, 7, None, search=False).threads["B"] != 25
     folder = FusedRunFolder(tmp_path / "run")
     folder.describe(folder.description().model_copy(update={"most_rows": 77, "batch_seconds": 0.5}))
-    job = elsewhere(tmp_path / "run")
+    job, _ = elsewhere(tmp_path / "run")
     assert (job.slots, job.threads["B"], job.most_rows, job.batch_seconds) == (7, 25, 77, 0.5)
     # 7 x 25 threads over 5 slots, whose batches hold what they hold
-    job = elsewhere(tmp_path / "run", slots=5)
+    job, _ = elsewhere(tmp_path / "run", slots=5)
     assert (job.slots, job.threads["B"]) == (5, 35)
     assert job.most_rows != 77
 
@@ -123,7 +130,14 @@ def test_threads_and_batches_are_those_it_was_started_with(tmp_path: Path, elsew
 def test_another_plan_brings_other_threads_and_stays(tmp_path: Path, elsewhere: Resume) -> None:
     begin("linear", tmp_path / "run", slots=1)
     write_plan(penstock.plan("linear", 100), tmp_path / "plan.json")
-    assert elsewhere(tmp_path / "run", tmp_path / "plan.json").threads["B"] == 25
+    assert elsewhere(tmp_path / "run", tmp_path / "plan.json")[0].threads["B"] == 25
+
+
+@pytest.mark.usefixtures("no_session")
+def test_options_stay(tmp_path: Path, elsewhere: Resume) -> None:
+    begin("linear", tmp_path / "run", most_dead=0.2, checkpoint=str(tmp_path / "its own"), interval_ms=50)
+    _, options = elsewhere(tmp_path / "run")
+    assert (options.most_dead, options.checkpoint, options.interval_ms) == (0.2, str(tmp_path / "its own"), 50)
 
 
 @pytest.mark.usefixtures("no_session")

@@ -303,6 +303,9 @@ def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
         ({"rate": 5, "until_end": True}, "until_end=: source .* there is no end"),
         ({"rate": 5, "seconds": 20, "warm_up": 30}, "more than the warm-up"),
         ({"rate": "trace:no.csv"}, "no.csv: cannot be read"),
+        ({"rate": 5, "most_dead": 1.5}, "most_dead=: expected a part of all tuples, from 0 to 1, found 1.5"),
+        ({"rate": 5, "most_dead": float("nan")}, "most_dead=: expected a part of all tuples"),
+        ({"rate": 5, "folder": "s3://b/x"}, "folder=: expected a folder of this machine, found 's3://b/x'; use checkp"),
     ],
 )
 def test_bad_runs(words: dict[str, Any], complaint: str) -> None:

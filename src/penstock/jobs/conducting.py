@@ -122,7 +122,7 @@ def search_highest(
             spec = replace(spec, load=load, environment=environment)
             run = FusedRun(started.session, spec, options.seconds, options.warm_up, Hooks(hear, listener.on_tuple))
             run.start()
-            return _awaited(run, lambda: signalled.asked)
+            return replace(_awaited(run, lambda: signalled.asked), most_dead=options.most_dead)
 
         listener.on_message("looking for the highest stable rate")
         searched = find_highest_rate(offer, lambda: signalled.asked, low, high, tried)

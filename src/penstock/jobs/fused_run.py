@@ -23,6 +23,7 @@ from penstock.jobs.handle import RunHandle
 from penstock.jobs.runs import forget_run, is_unnamed, new_run_folder, note_elsewhere
 from penstock.jobs.services import services_of
 from penstock.jobs.sessions import RunSession, SparkOptions, spark_session
+from penstock.report.report import MOST_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +48,8 @@ class FusedOptions:
     audit: bool | None = None
     """Look for every tuple in what came out; None: where the run's own generator emits them."""
     dead_letters: str | None = None
+    most_dead: float = MOST_DEAD
+    """The part of all tuples that may become dead letters in a run that counts as stable."""
     interval_ms: int = 100
     folder: Path | None = None
     checkpoint: str | None = None
@@ -60,6 +63,8 @@ class FusedOptions:
             raise BadInputError(f"seconds=: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
         if self.interval_ms < 1:
             raise BadInputError(f"interval_ms=: expected at least 1, found {self.interval_ms}")
+        if not 0 <= self.most_dead <= 1:
+            raise BadInputError(f"most_dead=: expected a part of all tuples, from 0 to 1, found {self.most_dead:g}")
 
 
 def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> FusedSpec:
@@ -170,7 +175,8 @@ def _handle(
 
     def result(report: Report) -> RunResult:
         offered = spec.load or Load.constant(max(report.offered_rate, 1e-3))
-        return job.result(report, offered, flat_out=spec.until_end and spec.load is None)
+        judged = replace(report, most_dead=options.most_dead)
+        return job.result(judged, offered, flat_out=spec.until_end and spec.load is None)
 
     def again(plan: RunnableLike | None, slots: int | None, seconds: float | None, models: ModelsLike) -> RunHandle:
         if not folder.has_run:
@@ -216,6 +222,7 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
             settings=dict(spark.settings),
             audit=audits(job, options.audit),
             dead_letters=options.dead_letters,
+            most_dead=options.most_dead,
             until_end=options.until_end,
             started=stamp(),
         )

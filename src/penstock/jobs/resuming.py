@@ -71,6 +71,7 @@ def resume_fused(
         until_end=known.until_end,
         audit=known.audit,
         dead_letters=known.dead_letters,
+        most_dead=known.most_dead,
         interval_ms=known.interval_ms,
         folder=folder,
         checkpoint=None if in_its_folder else known.checkpoint,

@@ -14,6 +14,7 @@ from penstock.jobs.fused_run import FusedOptions, start_fused
 from penstock.jobs.resuming import name_to_resume_by
 from penstock.jobs.sessions import SparkOptions, local_slots
 from penstock.report.listener import Listener
+from penstock.report.report import MOST_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ def run(
     until_end: bool = False,
     audit: bool | None = None,
     dead_letters: str | Path | None = None,
+    most_dead: float = MOST_DEAD,
     interval_ms: int = 100,
     folder: str | Path | None = None,
     checkpoint: str | None = None,
@@ -55,7 +57,9 @@ def run(
     highest stable rate is looked for (between `low` and `high`), every trial taking `seconds` (20).
 
     `master` is local, local[N], spark://..., yarn or k8s://..., "cluster" for the one of `cluster_up`; or give a
-    `session` of your own, which is left as it was. With a `folder` the run can be resumed after its process died.
+    `session` of your own, which is left as it was. With a `folder` the run can be resumed after its process died;
+    `checkpoint` is where Spark keeps its own, a URI where executors are on other machines. A run in which more than
+    `most_dead` of all tuples became dead letters is not stable.
     """
     check_search(low, high, rate, search=find_max)
     listener = listener or Listener()
@@ -66,6 +70,7 @@ def run(
         until_end=until_end,
         audit=audit,
         dead_letters=dead_letters,
+        most_dead=most_dead,
         interval_ms=interval_ms,
         folder=folder,
         checkpoint=checkpoint,
@@ -86,16 +91,20 @@ def run_options(
     until_end: bool,
     audit: bool | None,
     dead_letters: str | Path | None,
+    most_dead: float,
     interval_ms: int,
     folder: str | Path | None,
     checkpoint: str | None,
 ) -> FusedOptions:
+    if folder is not None and "://" in str(folder):
+        raise BadInputError(f"folder=: expected a folder of this machine, found '{folder}'; use checkpoint= for a URI")
     return FusedOptions(
         seconds=seconds,
         warm_up=warm_up,
         until_end=until_end,
         audit=audit,
         dead_letters=None if dead_letters is None else absolute_place(str(dead_letters)),
+        most_dead=most_dead,
         interval_ms=interval_ms,
         folder=None if folder is None else Path(folder),
         checkpoint=checkpoint,

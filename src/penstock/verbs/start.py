@@ -8,6 +8,7 @@ from penstock.jobs.fused import prepare
 from penstock.jobs.fused_run import start_fused
 from penstock.jobs.sessions import local_slots
 from penstock.report.listener import Listener
+from penstock.report.report import MOST_DEAD
 from penstock.verbs.run import run_options, spark_options
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def start(
     until_end: bool = False,
     audit: bool | None = None,
     dead_letters: str | Path | None = None,
+    most_dead: float = MOST_DEAD,
     interval_ms: int = 100,
     folder: str | Path | None = None,
     checkpoint: str | None = None,
@@ -49,6 +51,7 @@ def start(
         until_end=until_end,
         audit=audit,
         dead_letters=dead_letters,
+        most_dead=most_dead,
         interval_ms=interval_ms,
         folder=folder,
         checkpoint=checkpoint,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.report.result import RunResult
 
 SHOWN_ERRORS = 5
+MOST_DEAD = 0.01
+"""As `penstock.report.report` has it, which loads numpy."""
 PLACED_SECONDS = 20.0
 
 
@@ -63,6 +65,9 @@ def run(
     dead_letters: Annotated[
         Path | None, typer.Option("--dead-letters", help="Folder for dead letters, as JSON lines.")
     ] = None,
+    most_dead: Annotated[
+        float, typer.Option("--most-dead", help="The part of all tuples (0 to 1) that may become dead letters.")
+    ] = MOST_DEAD,
     audit: Annotated[
         bool | None,
         typer.Option(
@@ -100,6 +105,10 @@ def run(
         str | None,
         typer.Option("--folder", help="Where the run keeps what it needs to be resumed; placed: or a URI (s3://...)."),
     ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", help="Where Spark keeps its checkpoint, or a URI; default: in the folder."),
+    ] = None,
     routing: Annotated[
         str | None, typer.Option("--routing", help="Placed: shuffle or slot-aware; default: that of the plan.")
     ] = None,
@@ -127,7 +136,12 @@ def run(
     if only is not None and decided is None:
         raise BadInputError("--only: names one of the pipelines that `place --json --full` printed")
     if placed or decided is not None:
-        unfit = {"--slots": slots, "--until-end": until_end}
+        unfit = {
+            "--slots": slots,
+            "--until-end": until_end,
+            "--most-dead": most_dead != MOST_DEAD,
+            "--checkpoint": checkpoint,
+        }
         if named := [option for option, given in unfit.items() if given]:
             raise BadInputError(f"{', '.join(named)}: not for placed runs")
         from penstock.cli.live import listening
@@ -181,8 +195,10 @@ def run(
             until_end=until_end,
             audit=audit,
             dead_letters=dead_letters,
+            most_dead=most_dead,
             interval_ms=interval_ms,
             folder=folder,
+            checkpoint=checkpoint,
             master=master,
             packages=packages or (),
             settings=spark_settings(conf or []),

@@ -23,6 +23,7 @@ from pydantic import Field
 from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, PenstockError
 from penstock.files import Amount, Count, Name, Spec, check, parse_json, quoted, read_text, write_text
+from penstock.report.report import MOST_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,6 +88,7 @@ class FusedDescription(Spec):
     settings: dict[str, str] = Field(default_factory=dict)
     audit: bool = False
     dead_letters: str | None = None
+    most_dead: Amount = MOST_DEAD
     until_end: bool = False
     started: str
 
