@@ -133,6 +133,22 @@ def test_another_plan_brings_other_threads_and_stays(tmp_path: Path, elsewhere: 
     assert elsewhere(tmp_path / "run", tmp_path / "plan.json")[0].threads["B"] == 25
 
 
+@pytest.mark.parametrize(
+    ("asked", "of_a_slot", "executor_mb"),
+    [(None, None, 1024), (None, 3584.5, 3584), (2048, 3584.0, 2048), (None, 64.0, 512)],
+)
+def test_executors_have_the_memory_of_the_plans_slots(
+    asked: int | None, of_a_slot: float | None, executor_mb: int
+) -> None:
+    assert SparkOptions(executor_memory_mb=asked).on_slots_of(of_a_slot).executor_memory_mb == executor_mb
+
+
+@pytest.mark.usefixtures("no_session")
+def test_a_run_of_a_plan_writes_down_the_memory_of_its_executors(tmp_path: Path) -> None:
+    begin(penstock.plan("linear", 100), tmp_path / "run")
+    assert FusedRunFolder(tmp_path / "run").description().executor_memory_mb == 3584
+
+
 @pytest.mark.usefixtures("no_session")
 def test_options_stay(tmp_path: Path, elsewhere: Resume) -> None:
     begin("linear", tmp_path / "run", most_dead=0.2, checkpoint=str(tmp_path / "its own"), interval_ms=50)

@@ -71,6 +71,7 @@ def test_bad_pipelines(penstock: Penstock, tmp_path: Path, case: str) -> None:
         (("run", "linear", "--rate", "5", "--plot", "run.gif"), "run.gif"),
         (("run", "linear", "--rate", "waves:5"), "expected a rate, steps:SECONDSxRATE"),
         (("run", "linear", "--rate", "5", "--high", "9"), "only with --find-max"),
+        (("run", "linear", "--rate", "5", "--executor-memory", "9999"), "--executor-memory: only on a cluster"),
         (("run", "linear", "--rate", "5", "--most-dead", "2"), "--most-dead: expected a part of all tuples"),
         (("run", "linear", "--rate", "5", "--folder", "s3://b/x"), "found 's3://b/x'; use --checkpoint for a URI"),
         (("run", "x.json", "--placed", "--checkpoint", "c"), "--checkpoint: not for placed runs"),

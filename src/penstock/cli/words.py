@@ -10,6 +10,7 @@ OPTION_OF = {
     "cluster": "--cluster",
     "cores": "--cores",
     "current": "--current",
+    "executor_memory_mb": "--executor-memory",
     "find_max": "--find-max",
     "folder": "--folder",
     "fresh": "--fresh",

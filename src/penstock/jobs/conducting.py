@@ -108,7 +108,13 @@ def search_highest(
 
     with (
         services_of(job.pipeline, listener) as environment,
-        spark_session(spark, job.slots, scratch / "java.log", f"penstock-{job.pipeline.name}", listener) as started,
+        spark_session(
+            spark.on_slots_of(job.slot_memory_mb),
+            job.slots,
+            scratch / "java.log",
+            f"penstock-{job.pipeline.name}",
+            listener,
+        ) as started,
         interrupted() as signalled,
     ):
 

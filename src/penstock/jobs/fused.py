@@ -86,6 +86,8 @@ class FusedJob:
     plan_rates: Mapping[str, float | None] | None
     setup: FusedSetup | None
     """What is predicted comes from here; None: no operator has a model."""
+    slot_memory_mb: float | None = None
+    """That of the plan, where there is one."""
 
     @property
     def all_threads(self) -> dict[str, int]:
@@ -232,6 +234,7 @@ def prepare(
         notes=tuple(notes),
         plan_rates=plan_rates,
         setup=setup if modelled else None,
+        slot_memory_mb=None if plan is None else plan.slots.memory_mb,
     )
 
 

@@ -132,7 +132,9 @@ def start_fused(job: FusedJob, options: FusedOptions, spark: SparkOptions, liste
         spec = spec_of(job, replace(options, folder=None if own else folder.path), run, folder.path)
         environment = opened.enter_context(services_of(job.pipeline, listener))
         started = opened.enter_context(
-            spark_session(spark, job.slots, folder.path / "java.log", f"penstock-{run}", listener)
+            spark_session(
+                spark.on_slots_of(job.slot_memory_mb), job.slots, folder.path / "java.log", f"penstock-{run}", listener
+            )
         )
         return _handle(job, options, spark, replace(spec, environment=environment), started, folder, listener, opened)
     raise AssertionError("the block above returns or raises")
@@ -218,6 +220,7 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
             interval_ms=options.interval_ms,
             checkpoint=options.checkpoint or str(folder.path / "checkpoint"),
             master=spark.master,
+            executor_memory_mb=spark.on_slots_of(job.slot_memory_mb).executor_memory_mb,
             packages=spark.packages,
             settings=dict(spark.settings),
             audit=audits(job, options.audit),

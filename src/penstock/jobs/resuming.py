@@ -82,6 +82,7 @@ def resume_fused(
             spark,
             master=spark.master or known.master,
             packages=spark.packages or known.packages,
+            executor_memory_mb=spark.executor_memory_mb or (known.executor_memory_mb if plan is None else None),
             settings={**known.settings, **spark.settings},
         )
     return start_fused(job, options, spark, listener)

@@ -47,6 +47,7 @@ def run(
     packages: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     secret_file: str | Path | None = None,
+    executor_memory_mb: int | None = None,
     listener: Listener | None = None,
 ) -> RunResult:
     """Run a pipeline or a plan fused, as one Structured Streaming query, and report predicted beside measured.
@@ -59,7 +60,8 @@ def run(
     `master` is local, local[N], spark://..., yarn or k8s://..., "cluster" for the one of `cluster_up`; or give a
     `session` of your own, which is left as it was. With a `folder` the run can be resumed after its process died;
     `checkpoint` is where Spark keeps its own, a URI where executors are on other machines. A run in which more than
-    `most_dead` of all tuples became dead letters is not stable.
+    `most_dead` of all tuples became dead letters is not stable. On a cluster every executor gets `executor_memory_mb`:
+    that of the plan's slots, or 1024, where it is not given.
     """
     check_search(low, high, rate, search=find_max)
     listener = listener or Listener()
@@ -75,7 +77,7 @@ def run(
         folder=folder,
         checkpoint=checkpoint,
     )
-    spark = spark_options(master, session, packages, settings, secret_file)
+    spark = spark_options(master, session, packages, settings, secret_file, executor_memory_mb)
     job = prepare(pipeline, rate, slots or local_slots(master), models, search=find_max)
     if find_max:
         with temporary_folder("search") as scratch:
@@ -118,13 +120,18 @@ def spark_options(
     packages: Sequence[str],
     settings: Mapping[str, str] | None,
     secret_file: str | Path | None,
+    executor_memory_mb: int | None = None,
 ) -> SparkOptions:
     if master is not None and session is not None:
         raise BadInputError("master= and session=: keep one; a session has its master")
-    return SparkOptions(
+    options = SparkOptions(
         master=master,
         packages=tuple(packages),
         settings=settings or {},
         secret_file=None if secret_file is None else Path(secret_file),
         session=session,
+        executor_memory_mb=executor_memory_mb,
     )
+    if executor_memory_mb is not None and (options.is_local or session is not None):
+        raise BadInputError("executor_memory_mb=: only on a cluster; embedded Spark, and a session, have their memory")
+    return options

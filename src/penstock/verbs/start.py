@@ -40,6 +40,7 @@ def start(
     packages: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     secret_file: str | Path | None = None,
+    executor_memory_mb: int | None = None,
     listener: Listener | None = None,
 ) -> RunHandle:
     """As `penstock.run`, but returns at once with a handle: `status`, `progress`, `rescale(n)`, `drain()`, `stop()`,
@@ -56,6 +57,6 @@ def start(
         folder=folder,
         checkpoint=checkpoint,
     )
-    spark = spark_options(master, session, packages, settings, secret_file)
+    spark = spark_options(master, session, packages, settings, secret_file, executor_memory_mb)
     job = prepare(pipeline, rate, slots or local_slots(master), models, search=False)
     return start_fused(job, options, spark, listener or Listener())

@@ -101,6 +101,12 @@ def run(
         str | None, typer.Option("--only", metavar="NAME", help="Of a file with many placed pipelines: this one.")
     ] = None,
     secret_file: SecretFileOption = None,
+    executor_memory: Annotated[
+        int | None,
+        typer.Option(
+            "--executor-memory", metavar="MB", help="Of an executor on a cluster; default: a slot of the plan, or 1024."
+        ),
+    ] = None,
     folder: Annotated[
         str | None,
         typer.Option("--folder", help="Where the run keeps what it needs to be resumed; placed: or a URI (s3://...)."),
@@ -141,6 +147,7 @@ def run(
             "--until-end": until_end,
             "--most-dead": most_dead != MOST_DEAD,
             "--checkpoint": checkpoint,
+            "--executor-memory": executor_memory,
         }
         if named := [option for option, given in unfit.items() if given]:
             raise BadInputError(f"{', '.join(named)}: not for placed runs")
@@ -203,6 +210,7 @@ def run(
             packages=packages or (),
             settings=spark_settings(conf or []),
             secret_file=secret_file,
+            executor_memory_mb=executor_memory,
             listener=listener,
         )
     _plot(result, plot)

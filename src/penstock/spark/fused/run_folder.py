@@ -84,6 +84,7 @@ class FusedDescription(Spec):
     interval_ms: Count = 100
     checkpoint: str
     master: str | None = None
+    executor_memory_mb: Count | None = None
     packages: tuple[str, ...] = ()
     settings: dict[str, str] = Field(default_factory=dict)
     audit: bool = False
