@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,26 @@ def test_what_code_keeps_counts(expression: str, changed: str, to: str) -> None:
     text = OWN % expression
     assert changed in text
     assert in_python(made(text)) == in_python(made(text)) != in_python(made(text.replace(changed, to)))
+
+
+def test_code_of_a_package_that_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own objects are looked into; those of other libraries are not."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "installed_scores.py").write_text("class Scorer:\n    def score(self, row): return row\n")
+    monkeypatch.syspath_prepend(folder)
+    scorers = []
+    for weight in (1, 2):
+        scorer = import_module("installed_scores").Scorer()
+        scorer.weight = weight
+        scorers.append(scorer)
+    first, second = scorers
+    assert in_python(first.score) != in_python(second.score)
+
+    def borrowed(scorer: Any) -> Any:
+        return lambda row: {"y": scorer.score(row)}
+
+    assert in_python(borrowed(first)) == in_python(borrowed(second))
 
 
 def test_it_is_the_same_in_every_process() -> None:

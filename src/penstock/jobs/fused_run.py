@@ -211,7 +211,7 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
             given=options.given,
             definition=None if in_python else pipeline_document(job.pipeline),
             only_in_python=in_python and options.given is None,
-            started_in=known.started_in if known is not None else str(Path.cwd()),
+            started_in=str(Path.cwd()),
             load=job.load.document() if is_driven_by_load(job.pipeline) else None,
             slots=job.slots,
             threads=dict(job.threads),

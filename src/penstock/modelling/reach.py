@@ -3,7 +3,8 @@
 Things are numbered in the order they are met and each is said once, so that rings of them come to an end; text never
 holds addresses, nor the order of a set. What is looked into: functions with their closures, defaults and what they use
 of their module; methods with what they are bound to; wrapped functions; containers and arrays; classes and instances of
-the user's own modules. Of things of libraries only their type counts: what they keep may differ between processes.
+the user's own modules: those of no library, and of the package the code is in, wherever that is installed. Of things of
+libraries only their type counts: what they keep may differ between processes.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class _Look(NamedTuple):
     refers_to: Iterable[object]
 
 
-def text_of_code(*functions: object) -> Iterator[str]:
-    """Of functions and all they refer to."""
+def text_of_code(code: Logic) -> Iterator[str]:
+    """Of its functions and all they refer to."""
+    home = _package(code.function.func if isinstance(code.function, functools.partial) else code.function)
     numbers: dict[int, int] = {}
     things: list[object] = []  # kept: the number of a thing that is gone is given to another
 
@@ -53,13 +55,13 @@ def text_of_code(*functions: object) -> Iterator[str]:
             things.append(value)
         return f"#{numbers[id(value)]}"
 
-    yield " ".join(map(word, functions))
+    word(code)
     for thing in things:  # it grows meanwhile
-        look = _look(thing)
+        look = _look(thing, home)
         yield " ".join((*look.words, *map(word, look.refers_to)))
 
 
-def _look(thing: object) -> _Look:  # noqa: PLR0911 - one answer for every kind of thing
+def _look(thing: object, home: str) -> _Look:  # noqa: PLR0911 - one answer for every kind of thing
     kind = _type_name(thing)
     if isinstance(thing, Logic):
         return _Look([f"{thing.per} {thing.schema}"], [thing.function, thing.open, thing.close])
@@ -73,7 +75,7 @@ def _look(thing: object) -> _Look:  # noqa: PLR0911 - one answer for every kind 
     if isinstance(thing, FunctionType):
         return _Look(_of_code(thing.__code__), _used_by(thing))
     if isinstance(thing, type):
-        return _Look([thing.__module__, thing.__qualname__], _members(thing) if _is_own(thing) else [])
+        return _Look([thing.__module__, thing.__qualname__], _members(thing) if _is_own(thing, home) else [])
     if isinstance(thing, _CONTAINERS):
         return _Look([kind, str(len(thing))], _items(thing))
     if (content := _content(thing)) is not None:
@@ -84,7 +86,7 @@ def _look(thing: object) -> _Look:  # noqa: PLR0911 - one answer for every kind 
         return _Look([kind], [thing.fget, thing.fset])
     if isinstance(thing, functools.cached_property):
         return _Look([kind], [thing.func])
-    if _is_own(type(thing)):
+    if _is_own(type(thing), home):
         return _Look([kind], [type(thing), *_attributes(thing)])
     return _Look([kind], [getattr(thing, "__dict__", {}).get("__wrapped__")])  # as functools.lru_cache leaves it
 
@@ -93,12 +95,18 @@ def _type_name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _is_own(kind: type) -> bool:
-    """Whether a class is the user's own: of no library, Python's or another's."""
-    top = kind.__module__.partition(".")[0]
+def _package(thing: object) -> str:
+    """The outermost one that a function, a class, or the class of an instance is in."""
+    return str(getattr(thing, "__module__", "")).partition(".")[0]
+
+
+def _is_own(kind: type, home: str) -> bool:
+    """Whether a class is the user's own: of no library, Python's or another's, unless the code itself is of that."""
+    top = _package(kind)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    is_library = top in sys.stdlib_module_names or top == "penstock" or any(folder in file for folder in _LIBRARIES)
-    return not is_library
+    if top in sys.stdlib_module_names or top == "penstock":
+        return False
+    return top == home or not any(folder in file for folder in _LIBRARIES)
 
 
 def _of_code(code: CodeType) -> Iterator[str]:
