@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.allocation.pipeline import demands_of
+from penstock.dataflow.endpoints import reading_of, writing_of
 from penstock.errors import BadInputError
 from penstock.jobs.find import find_models_for, find_pipeline
 from penstock.jobs.fused import prepare
@@ -17,6 +18,9 @@ from penstock.modelling.file import models_document, read_models
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import Model, Point
 from penstock.planning.file import read_plan, write_plan
+
+OF_0_1 = Path(__file__).parent / "formats_0_1"
+"""Made with commit 47d9253, by its own `plan`, `models import` and `profile`."""
 
 
 def model(name: str, rate: float) -> Model:
@@ -34,14 +38,33 @@ def saved(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
-def test_a_plan_of_0_1_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "old.json"
-    document = penstock.plan("linear", 50).document()
-    del document["format"], document["models"]
-    path.write_text(json.dumps(document), "utf-8")
-    old = read_plan(path)
-    assert (old.format, old.library()) == (1, None)
-    assert penstock.simulate(path, seconds=5).report.offered_rate == pytest.approx(50, rel=0.1)
+@pytest.mark.parametrize(("name", "rate"), [("plan.json", 30), ("clicks-plan.json", 20)])
+def test_plans_of_0_1_are_read(name: str, rate: float) -> None:
+    """As that version wrote them: without a format, and without models."""
+    old = read_plan(OF_0_1 / name)
+    assert (old.format, old.library(), old.slots.memory_mb) == (1, None, None)
+    simulated = penstock.simulate(OF_0_1 / name, seconds=5, models=OF_0_1 / "models.json")
+    assert simulated.report.offered_rate == pytest.approx(rate, rel=0.1)
+
+
+def test_a_plan_of_0_1_can_be_run() -> None:
+    job = prepare(OF_0_1 / "plan.json", None, None, None, search=False)
+    assert (job.slots, job.slot_memory_mb) == (3, None)
+    assert job.threads["B"] > 1
+
+
+def test_models_and_pipelines_of_0_1_are_read() -> None:
+    (geocode,) = read_models(OF_0_1 / "models.json")
+    assert [point.threads for point in geocode.points] == [1, 4, 16, 32]
+    pipeline = find_pipeline(OF_0_1 / "pipeline.yaml")
+    assert reading_of(pipeline.operators["clicks"]).format == "json"
+    assert writing_of(pipeline.operators["out"]).format == "parquet"
+    assert pipeline.operators["counts"].aggregate is not None
+    plan = penstock.plan(pipeline, 20, models=OF_0_1 / "models.json")
+    before = read_plan(OF_0_1 / "clicks-plan.json")
+    assert {operator.name: operator.rate for operator in plan.allocation.operators} == pytest.approx(
+        {name: operator.rate for name, operator in before.operators.items()}
+    )
 
 
 def test_a_newer_plan_with_keys_nobody_knows_says_that_it_is_newer(tmp_path: Path) -> None:

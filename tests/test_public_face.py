@@ -13,6 +13,7 @@ SAME = {
     "batch_interval": "batch_interval_ms",
     "batch_overhead": "batch_overhead_ms",
     "budget": "budget_seconds",
+    "executor_memory": "executor_memory_mb",
     "pause": "pause_seconds",
     "queue": "queue_limit",
     "replay": "replay_seconds",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ import penstock
 from adapters import model, sink, source
 from effort import tries
 from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import flows, gains
 from penstock.dataflow.rewrite import What, fuse, replicate, separate
@@ -19,6 +22,8 @@ from penstock.jobs.find import logic_of
 from penstock.jobs.fused import prepare
 from penstock.jobs.placed import prepare_placed
 from penstock.modelling.fusion import fused_model
+from penstock.modelling.library import ModelLibrary
+from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.traffic import handled_per_tuple, traffic_of
 from strategies import pipelines
 
@@ -250,9 +255,77 @@ def test_code_of_fused_operators_runs_as_one() -> None:
     branched.sink("also", reads="a")
     with pytest.raises(BadInputError, match="code, which runs as one only where nothing else enters or leaves"):
         fuse(branched.build(), "a", "b")
-    mixed = penstock.pipeline("p").source("s").then("a", logic=in_two).then("b", logic=in_two, per="pandas").sink("out")
+
+
+def same(rows: Any) -> Any:
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ({"per": "row"}, {"per": "pandas"}, "a per row, b per pandas"),
+        ({"per": "dataframe"}, {"per": "dataframe"}, "a per dataframe, b per dataframe"),
+        ({"per": "map-in-pandas"}, {"per": "map-in-pandas"}, "a per map-in-pandas, b per map-in-pandas"),
+        ({"timeout_seconds": 1.0}, {}, "only some of its parts have a time limit"),
+        ({"run": "m:f", "per": "pandas"}, {"run": "m:f", "per": "arrow"}, "a per pandas, b per arrow"),
+        ({"run": "m:f"}, {"run": "m:f", "per": "dataframe"}, "a per what its code says, b per dataframe"),
+        ({"model": "pi"}, {"run": "m:f", "per": "pandas"}, "a per row, b per pandas"),
+    ],
+)
+def test_what_cannot_run_as_one_is_not_fused(first: dict[str, Any], second: dict[str, Any], why: str) -> None:
+    def said(of: dict[str, Any]) -> dict[str, Any]:
+        return of if {"run", "model"} & set(of) else {"logic": same, **of}
+
+    built = penstock.pipeline("p").source("s").then("a", **said(first)).then("b", **said(second)).sink("out").build()
+    with pytest.raises(BadInputError, match=f"cannot be fused: they cannot run as one: {why}"):
+        fuse(built, "a", "b")
+
+
+def test_a_chain_of_a_file_that_cannot_run_as_one_is_refused() -> None:
+    parts = [
+        {"name": "a", "run": "json:loads", "per": "row"},
+        {"name": "b", "run": "json:loads", "per": "pandas"},
+    ]
+    operators = {"s": {"kind": "source"}, "a+b": {"chain": parts}, "out": {"kind": "sink"}}
+    streams = [{"from": "s", "to": "a+b"}, {"from": "a+b", "to": "out"}]
+    pipeline = parse_pipeline({"name": "p", "operators": operators, "streams": streams}, "there")
     with pytest.raises(BadInputError, match=r"'a\+b': cannot run as one: a per row, b per pandas"):
-        logic_of(fuse(mixed.build(), "a", "b").pipeline)
+        logic_of(pipeline)
+
+
+def test_sparks_own_operators_are_left_whole() -> None:
+    """Each of the parts would see a part of what is grouped."""
+    built = penstock.pipeline("p").source("s").then("a", logic=same, per="dataframe").then("b", logic=same)
+    built.then("c", logic=same).sink("out")
+    with pytest.raises(BadInputError, match="'a' cannot be separated: it is Spark's own"):
+        separate(built.build(), "a", 2)
+    left = separate_heavy(built.build(), {"a": 10.0, "b": 1.0, "c": 1.0}, 4)
+    assert [(step.what, step.operators) for step in left.done] == [(What.LEFT, ("a",))]
+
+
+def test_a_model_says_what_its_code_gets_where_the_pipeline_does_not() -> None:
+    """Of code that `run` names: it is not imported to be asked."""
+    pipeline = Pipeline.of(
+        "p",
+        [source("s"), Operator(name="a", run="m:f"), Operator(name="b", run="m:g"), sink("out")],
+        [stream("s", "a", bytes=1), stream("a", "b", bytes=1e6), stream("b", "out", bytes=1)],
+    )
+
+    def done(rate_b: float, per_b: str) -> What:
+        def measured(name: str, rate: float, per: str) -> Model:
+            points = (Point(threads=1, rate=rate, cpu=0.5, memory=0.1),)
+            return Model(f"p/{name}", points, MeasuredOn(per=Per(per)))
+
+        library = ModelLibrary.of([measured("a", 1000, "pandas"), measured("b", rate_b, per_b)])
+        return penstock.rewrite(pipeline, 50, models=library).done[0].what
+
+    # as fast as a, it is not separated
+    assert done(1000, "pandas") is What.FUSED
+    assert done(1000, "row") is What.LEFT
+    # 50 tuples/s at 10 a thread: 5 threads of half a core
+    assert done(10, "pandas") is What.SEPARATED
+    assert done(10, "dataframe") is What.LEFT
 
 
 def test_fused_operators_of_a_file_name_their_code() -> None:

@@ -232,6 +232,9 @@ def test_a_plan_says_rate_slots_and_threads(tmp_path: Path) -> None:
         assert job.plan_rates is not None
         assert job.plan_rates["shuffle"] == pytest.approx(80)
         assert job.predicted_rate is not None
+        # a node of the catalogue has 28 GB for 8 slots
+        assert job.slot_memory_mb == 3584
+    assert prepare("linear", 5, 2, None, search=False).slot_memory_mb is None
     assert prepare(plan, "5", 2, None, search=False).threads["B"] == 85
     assert prepare(plan, 5, None, None, search=False).load == Load.constant(5)
 
@@ -303,6 +306,11 @@ def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
         ({"rate": 5, "until_end": True}, "until_end=: source .* there is no end"),
         ({"rate": 5, "seconds": 20, "warm_up": 30}, "more than the warm-up"),
         ({"rate": "trace:no.csv"}, "no.csv: cannot be read"),
+        ({"rate": 5, "executor_memory_mb": 2048}, "executor_memory_mb=: only on a cluster"),
+        ({"rate": 5, "master": "yarn", "executor_memory_mb": 100}, "executor_memory_mb=: expected at least 512 MB"),
+        ({"rate": 5, "most_dead": 1.5}, "most_dead=: expected a part of all tuples, from 0 to 1, found 1.5"),
+        ({"rate": 5, "most_dead": float("nan")}, "most_dead=: expected a part of all tuples"),
+        ({"rate": 5, "folder": "s3://b/x"}, "folder=: expected a folder of this machine, found 's3://b/x'; use checkp"),
     ],
 )
 def test_bad_runs(words: dict[str, Any], complaint: str) -> None:

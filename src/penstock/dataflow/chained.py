@@ -16,20 +16,26 @@ _AS_ONE = frozenset({Per.ROW, Per.PANDAS, Per.ARROW})
 """What can be handed from one function to the next as it is."""
 
 
+def why_not_as_one(parts: Mapping[str, tuple[Per | None, float | None]]) -> str | None:
+    """What keeps codes from being chained, of which by name is known what a call gets (None: not known before the code
+    is looked up) and the time limit."""
+    kinds = {per for per, _ in parts.values() if per is not None}
+    if len(kinds) > 1 or not kinds <= _AS_ONE:
+        return ", ".join(f"{name} per {per or 'what its code says'}" for name, (per, _) in parts.items())
+    limited = [limit is not None for _, limit in parts.values()]
+    return "only some of its parts have a time limit" if any(limited) and not all(limited) else None
+
+
 def chained(codes: Mapping[str, Logic], who: str) -> Logic:
     """One code of several, in order, by the names they had. It stops where one of them would; its time limit is that of
     all together."""
     several = list(codes.values())
-    kinds = {code.per for code in several}
-    if len(kinds) > 1 or not kinds <= _AS_ONE:
-        shown = ", ".join(f"{name} per {code.per}" for name, code in codes.items())
-        raise BadInputError(f"{who}: cannot run as one: {shown}")
-    limits = [code.timeout_seconds for code in several]
-    known = [limit for limit in limits if limit is not None]
-    if known and len(known) < len(limits):
-        raise BadInputError(f"{who}: cannot run as one: only some of its parts have a time limit")
+    why_not = why_not_as_one({name: (code.per, code.timeout_seconds) for name, code in codes.items()})
+    if why_not is not None:
+        raise BadInputError(f"{who}: cannot run as one: {why_not}")
+    known = [code.timeout_seconds for code in several if code.timeout_seconds is not None]
     opened = _Opened(tuple(several)) if any(code.open is not None for code in several) else None
-    kind = kinds.pop()
+    kind = several[0].per
     return Logic(
         _ChainedRows(tuple(several)) if kind is Per.ROW else _ChainedColumns(tuple(several)),
         kind,

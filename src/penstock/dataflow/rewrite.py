@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.dataflow.chained import why_not_as_one
+from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.errors import BadInputError, nearest
 
@@ -54,6 +56,11 @@ def separate(pipeline: Pipeline, operator: str, parts: int, why: str = "asked fo
     What leaves them adds up to what left it: selectivities stay, constants are shared out.
     """
     old = _inner(pipeline, operator, "separated")
+    if _what_a_call_gets(old)[0] is Per.DATAFRAME:
+        raise BadInputError(
+            f"operator '{operator}' cannot be separated: it is Spark's own, and may group, count or join what only one "
+            "place sees together"
+        )
     if not isinstance(parts, int) or not 2 <= parts <= MOST_PARTS:
         raise BadInputError(f"operator '{operator}': expected 2 to {MOST_PARTS} parts, found {parts:g}")
     for stream in pipeline.inputs(operator):
@@ -115,6 +122,9 @@ def fuse(pipeline: Pipeline, sender: str, receiver: str, why: str = "asked for")
             f"operators '{sender}' and '{receiver}' cannot be fused: they have code, which runs as one only where "
             "nothing else enters or leaves between them"
         )
+    why_not = why_not_as_one({part.name: _what_a_call_gets(part) for part in (*_parts(first), *_parts(second))})
+    if is_chain and why_not is not None:
+        raise BadInputError(f"operators '{sender}' and '{receiver}' cannot be fused: they cannot run as one: {why_not}")
     fused = _fused_operator(first, second, name).model_copy(
         update={"chain": (*_parts(first), *_parts(second)) if is_chain else ()}
     )
@@ -176,6 +186,14 @@ def _path(pipeline: Pipeline, sender: str, receiver: str) -> str | None:
 
 def _has_code(operator: Operator) -> bool:
     return operator.run is not None or operator.logic is not None or bool(operator.chain)
+
+
+def _what_a_call_gets(operator: Operator) -> tuple[Per | None, float | None]:
+    """And its time limit. Code that `run` names may say so itself, and is not imported to be asked: None, where nothing
+    is said beside it. Without code an operator is a reference task, which gets rows."""
+    if isinstance(operator.logic, Logic):
+        return operator.logic.per, operator.logic.timeout_seconds
+    return operator.per or (None if operator.run is not None else Per.ROW), operator.timeout_seconds
 
 
 def _is_chain(pipeline: Pipeline, sender: str, receiver: str) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.load import Load
-from penstock.errors import PenstockError
+from penstock.dataflow.rates import checked_rate
+from penstock.errors import BadInputError, PenstockError
 from penstock.jobs.fused import FusedJob, batch_hearer
 from penstock.jobs.fused_run import FusedOptions, spec_of
 from penstock.jobs.services import services_of
@@ -74,6 +75,20 @@ def await_with_interrupts(handle: RunHandle) -> RunResult:
     return result
 
 
+def check_search(low: float | None, high: float | None, rate: object, *, search: bool) -> None:
+    if not search:
+        if low is not None or high is not None:
+            raise BadInputError("low= and high= mean something only with find_max=")
+        return
+    if rate is not None:
+        raise BadInputError("find_max= looks for the rate itself; leave out rate=")
+    for name, value in (("low=", low), ("high=", high)):
+        if value is not None:
+            checked_rate(value, name)
+    if low is not None and high is not None and low >= high:
+        raise BadInputError(f"low=: expected less than high=, found {low:g} and {high:g}")
+
+
 def search_highest(
     job: FusedJob,
     options: FusedOptions,
@@ -93,7 +108,13 @@ def search_highest(
 
     with (
         services_of(job.pipeline, listener) as environment,
-        spark_session(spark, job.slots, scratch / "java.log", f"penstock-{job.pipeline.name}", listener) as started,
+        spark_session(
+            spark.on_slots_of(job.slot_memory_mb),
+            job.slots,
+            scratch / "java.log",
+            f"penstock-{job.pipeline.name}",
+            listener,
+        ) as started,
         interrupted() as signalled,
     ):
 
@@ -107,7 +128,7 @@ def search_highest(
             spec = replace(spec, load=load, environment=environment)
             run = FusedRun(started.session, spec, options.seconds, options.warm_up, Hooks(hear, listener.on_tuple))
             run.start()
-            return _awaited(run, lambda: signalled.asked)
+            return replace(_awaited(run, lambda: signalled.asked), most_dead=options.most_dead)
 
         listener.on_message("looking for the highest stable rate")
         searched = find_highest_rate(offer, lambda: signalled.asked, low, high, tried)

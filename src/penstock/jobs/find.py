@@ -148,9 +148,13 @@ def find_code_beside(given: RunnableLike) -> None:
     For verbs that run its code. To plan or simulate what somebody sent must not import what lies beside it.
     """
     if isinstance(given, str | Path) and os.path.isfile(given):  # noqa: PTH113 - no error for odd names
-        folder = str(Path(given).resolve().parent)
-        if folder not in sys.path:
-            sys.path.append(folder)
+        find_code_in(Path(given).resolve().parent)
+
+
+def find_code_in(folder: Path) -> None:
+    """From now on modules in `folder` are found, after all others."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def logic_of(pipeline: Pipeline) -> dict[str, Logic]:

@@ -15,7 +15,7 @@ from penstock.dataflow.endpoints import COUNT, file_end, is_driven_by_load, read
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Pipeline
-from penstock.dataflow.rates import checked_rate, gains
+from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError
 from penstock.jobs.find import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
 from penstock.modelling.model import Model
@@ -86,6 +86,13 @@ class FusedJob:
     plan_rates: Mapping[str, float | None] | None
     setup: FusedSetup | None
     """What is predicted comes from here; None: no operator has a model."""
+    slot_memory_mb: float | None = None
+    """That of the plan, where there is one."""
+
+    @property
+    def all_threads(self) -> dict[str, int]:
+        """Of each operator over all slots."""
+        return {name: count * self.slots for name, count in self.threads.items()}
 
     @property
     def predicted_rate(self) -> float | None:
@@ -177,8 +184,10 @@ def prepare(
     models: ModelsLike,
     *,
     search: bool,
+    threads: Mapping[str, int] | None = None,
 ) -> FusedJob:
-    """Everything about a run that can be known, and be wrong, before Spark is started."""
+    """Everything about a run that can be known, and be wrong, before Spark is started. `threads`: over all slots, those
+    of a run that goes on, instead of what plan, pipeline and models say."""
     find_code_beside(pipeline)
     pipeline_to_run, plan = runnable(pipeline)
     planned = None if plan is None else planned_run(plan)
@@ -193,6 +202,10 @@ def prepare(
     else:
         load = rate if isinstance(rate, Load) else parse_load(str(rate))
     demands = demands_to_run(pipeline_to_run, find_models_for(plan, models))
+    plan_rates = planned.rates if planned else None
+    if threads is not None:
+        known = {name: threads[name] for name in pipeline_to_run.operators if name in threads}
+        planned = PlannedRun(load.peak_rate, known, slots or 1, plan_rates or {})
     setup = fused_setup(
         pipeline_to_run, planned, demands, slots, math.inf if search else load.peak_rate, os.cpu_count() or 1
     )
@@ -219,8 +232,9 @@ def prepare(
         most_rows=FIRST_ROWS * slots if untimed else setup.most_rows,
         batch_seconds=BATCH_SECONDS if untimed or search else None,
         notes=tuple(notes),
-        plan_rates=planned.rates if planned else None,
+        plan_rates=plan_rates,
         setup=setup if modelled else None,
+        slot_memory_mb=None if plan is None else plan.slots.memory_mb,
     )
 
 
@@ -366,20 +380,6 @@ def batch_hearer(
             listener.on_figures(figures)
 
     return hear, recent.figures
-
-
-def check_search(low: float | None, high: float | None, rate: object, *, search: bool) -> None:
-    if not search:
-        if low is not None or high is not None:
-            raise BadInputError("low= and high= mean something only with find_max=")
-        return
-    if rate is not None:
-        raise BadInputError("find_max= looks for the rate itself; leave out rate=")
-    for name, value in (("low=", low), ("high=", high)):
-        if value is not None:
-            checked_rate(value, name)
-    if low is not None and high is not None and low >= high:
-        raise BadInputError(f"low=: expected less than high=, found {low:g} and {high:g}")
 
 
 def batch_cpu_seconds(models: list[Model]) -> float:

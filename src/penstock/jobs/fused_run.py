@@ -20,9 +20,10 @@ from penstock.dataflow.regions import unaudited_by
 from penstock.errors import BadInputError
 from penstock.jobs.fused import FusedJob, batch_hearer, prepare
 from penstock.jobs.handle import RunHandle
-from penstock.jobs.runs import forget_run, new_run_folder, note_elsewhere
+from penstock.jobs.runs import forget_run, is_unnamed, new_run_folder, note_elsewhere
 from penstock.jobs.services import services_of
 from penstock.jobs.sessions import RunSession, SparkOptions, spark_session
+from penstock.report.report import MOST_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +48,8 @@ class FusedOptions:
     audit: bool | None = None
     """Look for every tuple in what came out; None: where the run's own generator emits them."""
     dead_letters: str | None = None
+    most_dead: float = MOST_DEAD
+    """The part of all tuples that may become dead letters in a run that counts as stable."""
     interval_ms: int = 100
     folder: Path | None = None
     checkpoint: str | None = None
@@ -60,6 +63,8 @@ class FusedOptions:
             raise BadInputError(f"seconds=: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
         if self.interval_ms < 1:
             raise BadInputError(f"interval_ms=: expected at least 1, found {self.interval_ms}")
+        if not 0 <= self.most_dead <= 1:
+            raise BadInputError(f"most_dead=: expected a part of all tuples, from 0 to 1, found {self.most_dead:g}")
 
 
 def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> FusedSpec:
@@ -116,19 +121,20 @@ def start_fused(job: FusedJob, options: FusedOptions, spark: SparkOptions, liste
 
     check_ends(job.pipeline, options)
     with ExitStack() as opened:
-        own = options.folder is None
+        own = options.folder is None or is_unnamed(options.folder)
         folder = FusedRunFolder((options.folder or new_run_folder(job.pipeline.name)).absolute())
         folder.make()
-        if not own:
-            note_elsewhere(folder.path)
+        note_elsewhere(folder.path)
         opened.callback(_tidy, folder, own=own)
         opened.enter_context(folder.conducting())
         opened.enter_context(_logged(folder.path / "log"))
         run = _described(job, options, spark, folder)
-        spec = spec_of(job, options, run, folder.path)
+        spec = spec_of(job, replace(options, folder=None if own else folder.path), run, folder.path)
         environment = opened.enter_context(services_of(job.pipeline, listener))
         started = opened.enter_context(
-            spark_session(spark, job.slots, folder.path / "java.log", f"penstock-{run}", listener)
+            spark_session(
+                spark.on_slots_of(job.slot_memory_mb), job.slots, folder.path / "java.log", f"penstock-{run}", listener
+            )
         )
         return _handle(job, options, spark, replace(spec, environment=environment), started, folder, listener, opened)
     raise AssertionError("the block above returns or raises")
@@ -171,13 +177,18 @@ def _handle(
 
     def result(report: Report) -> RunResult:
         offered = spec.load or Load.constant(max(report.offered_rate, 1e-3))
-        return job.result(report, offered, flat_out=spec.until_end and spec.load is None)
+        judged = replace(report, most_dead=options.most_dead)
+        return job.result(judged, offered, flat_out=spec.until_end and spec.load is None)
 
     def again(plan: RunnableLike | None, slots: int | None, seconds: float | None, models: ModelsLike) -> RunHandle:
         if not folder.has_run:
             raise BadInputError(f"run '{spec.run}' came to its end: there is nothing to go on with")
-        changed = plan is not None or slots is not None
-        next_job = prepare(plan or job.pipeline, spec.load, slots, models, search=False) if changed else job
+        if plan is not None:
+            next_job = prepare(plan, spec.load, slots, models, search=False)
+        elif slots is not None:
+            next_job = prepare(job.pipeline, spec.load, slots, models, search=False, threads=job.all_threads)
+        else:
+            next_job = job
         return start_fused(next_job, replace(options, folder=folder.path, seconds=seconds), spark, listener)
 
     run.start()
@@ -188,13 +199,10 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
     """Writes down what runs, or checks that it is what ran here before; returns the name of the run."""
     from penstock.spark.fused.run_folder import FusedDescription  # noqa: PLC0415
 
-    if folder.has_run:
-        known = folder.description()
-        if known.pipeline != job.pipeline.name:
-            raise BadInputError(f"{folder.path}: pipeline '{known.pipeline}' ran here, not '{job.pipeline.name}'")
-        run = str(known.run)
-    else:
-        run = f"{job.pipeline.name}-{stamp()}-{secrets.token_hex(3)}"
+    known = folder.description() if folder.has_run else None
+    if known is not None and known.pipeline != job.pipeline.name:
+        raise BadInputError(f"{folder.path}: pipeline '{known.pipeline}' ran here, not '{job.pipeline.name}'")
+    run = f"{job.pipeline.name}-{stamp()}-{secrets.token_hex(3)}" if known is None else known.run
     in_python = code_only_in_python(job.pipeline)
     folder.describe(
         FusedDescription(
@@ -203,6 +211,7 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
             given=options.given,
             definition=None if in_python else pipeline_document(job.pipeline),
             only_in_python=in_python and options.given is None,
+            started_in=str(Path.cwd()),
             load=job.load.document() if is_driven_by_load(job.pipeline) else None,
             slots=job.slots,
             threads=dict(job.threads),
@@ -211,10 +220,12 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
             interval_ms=options.interval_ms,
             checkpoint=options.checkpoint or str(folder.path / "checkpoint"),
             master=spark.master,
+            executor_memory_mb=spark.on_slots_of(job.slot_memory_mb).executor_memory_mb,
             packages=spark.packages,
             settings=dict(spark.settings),
             audit=audits(job, options.audit),
             dead_letters=options.dead_letters,
+            most_dead=options.most_dead,
             until_end=options.until_end,
             started=stamp(),
         )

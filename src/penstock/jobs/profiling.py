@@ -106,6 +106,18 @@ def described_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
+def _columns_by_model(operators: Mapping[str, str], taken: Taken) -> dict[str, str]:
+    """What came to the operator of each model, where anything did."""
+    inputs = {name: [sample] for name, sample in taken.code.items()} | {
+        name: list(own.inputs) for name, own in taken.sparks_own.items()
+    }
+    return {
+        model: "; ".join(described_columns(sample.rows.schema) for sample in inputs[name])
+        for model, name in operators.items()
+        if name in inputs
+    }
+
+
 class Profile:
     """One profile under way: what is known so far, and the file it stands in."""
 
@@ -151,6 +163,18 @@ class Profile:
 
         return {name: code for name, code in named.items() if is_pending(name, code)}
 
+    def forget_other_columns(self, named: Mapping[str, Logic], gets: Mapping[str, str]) -> dict[str, Logic]:
+        """The operators that get other columns than they were measured with: what was measured is of no use."""
+        others = {
+            name: code
+            for name, code in named.items()
+            if name in self.models and name in gets and self.models[name].measured_on.gets not in (None, gets[name])
+        }
+        for name in others:
+            before = self.models.pop(name).measured_on.gets
+            self._listener.on_message(f"{name} was measured with {before}, and gets {gets[name]}: it is measured again")
+        return others
+
     def wants_rehearsal(self, subject: ProfileSubject) -> bool:
         """Whether all is known of its operators, and nothing of the whole."""
         known = self._models_of(subject)
@@ -167,9 +191,14 @@ class Profile:
         self._tell()
         try:
             with embedded_session(most_rehearsed_slots(), warm=False) as session:
-                wanted = {*subject.sampled(pending).values(), *subject.own_sources()}
+                # where tuples are put through the pipeline anyway, it is seen what those measured before get now
+                sampled = subject.sampled(subject.code if subject.sampled(pending) else pending)
+                wanted = {*sampled.values(), *subject.own_sources()}
                 with one_slot(session):
                     taken = take_samples(session, subject.pipeline, subject.logic, wanted, environment)
+                    self._gets = _columns_by_model(sampled, taken)
+                    pending = {**pending, **self.forget_other_columns(subject.code, self._gets)}
+                    self._of = len(pending)
                     if pending:
                         self._measure_operators(session, subject, pending, taken, environment)
                 self._rehearse(session, subject, taken.ends, environment)
@@ -189,7 +218,6 @@ class Profile:
 
         sampled = subject.sampled(pending)
         samples = {model: taken.code[name] for model, name in sampled.items() if name in taken.code}
-        self._gets = {model: described_columns(sample.rows.schema) for model, sample in samples.items()}
         audit = is_driven_by_load(subject.pipeline)
         in_slots = {model: code for model, code in pending.items() if code.per is not Per.DATAFRAME}
         with TrialQuery(session, in_slots, environment, self._tell, samples, audit=audit) as query:
@@ -241,7 +269,6 @@ class Profile:
         cost = measure_sparks_own(session, name, own.apply, own.inputs, own.mode, self._tell).beyond(nothing)
         part = self._settings.batch_seconds / (self._settings.batch_seconds + engine.batch_seconds)
         point = own_point(part / cost.row_seconds, part)
-        self._gets[name] = "; ".join(described_columns(input_sample.rows.schema) for input_sample in own.inputs)
         self._keep(name, code, (point,), engine, own_batch_seconds=cost.batch_seconds)
         self._listener.on_point(name, point)
         self._done += 1

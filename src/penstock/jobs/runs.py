@@ -57,8 +57,15 @@ def new_run_folder(pipeline: str) -> Path:
     return private_folder(runs_folder() / f"{_plain(pipeline)}-{stamp()}-{secrets.token_hex(2)}")
 
 
+def is_unnamed(folder: Path) -> bool:
+    """Whether a run's folder is among those of runs for which the user named none."""
+    return folder.resolve().parent == runs_folder().resolve()
+
+
 def note_elsewhere(folder: Path) -> None:
-    """A run in a folder that the user named is found among the others too."""
+    """A run in a folder that the user named is found among the others too; one that is among them has its entry."""
+    if is_unnamed(folder):
+        return
     path = str(folder.absolute())
     write_text(
         private_folder(runs_folder()) / f"{_plain(folder.name)}-{sha256(path.encode()).hexdigest()[:8]}{ELSEWHERE}",
@@ -71,13 +78,14 @@ def forget_run(folder: Path) -> None:
 
 
 def list_runs() -> list[Run]:
-    """Those whose folder is there and can be read, the newest last; entries of folders that are gone are removed."""
+    """Those whose folder is there and can be read, the newest last; entries of folders that are gone, or listed without
+    one, are removed."""
     runs = []
     for entry in sorted(runs_folder().iterdir()) if runs_folder().is_dir() else ():
         folder = entry
         if entry.suffix == ELSEWHERE:
             elsewhere = _elsewhere(entry)
-            if elsewhere is None:
+            if elsewhere is None or is_unnamed(elsewhere):
                 entry.unlink(missing_ok=True)
                 continue
             folder = elsewhere

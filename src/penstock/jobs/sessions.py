@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInputError, ClusterError
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 CLUSTER_MASTER = "cluster"
 """The cluster of `penstock cluster up`."""
+DEFAULT_EXECUTOR_MB = 1024
+"""Spark's own default."""
+LEAST_EXECUTOR_MB = 512
+"""Spark starts no executor with less than 450."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,22 @@ class SparkOptions:
     packages: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     secret_file: Path | None = None
-    executor_memory_mb: int = 1024
+    executor_memory_mb: int | None = None
+    """Of every executor on a cluster; None: that of the plan's slots, where there is a plan."""
     session: Any = None
     places: tuple[Slot, ...] | None = None
     """Slots by name, on a cluster whose Workers offer those; without, Spark chooses."""
+
+    def __post_init__(self) -> None:
+        if self.executor_memory_mb is not None and self.executor_memory_mb < LEAST_EXECUTOR_MB:
+            raise BadInputError(
+                f"executor_memory_mb=: expected at least {LEAST_EXECUTOR_MB} MB, found {self.executor_memory_mb}"
+            )
+
+    def on_slots_of(self, slot_memory_mb: float | None) -> SparkOptions:
+        """With the memory of executors: as asked for, else that of the plan's slots, else Spark's own default."""
+        planned = DEFAULT_EXECUTOR_MB if slot_memory_mb is None else max(LEAST_EXECUTOR_MB, int(slot_memory_mb))
+        return replace(self, executor_memory_mb=self.executor_memory_mb or planned)
 
     @property
     def is_local(self) -> bool:
@@ -98,6 +114,7 @@ def _embedded(options: SparkOptions, slots: int, log: Path, name: str, scratch: 
 
 
 def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
+    executor_memory_mb = options.executor_memory_mb or DEFAULT_EXECUTOR_MB
     from penstock.spark.fused.executors import FusedExecutors, executor_settings  # noqa: PLC0415 - Spark loads when used
     from penstock.spark.fused.pinned_executors import PinnedExecutors  # noqa: PLC0415
     from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
@@ -110,7 +127,7 @@ def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch
     settings = {
         # those on named slots are asked for once there is a session
         **executor_settings(slots if options.places is None else 0, by_slot=access.cluster is not None),
-        "spark.executor.memory": f"{options.executor_memory_mb}m",
+        "spark.executor.memory": f"{executor_memory_mb}m",
         **_more(options),
     }
     session = start_fused_session(access.master_url, log, name, settings, secret=access.secret, scratch=scratch)
@@ -120,9 +137,9 @@ def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch
             executors = FusedExecutors(session)
             executors.wait_for(slots)
         else:
-            executors = PinnedExecutors(session, options.executor_memory_mb)
+            executors = PinnedExecutors(session, executor_memory_mb)
             executors.change_to(slots, places=options.places)
-    except ClusterError:
+    except ClusterError as error:
         end_session(session)
-        raise
+        raise ClusterError(f"{error}; each asks for {executor_memory_mb} MB (executor_memory_mb=)") from error
     return RunSession(session, executors)

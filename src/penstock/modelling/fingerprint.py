@@ -2,24 +2,23 @@
 
 Code that a file names (`run: module:attribute`) is read, not imported: who plans what somebody sent must not run it.
 What counts is the statement that makes the attribute and those of its module it refers to, without comments and layout.
-Code given in Python is what Python made of it. Neither looks into other modules.
+Code given in Python is what Python made of it, and what it keeps (`reach`). Neither looks into other modules.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
 import hashlib
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.logic import Logic
+from penstock.modelling.reach import text_of_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from penstock.dataflow.pipeline import Operator
 
@@ -38,70 +37,12 @@ def fingerprint(operator: Operator, code: Logic | None = None, beside: Path | No
             return None
         parts = [source]
     elif given is not None:
-        parts = list(_of_logic(given if isinstance(given, Logic) else Logic(given)))
+        parts = list(text_of_code(given if isinstance(given, Logic) else Logic(given)))
     elif operator.aggregate is not None:
         parts = []
     else:
         return None
     return hashlib.sha256("\n".join([repr(declared), *parts]).encode()).hexdigest()[:LENGTH]
-
-
-def _of_logic(code: Logic) -> Iterator[str]:
-    yield f"{code.per} {code.schema}"
-    seen: set[int] = set()
-    for function in (code.function, code.open, code.close):
-        yield from _of_value(function, seen)
-
-
-def _of_value(value: object, seen: set[int]) -> Iterator[str]:
-    """Of functions, and what they refer to within their module; other things by their text where that says what they
-    are, else by their type."""
-    if id(value) in seen:
-        return
-    if isinstance(value, functools.partial):
-        yield from _of_value(value.func, seen)
-        for argument in (*value.args, *value.keywords.values()):
-            yield from _of_value(argument, seen)
-    elif isinstance(value, FunctionType):
-        seen.add(id(value))
-        yield from _of_code(value.__code__)
-        kept = [cell.cell_contents for cell in value.__closure__ or () if cell.cell_contents is not value]
-        same_module = [
-            used
-            for name in _names(value.__code__)
-            if getattr(used := value.__globals__.get(name), "__module__", None) == value.__module__
-            or isinstance(used, int | float | str | bytes)
-        ]
-        for used in (*(value.__defaults__ or ()), *kept, *same_module):
-            yield from _of_value(used, seen)
-    elif isinstance(value, type):
-        seen.add(id(value))
-        yield value.__qualname__
-        for name in sorted(vars(value)):
-            if isinstance(member := vars(value)[name], FunctionType):
-                yield from _of_value(member, seen)
-    elif isinstance(value, int | float | str | bytes | bool | None):
-        yield repr(value)
-    else:
-        seen.add(id(value))
-        yield from _of_value(type(value), seen)
-
-
-def _of_code(code: CodeType) -> Iterator[str]:
-    yield code.co_code.hex()
-    yield repr((code.co_names, code.co_varnames))
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _of_code(constant)
-        else:
-            yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
 
 
 def _of_file(address: str, beside: Path | None) -> str | None:

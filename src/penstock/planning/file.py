@@ -36,6 +36,8 @@ class SavedSlots(Spec):
     placed: Whole
     acquired: Whole
     used: Whole
+    memory_mb: Positive | None = None
+    """Of the smallest; plans of 0.1 do not say."""
 
 
 class SavedNode(Spec):

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.resources import MEMORY
 from penstock.dataflow.file import pipeline_document
 from penstock.modelling.file import models_document
 from penstock.prediction.usage import SlotUsage, node_usage
@@ -111,6 +112,7 @@ class Plan:
                 "placed": self.slots_asked,
                 "acquired": len(self.cluster.slots),
                 "used": self.slots_used,
+                "memory_mb": min(node.capacity[MEMORY] / node.slots for node in self.cluster.nodes),
             },
             "nodes": [
                 {

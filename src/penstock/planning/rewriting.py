@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.allocation.pipeline import demands_of
+from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.rates import checked_rate, flows
 from penstock.dataflow.rewrite import What
 from penstock.dataflow.rewrite_choice import fuse_busy, separate_heavy
@@ -18,7 +19,7 @@ from penstock.segmentation.costs import costs_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.dataflow.pipeline import Pipeline
+    from penstock.dataflow.pipeline import Operator
     from penstock.dataflow.rewrite import RewriteStep
 
 DEFAULT_FACTOR = 4.0
@@ -40,10 +41,28 @@ def rewrite(pipeline: Pipeline, library: ModelLibrary, rate: float, heavier: flo
     for what, factor in (("heavier", heavier), ("busier", busier)):
         if not factor >= 1:
             raise BadInputError(f"{what}: expected a factor of at least 1, found {factor:g}")
+    pipeline = _as_measured(pipeline, library)
     separated = separate_heavy(pipeline, costs_of(pipeline, library, rate).computing, heavier)
     fused = fuse_busy(separated.pipeline, rate, busier)
     models = ModelLibrary.of(_fused_models(separated.pipeline, fused.pipeline, fused.done, library, rate))
     return RewrittenPipeline(fused.pipeline, models, (*separated.done, *fused.done))
+
+
+def _as_measured(pipeline: Pipeline, library: ModelLibrary) -> Pipeline:
+    """With the names of models of this pipeline's own, which its parts keep under other names; and with `per` as it was
+    measured, of operators whose code is named and nothing is said beside it: their code is not imported to be asked."""
+
+    def known(operator: Operator) -> Operator:
+        name = library.name_for(pipeline.name, operator.name, operator.model)
+        model = library.models.get(name)
+        if operator.kind is not Kind.OPERATOR or model is None or operator.is_declared:
+            return operator
+        unsaid = operator.run is not None and operator.per is None
+        named = {} if name == operator.name else {"model": name}
+        return operator.model_copy(update={**named, **({"per": model.measured_on.per} if unsaid else {})})
+
+    operators = [known(operator) for operator in pipeline.operators.values()]
+    return Pipeline.of(pipeline.name, operators, pipeline.streams, pipeline.constraints)
 
 
 def _fused_models(

@@ -35,8 +35,8 @@ def profile(
 
     Every point is written as soon as it is measured; points already there are kept and not measured again, so a profile
     that was interrupted goes on where it stopped; but those that were measured while others used much of the machine
-    are, and so are those of code that changed since. A file measured on something else is refused, unless `fresh` says
-    to forget what it holds.
+    are, and so are those of code that changed since, and of operators that are seen to get other columns now. A file
+    measured on something else is refused, unless `fresh` says to forget what it holds.
     """
     listener = listener or Listener()
     settings = profile_settings(

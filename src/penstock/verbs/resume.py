@@ -11,8 +11,9 @@ from penstock.dataflow.load import Load
 from penstock.jobs.conducting import await_with_interrupts
 from penstock.jobs.placed import prepare_placed
 from penstock.jobs.placed_run import PATIENCE_SECONDS, RunOptions, conducted
-from penstock.jobs.resuming import resume_fused
+from penstock.jobs.resuming import resume_fused, where_it_was_started
 from penstock.jobs.runs import is_fused, placed_or_found
+from penstock.modelling.library import ModelLibrary
 from penstock.report.listener import Listener
 from penstock.verbs.run import spark_options
 
@@ -53,27 +54,31 @@ def resume(
     stopped, or its process died) is conducted from here, for `seconds` (a placed one for 20, a fused one until it is
     interrupted, where nothing is said); a fused one may get other `slots`. `folder` is its folder, or the name that
     `runs` shows. `secret_file` holds the secret of the cluster
-    at `master`; that of `penstock cluster up` is known.
+    at `master`; that of `penstock cluster up` is known. A fused run goes on in the folder it was started in, to which
+    paths of its pipeline are relative.
     """
     from penstock.spark.placed.run_folder import RunFolder  # noqa: PLC0415 - psutil belongs to the extra
 
     where = placed_or_found(folder)
     if isinstance(where, Path) and is_fused(where):
-        spark = spark_options(master, None, (), None, secret_file)
-        watch = Stopwatch()
-        handle = resume_fused(
-            where,
-            plan,
-            slots=slots,
-            seconds=seconds,
-            warm_up=warm_up,
-            models=models,
-            given=given,
-            spark=spark,
-            listener=listener or Listener(),
-        )
-        started = watch.seconds()
-        return Resumed(started, await_with_interrupts(handle))
+        where = where.absolute()
+        onto, measured = _absolute(plan), models if isinstance(models, ModelLibrary) else _absolute(models)
+        spark = spark_options(master, None, (), None, _absolute(secret_file))
+        with where_it_was_started(where):
+            watch = Stopwatch()
+            handle = resume_fused(
+                where,
+                onto,
+                slots=slots,
+                seconds=seconds,
+                warm_up=warm_up,
+                models=measured,
+                given=given,
+                spark=spark,
+                listener=listener or Listener(),
+            )
+            started = watch.seconds()
+            return Resumed(started, await_with_interrupts(handle))
     run = RunFolder(where)
     description = run.description
     other = None if plan is None else Path(plan)
@@ -98,3 +103,7 @@ def resume(
     )
     result = conducted(job, run.place, master or description.master, options, going_on=True, onto=other)
     return Resumed(result.start_seconds, result)
+
+
+def _absolute(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path).absolute()

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.connectors.log.address import absolute_place
 from penstock.errors import BadInputError
 from penstock.files import temporary_folder
-from penstock.jobs.conducting import SEARCH_SECONDS, await_with_interrupts, search_highest
-from penstock.jobs.fused import check_search, prepare
+from penstock.jobs.conducting import SEARCH_SECONDS, await_with_interrupts, check_search, search_highest
+from penstock.jobs.fused import prepare
 from penstock.jobs.fused_run import FusedOptions, start_fused
+from penstock.jobs.resuming import name_to_resume_by
 from penstock.jobs.sessions import SparkOptions, local_slots
 from penstock.report.listener import Listener
+from penstock.report.report import MOST_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +38,7 @@ def run(
     until_end: bool = False,
     audit: bool | None = None,
     dead_letters: str | Path | None = None,
+    most_dead: float = MOST_DEAD,
     interval_ms: int = 100,
     folder: str | Path | None = None,
     checkpoint: str | None = None,
@@ -44,6 +47,7 @@ def run(
     packages: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     secret_file: str | Path | None = None,
+    executor_memory_mb: int | None = None,
     listener: Listener | None = None,
 ) -> RunResult:
     """Run a pipeline or a plan fused, as one Structured Streaming query, and report predicted beside measured.
@@ -54,7 +58,10 @@ def run(
     highest stable rate is looked for (between `low` and `high`), every trial taking `seconds` (20).
 
     `master` is local, local[N], spark://..., yarn or k8s://..., "cluster" for the one of `cluster_up`; or give a
-    `session` of your own, which is left as it was. With a `folder` the run can be resumed after its process died.
+    `session` of your own, which is left as it was. With a `folder` the run can be resumed after its process died;
+    `checkpoint` is where Spark keeps its own, a URI where executors are on other machines. A run in which more than
+    `most_dead` of all tuples became dead letters is not stable. On a cluster every executor gets `executor_memory_mb`:
+    that of the plan's slots, or 1024, where it is not given.
     """
     check_search(low, high, rate, search=find_max)
     listener = listener or Listener()
@@ -65,11 +72,12 @@ def run(
         until_end=until_end,
         audit=audit,
         dead_letters=dead_letters,
+        most_dead=most_dead,
         interval_ms=interval_ms,
         folder=folder,
         checkpoint=checkpoint,
     )
-    spark = spark_options(master, session, packages, settings, secret_file)
+    spark = spark_options(master, session, packages, settings, secret_file, executor_memory_mb)
     job = prepare(pipeline, rate, slots or local_slots(master), models, search=find_max)
     if find_max:
         with temporary_folder("search") as scratch:
@@ -85,20 +93,24 @@ def run_options(
     until_end: bool,
     audit: bool | None,
     dead_letters: str | Path | None,
+    most_dead: float,
     interval_ms: int,
     folder: str | Path | None,
     checkpoint: str | None,
 ) -> FusedOptions:
+    if folder is not None and "://" in str(folder):
+        raise BadInputError(f"folder=: expected a folder of this machine, found '{folder}'; use checkpoint= for a URI")
     return FusedOptions(
         seconds=seconds,
         warm_up=warm_up,
         until_end=until_end,
         audit=audit,
         dead_letters=None if dead_letters is None else absolute_place(str(dead_letters)),
+        most_dead=most_dead,
         interval_ms=interval_ms,
         folder=None if folder is None else Path(folder),
         checkpoint=checkpoint,
-        given=str(pipeline) if isinstance(pipeline, str | Path) else None,
+        given=name_to_resume_by(pipeline),
     )
 
 
@@ -108,13 +120,18 @@ def spark_options(
     packages: Sequence[str],
     settings: Mapping[str, str] | None,
     secret_file: str | Path | None,
+    executor_memory_mb: int | None = None,
 ) -> SparkOptions:
     if master is not None and session is not None:
         raise BadInputError("master= and session=: keep one; a session has its master")
-    return SparkOptions(
+    options = SparkOptions(
         master=master,
         packages=tuple(packages),
         settings=settings or {},
         secret_file=None if secret_file is None else Path(secret_file),
         session=session,
+        executor_memory_mb=executor_memory_mb,
     )
+    if executor_memory_mb is not None and (options.is_local or session is not None):
+        raise BadInputError("executor_memory_mb=: only on a cluster; embedded Spark, and a session, have their memory")
+    return options

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInputError
-from penstock.jobs.fused import check_search
+from penstock.jobs.conducting import check_search
 from penstock.jobs.placed import DEFAULT_PLACED_SEGMENTER, prepare_placed
 from penstock.jobs.placed_run import RunOptions, conducted, fresh_folder, searched, with_packages
 from penstock.report.listener import Listener

@@ -8,6 +8,7 @@ from penstock.jobs.fused import prepare
 from penstock.jobs.fused_run import start_fused
 from penstock.jobs.sessions import local_slots
 from penstock.report.listener import Listener
+from penstock.report.report import MOST_DEAD
 from penstock.verbs.run import run_options, spark_options
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def start(
     until_end: bool = False,
     audit: bool | None = None,
     dead_letters: str | Path | None = None,
+    most_dead: float = MOST_DEAD,
     interval_ms: int = 100,
     folder: str | Path | None = None,
     checkpoint: str | None = None,
@@ -38,6 +40,7 @@ def start(
     packages: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     secret_file: str | Path | None = None,
+    executor_memory_mb: int | None = None,
     listener: Listener | None = None,
 ) -> RunHandle:
     """As `penstock.run`, but returns at once with a handle: `status`, `progress`, `rescale(n)`, `drain()`, `stop()`,
@@ -49,10 +52,11 @@ def start(
         until_end=until_end,
         audit=audit,
         dead_letters=dead_letters,
+        most_dead=most_dead,
         interval_ms=interval_ms,
         folder=folder,
         checkpoint=checkpoint,
     )
-    spark = spark_options(master, session, packages, settings, secret_file)
+    spark = spark_options(master, session, packages, settings, secret_file, executor_memory_mb)
     job = prepare(pipeline, rate, slots or local_slots(master), models, search=False)
     return start_fused(job, options, spark, listener or Listener())

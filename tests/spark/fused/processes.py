@@ -32,10 +32,11 @@ def environment_for(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def command(environment: dict[str, str], *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A process of its own, which ends with the block whatever happens."""
+def command(environment: dict[str, str], *words: str, folder: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A process of its own, in `folder`, which ends with the block whatever happens."""
     line = [sys.executable, "-m", "penstock", *words]
-    process = subprocess.Popen(line, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(line, env=environment, text=True, stdout=pipe, stderr=pipe, cwd=folder)
     try:
         yield process
     finally:

@@ -15,6 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from processes import command, environment_for, flowed
 
+from penstock.errors import ClusterError
+from penstock.spark.broker.jars import JarSet, fetch
+
 PIPELINE = """
 import penstock
 
@@ -27,11 +30,20 @@ if {jdbc}:
 """
 
 
-def sqlite_driver() -> Path | None:
-    """As Debian installs it, or Maven keeps it: mvn dependency:get -Dartifact=org.xerial:sqlite-jdbc:3.46.1.3"""
-    maven = Path.home() / ".m2" / "repository" / "org" / "xerial" / "sqlite-jdbc"
-    found = [Path("/usr/share/java/sqlite-jdbc.jar"), *sorted(maven.glob("*/sqlite-jdbc-*.jar"))]
-    return next((jar for jar in reversed(found) if jar.exists()), None)
+SQLITE = JarSet("sqlite-jdbc-3.46.1.3", ("org.xerial:sqlite-jdbc:3.46.1.3",), alone=True)
+"""What it needs beside itself, Spark has."""
+INSTALLED = Path("/usr/share/java/sqlite-jdbc.jar")
+"""Where Debian puts it."""
+
+
+def sqlite_driver() -> tuple[Path | None, str]:
+    """As it is installed, or Maven fetches it; and why there is none."""
+    if INSTALLED.exists():
+        return INSTALLED, ""
+    try:
+        return fetch(SQLITE)[0], ""
+    except ClusterError as error:
+        return None, str(error)
 
 
 def python_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -46,7 +58,7 @@ def python_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def test_worker_and_driver_are_killed_and_the_run_goes_on(tmp_path: Path) -> None:
     """kill -9 of a worker, then of the driver; `resume` while another resumes; SIGTERM."""
-    driver = sqlite_driver()
+    driver, why_none = sqlite_driver()
     out, database, folder = tmp_path / "out", tmp_path / "tuples.db", tmp_path / "run"
     text = PIPELINE.format(parquet=out, database=database, jdbc=driver is not None)
     (tmp_path / "dying.py").write_text(text)
@@ -86,7 +98,7 @@ def test_worker_and_driver_are_killed_and_the_run_goes_on(tmp_path: Path) -> Non
     assert sorted(pq.read_table(out)["value"].to_pylist()) == everything
     assert [run["state"] for run in runs()] == ["ended"]
     if driver is None:
-        pytest.skip("Parquet held; no JDBC driver of SQLite to try a table with (see sqlite_driver)")
+        pytest.skip(f"Parquet held; no JDBC driver of SQLite to try a table with: {why_none}")
     with sqlite3.connect(database) as connection:
         assert [value for (value,) in connection.execute("SELECT value FROM tuples ORDER BY value")] == everything
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

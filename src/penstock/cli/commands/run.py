@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.report.result import RunResult
 
 SHOWN_ERRORS = 5
+MOST_DEAD = 0.01
+"""As `penstock.report.report` has it, which loads numpy."""
 PLACED_SECONDS = 20.0
 
 
@@ -81,6 +83,9 @@ def run(
     dead_letters: Annotated[
         Path | None, typer.Option("--dead-letters", help="Folder for dead letters, as JSON lines.")
     ] = None,
+    most_dead: Annotated[
+        float, typer.Option("--most-dead", help="The part of all tuples (0 to 1) that may become dead letters.")
+    ] = MOST_DEAD,
     audit: Annotated[
         bool | None,
         typer.Option(
@@ -114,9 +119,19 @@ def run(
         str | None, typer.Option("--only", metavar="NAME", help="Of a file with many placed pipelines: this one.")
     ] = None,
     secret_file: SecretFileOption = None,
+    executor_memory: Annotated[
+        int | None,
+        typer.Option(
+            "--executor-memory", metavar="MB", help="Of an executor on a cluster; default: a slot of the plan, or 1024."
+        ),
+    ] = None,
     folder: Annotated[
         str | None,
         typer.Option("--folder", help="Where the run keeps what it needs to be resumed; placed: or a URI (s3://...)."),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", help="Where Spark keeps its checkpoint, or a URI; default: in the folder."),
     ] = None,
     routing: Annotated[
         str | None, typer.Option("--routing", help="Placed: shuffle or slot-aware; default: that of the plan.")
@@ -146,7 +161,13 @@ def run(
         raise BadInputError("--only: names one of the pipelines that `place --json --full` printed")
     to_run = _on_topics(decided or pipeline, from_topic, to_topic)
     if placed or decided is not None:
-        unfit = {"--slots": slots, "--until-end": until_end}
+        unfit = {
+            "--slots": slots,
+            "--until-end": until_end,
+            "--most-dead": most_dead != MOST_DEAD,
+            "--checkpoint": checkpoint,
+            "--executor-memory": executor_memory,
+        }
         if named := [option for option, given in unfit.items() if given]:
             raise BadInputError(f"{', '.join(named)}: not for placed runs")
         from penstock.cli.live import listening
@@ -200,12 +221,15 @@ def run(
             until_end=until_end,
             audit=audit,
             dead_letters=dead_letters,
+            most_dead=most_dead,
             interval_ms=interval_ms,
             folder=folder,
+            checkpoint=checkpoint,
             master=master,
             packages=packages or (),
             settings=spark_settings(conf or []),
             secret_file=secret_file,
+            executor_memory_mb=executor_memory,
             listener=listener,
         )
     _plot(result, plot)

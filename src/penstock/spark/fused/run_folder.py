@@ -23,6 +23,7 @@ from pydantic import Field
 from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, PenstockError
 from penstock.files import Amount, Count, Name, Spec, check, parse_json, quoted, read_text, write_text
+from penstock.report.report import MOST_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,8 @@ class RunBusyError(PenstockError):
 
 class FusedDescription(Spec):
     """What a fused run is. `given` is what names the pipeline for whoever goes on with it: a built-in name, a file, or
-    module:attribute; without it, `definition` is, unless its code exists only in Python (`only_in_python`)."""
+    module:attribute; without it, `definition` is, unless its code exists only in Python (`only_in_python`).
+    `started_in` is the folder that relative paths of the pipeline, and modules, are looked for in."""
 
     format: int = FORMAT
     engine: Name = "fused"
@@ -73,6 +75,7 @@ class FusedDescription(Spec):
     given: str | None = None
     definition: dict[str, Any] | None = None
     only_in_python: bool = False
+    started_in: str | None = None
     load: dict[str, Any] | None = None
     slots: Count
     threads: dict[str, Count] = Field(default_factory=dict)
@@ -81,10 +84,12 @@ class FusedDescription(Spec):
     interval_ms: Count = 100
     checkpoint: str
     master: str | None = None
+    executor_memory_mb: Count | None = None
     packages: tuple[str, ...] = ()
     settings: dict[str, str] = Field(default_factory=dict)
     audit: bool = False
     dead_letters: str | None = None
+    most_dead: Amount = MOST_DEAD
     until_end: bool = False
     started: str
 

@@ -16,15 +16,13 @@ from penstock.files import temporary_folder
 from penstock.spark.session.class_archive import using
 from penstock.spark.session.embedded import ATTEMPTS, configured_session, end_session, own_archive
 from penstock.spark.session.java import find_java
-from penstock.spark.session.silent_master import expect_an_answer
+from penstock.spark.session.silent_master import HTTP_QUESTION, answering_host, spark_question
+from penstock.spark.session.yarn_address import resource_managers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
-
-REACH_SECONDS = 10.0
-"""How long a Master may take to answer at all."""
 
 LOOPBACK = ("127.0.0.1", "localhost")
 _PORTS = {"https": 443, "http": 80}
@@ -35,6 +33,9 @@ _YARN_SETTINGS = {
     "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms": "15000",
     "spark.hadoop.yarn.resourcemanager.connect.retry-interval.ms": "1000",
     "spark.hadoop.ipc.client.connect.max.retries": "3",
+    # and of an address that is dead, 45 times 20 seconds
+    "spark.hadoop.ipc.client.connect.max.retries.on.timeouts": "1",
+    "spark.hadoop.ipc.client.connect.timeout": "5000",
 }
 
 EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
@@ -144,8 +145,11 @@ def _started(
             address = master.removeprefix("k8s://")
             _reached(master, address if "://" in address else f"https://{address}")
         case "yarn":
-            if not any(os.environ.get(name) for name in YARN_FOLDERS):
+            folders = [Path(folder) for name in YARN_FOLDERS if (folder := os.environ.get(name))]
+            if not folders:
                 raise BadInputError(f"master 'yarn': {' or '.join(YARN_FOLDERS)} must name the folder of its settings")
+            if places := next(filter(None, map(resource_managers, folders)), None):
+                answering_host(master, places, HTTP_QUESTION)
             chosen = {**_YARN_SETTINGS, **chosen}
         case _:
             raise BadInputError(f"master '{master}': expected local[N], spark://HOST:PORT, yarn, k8s://... or cluster")
@@ -176,10 +180,5 @@ def _reached(master: str, address: str) -> str:
         raise BadInputError(
             f"master '{master}': expected a host and a port, as in {EXPECTED[master.partition(':')[0]]}"
         )
-    try:
-        with socket.create_connection((parts.hostname, port), timeout=REACH_SECONDS) as connection:
-            if parts.scheme == "spark":
-                expect_an_answer(master, connection)
-    except OSError as error:
-        raise BadInputError(f"master '{master}': nobody answers there: {error.strerror or error}") from error
-    return parts.hostname
+    question = spark_question() if parts.scheme == "spark" else HTTP_QUESTION
+    return answering_host(master, [(parts.hostname, port)], question)

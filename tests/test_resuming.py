@@ -1,0 +1,185 @@
+"""A fused run is gone on with as it was started, wherever it is resumed; no Spark is started here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.jobs import fused_run, resuming
+from penstock.jobs.fused import FusedJob, prepare
+from penstock.jobs.fused_run import FusedOptions, start_fused
+from penstock.jobs.sessions import SparkOptions
+from penstock.planning.file import write_plan
+from penstock.report.listener import Listener
+from penstock.spark.fused.run_folder import FusedRunFolder, RunState
+from penstock.verbs.run import run_options, spark_options
+
+PIPELINE = """
+name: p
+operators:
+  s: {kind: source}
+  o: {run: "%s:work", threads: 4, cpu: 1, memory_mb: 1}
+  end: {kind: sink}
+streams: [{from: s, to: o}, {from: o, to: end}]
+"""
+CODE = "def work(row):\n    return row\n"
+
+Resume = Callable[..., tuple[FusedJob, FusedOptions]]
+
+
+class DiedError(Exception):
+    """In the place of a session."""
+
+
+def died(*_: Any) -> Any:
+    raise DiedError
+
+
+def begin(given: Any, folder: Path | None, **more: Any) -> None:
+    """A run whose process died when it was about to have a session, with a first batch begun."""
+    options: dict[str, Any] = {
+        "until_end": False,
+        "audit": None,
+        "dead_letters": None,
+        "most_dead": 0.01,
+        "interval_ms": 100,
+        "checkpoint": None,
+    }
+    job = prepare(given, 10.0, more.pop("slots", None), None, search=False)
+    with pytest.raises(DiedError):
+        start_fused(
+            job,
+            run_options(given, None, 5.0, folder=folder, **{**options, **more}),
+            spark_options(None, None, (), None, None),
+            Listener(),
+        )
+
+
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(fused_run, "spark_session", died)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Resume:
+    """Resumes from another folder in which no module of the run is found, as far as to what would be started."""
+    (tmp_path / "elsewhere").mkdir()
+
+    def resumed(folder: Path, *words: Any, **more: Any) -> tuple[FusedJob, FusedOptions]:
+        kept: list[tuple[FusedJob, FusedOptions]] = []
+
+        def start(job: FusedJob, options: FusedOptions, _spark: SparkOptions, _listener: Listener) -> Any:
+            kept.append((job, options))
+            raise DiedError
+
+        with monkeypatch.context() as there:
+            there.chdir(tmp_path / "elsewhere")
+            there.setattr(resuming, "start_fused", start)
+            there.setattr(sys, "path", [entry for entry in sys.path if str(tmp_path) not in entry])
+            with pytest.raises(DiedError):
+                penstock.resume(folder, *words, **more)
+            assert Path.cwd() == tmp_path / "elsewhere"
+        return kept[0]
+
+    return resumed
+
+
+@pytest.mark.usefixtures("no_session")
+@pytest.mark.parametrize("kind", ["pipeline", "plan file", "plan"])
+def test_a_run_goes_on_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Resume, kind: str
+) -> None:
+    project, module = tmp_path / "project", f"beside_{kind.replace(' ', '_')}"
+    project.mkdir()
+    (project / "p.yaml").write_text(PIPELINE % module)
+    (project / f"{module}.py").write_text(CODE)
+    monkeypatch.chdir(project)
+    # as a script that lies there would find its modules
+    monkeypatch.setattr(sys, "path", [*sys.path, str(project)])
+    plan = penstock.plan("p.yaml", 10)
+    write_plan(plan, Path("plan.json"))
+    begin({"pipeline": "p.yaml", "plan file": "plan.json", "plan": plan}[kind], Path("run"), slots=2)
+    sys.modules.pop(module, None)
+    job, _ = elsewhere(project / "run")
+    assert (job.slots, job.threads["o"]) == (2, 2)
+    assert job.logic["o"]({"a": 1}) == {"a": 1}
+
+
+@pytest.mark.usefixtures("no_session")
+def test_threads_and_batches_are_those_it_was_started_with(tmp_path: Path, elsewhere: Resume) -> None:
+    begin(penstock.plan("linear", 100), tmp_path / "run")
+    # models alone would say otherwise; B has 170 threads on 7 slots: 24.3
+    assert prepare("linear", 10, 7, None, search=False).threads["B"] != 25
+    folder = FusedRunFolder(tmp_path / "run")
+    folder.describe(folder.description().model_copy(update={"most_rows": 77, "batch_seconds": 0.5}))
+    job, _ = elsewhere(tmp_path / "run")
+    assert (job.slots, job.threads["B"], job.most_rows, job.batch_seconds) == (7, 25, 77, 0.5)
+    # 7 x 25 threads over 5 slots, whose batches hold what they hold
+    job, _ = elsewhere(tmp_path / "run", slots=5)
+    assert (job.slots, job.threads["B"]) == (5, 35)
+    assert job.most_rows != 77
+
+
+@pytest.mark.usefixtures("no_session")
+def test_another_plan_brings_other_threads_and_stays(tmp_path: Path, elsewhere: Resume) -> None:
+    begin("linear", tmp_path / "run", slots=1)
+    write_plan(penstock.plan("linear", 100), tmp_path / "plan.json")
+    assert elsewhere(tmp_path / "run", tmp_path / "plan.json")[0].threads["B"] == 25
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_a_slot", "executor_mb"),
+    [(None, None, 1024), (None, 3584.5, 3584), (2048, 3584.0, 2048), (None, 64.0, 512)],
+)
+def test_executors_have_the_memory_of_the_plans_slots(
+    asked: int | None, of_a_slot: float | None, executor_mb: int
+) -> None:
+    assert SparkOptions(executor_memory_mb=asked).on_slots_of(of_a_slot).executor_memory_mb == executor_mb
+
+
+@pytest.mark.usefixtures("no_session")
+def test_a_run_of_a_plan_writes_down_the_memory_of_its_executors(tmp_path: Path) -> None:
+    begin(penstock.plan("linear", 100), tmp_path / "run")
+    assert FusedRunFolder(tmp_path / "run").description().executor_memory_mb == 3584
+
+
+@pytest.mark.usefixtures("no_session")
+def test_options_stay(tmp_path: Path, elsewhere: Resume) -> None:
+    begin("linear", tmp_path / "run", most_dead=0.2, checkpoint=str(tmp_path / "its own"), interval_ms=50)
+    _, options = elsewhere(tmp_path / "run")
+    assert (options.most_dead, options.checkpoint, options.interval_ms) == (0.2, str(tmp_path / "its own"), 50)
+
+
+@pytest.mark.usefixtures("no_session")
+def test_an_unnamed_run_that_goes_on_is_listed_once_and_tidied(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "linear-1"
+    begin("linear", folder)
+    # nothing was begun in it
+    assert not folder.exists()
+
+    def begun(name: Path) -> None:
+        (name / "checkpoint" / "offsets").mkdir(parents=True, exist_ok=True)
+        (name / "checkpoint" / "offsets" / "0").touch()
+
+    begun(folder)
+    begin("linear", folder)
+    begin("linear", folder)
+    assert [run.folder for run in penstock.runs()] == [folder]
+    # an entry of an earlier version
+    (tmp_path / "runs" / "linear-1-abc.elsewhere").write_text(str(folder))
+    assert [run.folder for run in penstock.runs()] == [folder]
+    FusedRunFolder(folder).write_state(RunState.ENDED, resumable=False)
+    begin("linear", folder)
+    assert (penstock.runs(), folder.exists()) == ([], False)
+    # one that was named stays
+    begun(tmp_path / "named")
+    begin("linear", tmp_path / "named")
+    FusedRunFolder(tmp_path / "named").write_state(RunState.ENDED, resumable=False)
+    begin("linear", tmp_path / "named")
+    assert [run.folder for run in penstock.runs()] == [tmp_path / "named"]
