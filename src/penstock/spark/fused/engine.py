@@ -295,6 +295,10 @@ class FusedQuery:
             load_source.bound_batches(self._spec.folder, max(self._spec.slots, int(rows)))
 
     @property
+    @property
+    def is_working(self) -> bool:
+        return self._query.is_working
+
     def progress(self) -> list[StreamingQueryProgress]:
         """What Spark tells of the last batches."""
         return self._query.recent_progress

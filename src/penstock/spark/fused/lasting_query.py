@@ -62,6 +62,11 @@ class LastingQuery:
     def check(self) -> None:
         """Start again if it has died; raise if that is no use."""
         if self._query.isActive or self.ended:
+    @property
+    def is_working(self) -> bool:
+        """A batch is under way, or it looks for one."""
+        return bool(self._query.status["isTriggerActive"])
+
             return
         text = str(self._query.exception())
         recent = [at for at in self._restarted_at if at > self._clock.seconds() - WITHIN_SECONDS]

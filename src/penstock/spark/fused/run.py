@@ -46,7 +46,8 @@ class Hooks:
 
 
 class FusedRun:
-    """`seconds` past the first batch, or without end. `executors`: where slots can be added and let go."""
+    """`seconds` past the first batch (past its start where nothing comes), or without end. `executors`: where slots can
+    be added and let go."""
 
     def __init__(
         self,
@@ -222,14 +223,17 @@ class FusedRun:
         return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
 
     def _flow(self, query: FusedQuery) -> None:
+        runs = Stopwatch()
         since: Stopwatch | None = None
         while not self._asked_to_end.is_set():
             pause(POLL_SECONDS)
-            ended = query.ended
+            ended, is_working = query.ended, query.is_working
             if self._take(query) and since is None:
                 since = Stopwatch()
             self._answer_questions()
-            if ended or (self._seconds is not None and since is not None and since.seconds() >= self._seconds):
+            # a first batch may take long; where none was under way there is nothing to wait for
+            watch = since or (None if is_working else runs)
+            if ended or (self._seconds is not None and watch is not None and watch.seconds() >= self._seconds):
                 return
 
     def _take(self, query: FusedQuery) -> int:
