@@ -16,7 +16,8 @@ from penstock.errors import BadInputError
 from penstock.runtime.dead_letters import DEAD_LETTER_SCHEMA, DEAD_LETTERS
 from penstock.runtime.segment import SegmentOptions
 from penstock.spark.fused.aggregates import aggregate_frame, mode_of, needs_due
-from penstock.spark.fused.complaints import in_one_line
+from penstock.spark.fused.code_checks import check_columns, check_pickled
+from penstock.spark.fused.complaints import in_one_line, raised_in_code
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_function import (
     DUE_COLUMN,
@@ -95,11 +96,12 @@ class FrameBuilder:
         self._tagged_region: tuple[RegionFunction, DataFrame] | None = None
 
     def build(self) -> Frames:
+        check_pickled(self._options.code)
         pipeline = self._pipeline
         cut = cut_of(pipeline, self._options.code)
         for name in pipeline.sources:
             if name not in self._options.code and not reading_of(pipeline.operators[name]).is_load:
-                self._frames[name] = self._read(pipeline.operators[name])
+                self._frames[name] = self._source(pipeline.operators[name])
         waiting: list[Region | str] = [*cut.regions, *cut.spark_operators]
         while waiting:
             ready = next(item for item in waiting if self._is_ready(item))
@@ -109,6 +111,11 @@ class FrameBuilder:
             else:
                 self._region(cut.regions.index(ready), ready)
         return self._gathered(cut)
+
+    def _source(self, operator: Operator) -> DataFrame:
+        frame = self._read(operator)
+        check_columns(frame.columns, f"source '{operator.name}'")
+        return frame
 
     def _is_ready(self, item: Region | str) -> bool:
         if isinstance(item, str):
@@ -137,13 +144,16 @@ class FrameBuilder:
                 return aggregate_frame(_union(inputs, who), operator.aggregate, DUE_COLUMN)
             function = self._options.code[name].function
             try:
-                made = function(*inputs)
-            except TypeError as error:
-                if "positional argument" not in str(error):
+                with raised_in_code(who, BadInputError):
+                    made = function(*inputs)
+            except BadInputError as error:
+                if not isinstance(error.__cause__, TypeError) or "positional argument" not in str(error):
                     raise
-                raise BadInputError(f"{who}: it reads {len(inputs)} streams, a DataFrame for each: {error}") from error
+                cause = error.__cause__
+                raise BadInputError(f"{who}: it reads {len(inputs)} streams, a DataFrame for each: {cause}") from cause
         if not isinstance(made, DataFrame):
             raise BadInputError(f"{who}: expected its code to return a DataFrame, got {type(made).__name__}")
+        check_columns(made.columns, who)
         return made
 
     def inputs_of(self, name: str) -> list[DataFrame]:
@@ -198,7 +208,7 @@ class FrameBuilder:
             crumbs=self._options.crumbs,
             accumulator=self._accumulator,
         )
-        frame = _mapped(entering, function, self._options.code)
+        frame = entering.mapInArrow(function, struct_of_arrow(function.output_schema))
         if not function.tagged:
             name = function.exits[0]
             self._frames[name] = self._for_all_readers(frame, self._readers(name, region))
@@ -227,7 +237,7 @@ class FrameBuilder:
             return self._load()
         operator = self._pipeline.operators[entry]
         if entry not in self._frames and operator.kind is Kind.SOURCE:
-            self._frames[entry] = self._read(operator)
+            self._frames[entry] = self._source(operator)
         return self._frames[entry]
 
     def _gathered(self, cut: Cut) -> Frames:
@@ -259,22 +269,6 @@ class FrameBuilder:
 
 def cut_of(pipeline: Pipeline, code: Mapping[str, Logic]) -> Cut:
     return cut(pipeline, code, sparks_own_code(code))
-
-
-def _mapped(entering: DataFrame, function: RegionFunction, code: Mapping[str, Logic]) -> DataFrame:
-    from pyspark import cloudpickle  # noqa: PLC0415 - Spark loads only when it is used
-
-    for step in function.steps:
-        if step.logic is not None:
-            try:
-                cloudpickle.dumps(code[step.operator])  # type: ignore[no-untyped-call] # ships no types
-            except Exception as error:  # whatever the user's objects raise when they are asked to be bytes
-                reason = str(error).splitlines()[0]
-                raise BadInputError(
-                    f"operator '{step.operator}': its code cannot be sent to workers: {reason}; "
-                    "make what it needs there, with open="
-                ) from error
-    return entering.mapInArrow(function, struct_of_arrow(function.output_schema))
 
 
 def _part(tagged: DataFrame, number: int) -> DataFrame:

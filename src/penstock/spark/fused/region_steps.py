@@ -12,6 +12,7 @@ from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.regions import LOAD_ENTRY, entry_of
 from penstock.errors import BadInputError
 from penstock.runtime.steps import Read, Step, shares
+from penstock.spark.fused.code_checks import check_columns
 from penstock.spark.fused.schemas import arrow_of, struct_of
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ def _schema_of(
 ) -> pa.Schema | None:
     """`only_counts`: a sink that keeps nothing does with the columns that all tuples have."""
     if logic is not None and logic.schema is not None:
-        return arrow_of(struct_of(logic.schema, f"operator '{name}'"))
+        schema = arrow_of(struct_of(logic.schema, f"operator '{name}'"))
+        check_columns(schema.names, f"operator '{name}'")
+        return schema
     if logic is not None:
         if strict and name not in inferred:
             raise BadInputError(f"operator '{name}': nothing says what its code sends; give schema='NAME TYPE, ...'")

@@ -8,8 +8,8 @@ from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress
 from penstock.dataflow.code import write_function
 from penstock.dataflow.endpoints import COUNT, FILE_FORMATS, writing_of
 from penstock.dataflow.pipeline import OutputMode
-from penstock.errors import BadInputError
-from penstock.spark.fused.complaints import in_one_line
+from penstock.errors import BadInputError, RunFailedError
+from penstock.spark.fused.complaints import in_one_line, raised_in_code
 from penstock.spark.fused.file_writer import FileWriter
 from penstock.spark.fused.table_writer import TableWriter
 from penstock.spark.fused.topic_writer import TopicWriter
@@ -57,7 +57,8 @@ class _Function:
 
     exactly_once = False
 
-    def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
+    def __init__(self, who: str, function: Callable[[DataFrame, int], None]) -> None:
+        self._who = who
         self._function = function
 
     def prepare(self) -> None:
@@ -67,7 +68,8 @@ class _Function:
         pass
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        self._function(frame, batch)
+        with raised_in_code(self._who, RunFailedError):
+            self._function(frame, batch)
 
 
 class _Format:
@@ -104,7 +106,7 @@ def make_writer(session: SparkSession, operator: Operator, run: str, checkpoint:
     writing = writing_of(operator)
     who = f"sink '{operator.name}'"
     if writing.of_the_user:
-        return _Function(cast("Callable[[DataFrame, int], None]", write_function(operator)))
+        return _Function(who, cast("Callable[[DataFrame, int], None]", write_function(operator)))
     if writing.format in {COUNT, "noop"}:
         return CountingWriter()
     if writing.format in FILE_FORMATS:
