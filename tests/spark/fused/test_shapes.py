@@ -149,6 +149,40 @@ def test_weighted_streams_into_sparks_own_operators(session: Any, tmp_path: Path
     assert abs(few - 1000) < 4 * (0.25 * 0.75 * 4000) ** 0.5
 
 
+@pytest.mark.parametrize("first", ["source", "code", "spark"])
+def test_weighted_streams_into_code_and_into_sparks_own(session: Any, tmp_path: Path, first: str) -> None:
+    """0.3 to code, 0.3 to Spark's own operator, 0.4 to a sink: every row goes one way, whoever divides. Rows that are
+    alike count each."""
+    rows = [{"n": n} for n in range(3000)] * 2
+    p = penstock.pipeline("forked")
+    p.source("source", format="json", options={"path": str(write_input(tmp_path / "in", rows))}, schema="n bigint")
+    p.then("code", reads="source", logic=lambda row: row, schema="n bigint")
+    p.then("spark", reads="source", per="dataframe", logic=lambda frame: frame.where("n >= 0"))
+    p.then("called", reads=first, weight=0.3, logic=lambda row: row, schema="n bigint")
+    p.then("own", reads=first, weight=0.3, per="dataframe", logic=lambda frame: frame.selectExpr("n"))
+    for sink in ("called", "own"):
+        p.sink(f"{sink}_out", reads=sink, parquet=str(tmp_path / sink))
+    p.sink("rest", reads=first, weight=0.4, parquet=str(tmp_path / "rest"))
+    for other in {"code", "spark"} - {first}:
+        p.sink(f"{other}_out", reads=other)
+    result = penstock.run(p, session=session, slots=2, until_end=True)
+
+    assert result.report.audit.emitted == 6000
+    parts = [Counter(row["n"] for row in rows_of(tmp_path / way)) for way in ("called", "own", "rest")]
+    assert sum(parts, Counter()) == Counter(dict.fromkeys(range(3000), 2))
+    sizes = [len(part) for part in parts]
+    assert sizes == pytest.approx([900, 900, 1200], abs=4 * (0.4 * 0.6 * 3000) ** 0.5)
+
+
+def test_weighted_load_into_code_and_into_sparks_own(session: Any, tmp_path: Path) -> None:
+    p = penstock.pipeline("forked").source("load")
+    p.then("called", reads="load", weight=0.5, logic=lambda row: row, schema="value bigint")
+    p.then("own", reads="load", weight=0.5, per="dataframe", logic=lambda frame: frame.selectExpr("value"))
+    p.sink("out", reads=["called", "own"], parquet=str(tmp_path / "out"))
+    result = penstock.run(p, 2000, session=session, slots=2, seconds=2, warm_up=0.5)
+    assert sorted(row["value"] for row in rows_of(tmp_path / "out")) == list(range(result.report.audit.emitted))
+
+
 def test_windows_over_due_time_are_closed_once_and_whole(session: Any, tmp_path: Path) -> None:
     """1,000 tuples/s over windows of 0.5 s and two keys: 250 tuples to each key of a window that is whole."""
     p = penstock.pipeline("windows").source("load")

@@ -27,12 +27,12 @@ from penstock.spark.fused.region_function import (
     VALUE_COLUMN,
     RegionFunction,
 )
-from penstock.spark.fused.region_steps import CodeOptions, share_of, steps_of
+from penstock.spark.fused.region_steps import CodeOptions, entrances_of, share_of, steps_of
 from penstock.spark.fused.schemas import arrow_of, struct_of_arrow
 from penstock.spark.fused.watermarks import with_watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -109,7 +109,7 @@ class FrameBuilder:
             if isinstance(ready, str):
                 self._frames[ready] = self._for_all_readers(self._spark_operator(ready), self._readers(ready))
             else:
-                self._region(cut.regions.index(ready), ready)
+                self._region(cut.regions.index(ready), ready, cut.divided)
         return self._gathered(cut)
 
     def _source(self, operator: Operator) -> DataFrame:
@@ -166,26 +166,36 @@ class FrameBuilder:
         return [with_watermark(self._pipeline, stream.sender, self._stream(stream)) for stream in streams]
 
     def _stream(self, stream: Stream, *, with_due: bool = False) -> DataFrame:
-        """What a stream carries: the part of its sender's rows that takes this way, chosen by a hash of the row, so
-        that it is the same rows whenever a batch is run."""
-        frame = self._frame(stream.sender, with_due=with_due)
+        """What a stream carries: the part of its sender's rows that takes this way."""
+        return self._part_of(self._frame(stream.sender, with_due=with_due), stream)
+
+    def _part_of(self, frame: DataFrame, stream: Stream) -> DataFrame:
+        """The rows of a stream, of all that its sender sends: chosen by a hash of the row, so that it is the same rows
+        whenever a batch is run, and for whatever reader. What is beside a row is not part of it."""
         low, high = (round(edge * CIRCLE) for edge in share_of(self._pipeline, stream))
         if high - low >= CIRCLE:
             return frame
-        place = f"pmod(xxhash64({', '.join(f'`{name}`' for name in frame.columns)}), {CIRCLE})"
+        columns = [f"`{name}`" for name in frame.columns if name not in {ID_COLUMN, DUE_COLUMN}]
+        place = f"pmod(xxhash64({', '.join(columns)}), {CIRCLE})"
         within = f"{place} >= {low} AND {place} < {high}"
-        return frame.where(within if high <= CIRCLE else f"({within}) OR {place} < {high - CIRCLE}")
+        with in_one_line(f"the weighted stream from '{stream.sender}' to '{stream.receiver}'"):
+            return frame.where(within if high <= CIRCLE else f"({within}) OR {place} < {high - CIRCLE}")
 
-    def _region(self, number: int, region: Region) -> None:
-        frames = [self._entering(entry) for entry in region.entries]
+    def _region(self, number: int, region: Region, divided: Collection[str]) -> None:
+        entrances = entrances_of(self._pipeline, region, divided)
+        frames = []
+        for entrance in entrances:
+            whole = self._entering(entrance.entry)
+            stream = None if entrance.stream is None else self._pipeline.streams[entrance.stream]
+            frames.append(whole if stream is None else self._part_of(whole, stream))
         entering = _without_copy(frames[0]) if len(frames) == 1 else _tagged_union(frames, ENTRY_COLUMN, "e")
         known: dict[str, pa.Schema] = {}
-        for entry, frame in zip(region.entries, frames, strict=True):
-            known[entry] = arrow_of(frame.drop(ID_COLUMN, DUE_COLUMN).schema, self._timezone)
+        for entrance, frame in zip(entrances, frames, strict=True):
+            known[entrance.entry] = arrow_of(frame.drop(ID_COLUMN, DUE_COLUMN).schema, self._timezone)
         if self._learn is not None:
-            blind = steps_of(self._pipeline, region, self._options, dict(known), self.schemas, strict=False)
+            blind = steps_of(self._pipeline, region, divided, self._options, dict(known), self.schemas, strict=False)
             self.schemas.update(self._learn(blind, frames))
-        steps = steps_of(self._pipeline, region, self._options, known, self.schemas)
+        steps = steps_of(self._pipeline, region, divided, self._options, known, self.schemas)
         leaving = {step.operator: known[step.operator] for step in steps if step.leaves}
         with_due = [
             name
