@@ -236,3 +236,24 @@ def test_no_audit_is_claimed_where_spark_reads_the_load(session: Any) -> None:
     assert report.audit.emitted > 500
     assert (report.audit.lost, report.audit.duplicated) == (None, None)
     assert any(note.startswith("ids are not audited: operator 'even'") for note in report.notes)
+
+
+def test_the_load_beside_a_source_that_stands_first(session: Any, tmp_path: Path) -> None:
+    source = write_input(tmp_path / "in", [{"n": n} for n in range(30)])
+    p = penstock.pipeline("beside").source("files", format="json", options={"path": str(source)}, schema="n bigint")
+    p.source("load")
+    p.then("of_files", reads="files", logic=lambda row: {"value": row["n"]}, schema="value bigint")
+    p.then("of_load", reads="load", logic=lambda row: row, schema="value bigint")
+    p.sink("a", reads="of_files", parquet=str(tmp_path / "a")).sink("b", reads="of_load", parquet=str(tmp_path / "b"))
+    audit = penstock.run(p, 500, session=session, slots=2, seconds=2, warm_up=0.5, audit=False).report.audit
+    assert sorted(row["value"] for row in rows_of(tmp_path / "a")) == list(range(30))
+    assert sorted(row["value"] for row in rows_of(tmp_path / "b")) == list(range(audit.emitted))
+
+
+def test_two_sources_into_one_operator_count_once(session: Any, tmp_path: Path) -> None:
+    p = penstock.pipeline("two")
+    for name in ("x", "y"):
+        source = write_input(tmp_path / name, [{"n": n} for n in range(40)])
+        p.source(name, format="json", options={"path": str(source)}, schema="n bigint")
+    p.then("both", reads=["x", "y"], logic=lambda row: row, schema="n bigint").sink("out")
+    assert penstock.run(p, session=session, slots=2, until_end=True).report.audit.emitted == 80

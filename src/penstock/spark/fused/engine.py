@@ -33,7 +33,7 @@ from penstock.spark.fused.inference import infer_schemas
 from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch
 from penstock.spark.fused.lasting_query import LastingQuery
 from penstock.spark.fused.lost_messages import lost_messages
-from penstock.spark.fused.observing import BatchObserver
+from penstock.spark.fused.observing import BatchObserver, reads_of_sources
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_steps import CodeOptions
 from penstock.spark.fused.told_groups import ToldGroups
@@ -117,7 +117,8 @@ class FusedQuery:
         self._writers = self._make_writers()
         load = spec.load if self._driven_by_load else None
         is_local = str(session.sparkContext.master).startswith("local")
-        self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local)
+        reads = reads_of_sources(self._frames.frame, len(spec.pipeline.sources))
+        self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local, reads=reads)
         self.shares = BatchShares()
         self._records: dict[int, Any] = {}
         self._is_counted_by_spark = self._may_be_counted_by_spark()

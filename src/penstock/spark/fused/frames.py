@@ -210,7 +210,7 @@ class FrameBuilder:
             run=self._options.run,
             region=number,
             steps=steps,
-            entries=len(frames),
+            entrances=tuple(entrance.entry if entrance.stream is None else None for entrance in entrances),
             exits=tuple(leaving),
             exit_schemas=tuple(leaving.values()),
             options=SegmentOptions(self._options.audit, self._options.keep_dead_letters),
