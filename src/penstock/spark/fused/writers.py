@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress
+from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, is_address, parse_topic
 from penstock.dataflow.code import write_function
 from penstock.dataflow.endpoints import COUNT, FILE_FORMATS, writing_of
 from penstock.dataflow.pipeline import OutputMode
@@ -117,6 +117,15 @@ def make_writer(session: SparkSession, operator: Operator, run: str, checkpoint:
     if writing.format in FORMATS:
         return _topic_writer(session, operator.name, writing, run, checkpoint)
     return _Format(session, writing, run, operator.name)
+
+
+def letter_writer(session: SparkSession, place: str, run: str, checkpoint: str) -> Writer:
+    """Of dead letters: a topic, or a folder of JSON."""
+    who, name = "dead letters", f"{run}-dead-letters"
+    if is_address(place):
+        address, topic = parse_topic(place)
+        return TopicWriter(session, who, address, {"topic": topic}, name, checkpoint)
+    return FileWriter(session, who, "json", {"path": place}, name, replaces_all=False)
 
 
 def _topic_writer(session: SparkSession, sink: str, writing: Writing, run: str, checkpoint: str) -> Writer:
