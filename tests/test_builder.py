@@ -303,3 +303,12 @@ def test_code_of_a_module_is_named_in_files_and_found_again(code: Any, said: dic
     if said:
         read = parse_pipeline(document, "file")
         assert code_of(read.operators["work"]) == code_of(built.operators["work"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("open", list), ("close", print), ("on_error", "stop"), ("timeout_seconds", 3.0)],
+)
+def test_what_is_said_of_calls_is_refused_where_code_is_called_once(name: str, value: Any) -> None:
+    with pytest.raises(BadInputError, match=f"operator 'w': {name}: not with per='dataframe': its code is called once"):
+        penstock.pipeline("p").source("s").then("w", logic=lambda frame: frame, per="dataframe", **{name: value})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import penstock
 from penstock.dataflow.code import code_of
 from penstock.dataflow.logic import Per
@@ -65,6 +67,55 @@ def test_a_branch_to_a_sink_and_to_sparks_own_has_two_exits() -> None:
     builder = penstock.pipeline("p").source("s").then("a", logic=same).sink("raw")
     builder.then("w", reads="a", logic=same, per="dataframe").sink("out")
     assert cut_of(builder).regions == (Region(("a", "raw"), (LOAD_ENTRY,), ("a", "raw")),)
+
+
+SPARKS = {"logic": same, "per": "dataframe"}
+CODE = {"logic": same}
+
+
+@pytest.mark.parametrize(
+    ("source", "first", "left", "right", "divided"),
+    [
+        # all in one region, by number: of the load, or of rows that are worked out once
+        ({}, CODE, CODE, CODE, set()),
+        ({"format": "rate"}, CODE, CODE, CODE, set()),
+        # one way is Spark's own: it divides for both
+        ({}, CODE, CODE, SPARKS, {"first"}),
+        ({"format": "rate"}, CODE, CODE, SPARKS, {"first"}),
+        ({"format": "rate"}, SPARKS, CODE, SPARKS, {"first"}),
+        # two regions that read what Spark made
+        ({"format": "rate"}, SPARKS, CODE, CODE, {"first"}),
+    ],
+)
+def test_weighted_streams_are_divided_by_one_rule(
+    source: dict[str, Any], first: dict[str, Any], left: dict[str, Any], right: dict[str, Any], divided: set[str]
+) -> None:
+    builder = penstock.pipeline("p").source("s", **source).then("first", **first)
+    builder.then("left", reads="first", weight=0.5, **left).then("right", reads="first", weight=0.5, **right)
+    made = cut_of(builder.sink("lefts", reads="left").sink("rights", reads="right"))
+    assert made.divided == divided
+    homes = [made.region_of(name) for name in ("first", "left", "right")]
+    assert (len(set(homes)) == 1) is not bool(divided)
+
+
+def test_a_region_worked_out_twice_does_not_count_rows_to_divide_them() -> None:
+    def make(**source: Any) -> Cut:
+        builder = penstock.pipeline("p").source("s", **source).then("first", logic=same)
+        for way in ("left", "right"):
+            builder.then(way, reads="first", weight=0.5, logic=same)
+            builder.then(f"{way}_own", reads=way, logic=same, per="dataframe")
+        return cut_of(builder.sink("out", reads=["left_own", "right_own"]))
+
+    assert make().divided == frozenset()
+    counted = make(format="rate")
+    assert counted.divided == {"first"}
+    assert [region.operators for region in counted.regions] == [("first",), ("left",), ("right",)]
+
+
+def test_a_sink_that_takes_a_part_beside_sparks_own_stands_outside() -> None:
+    builder = penstock.pipeline("p").source("s").then("a", logic=same).sink("part", weight=0.5)
+    builder.then("w", reads="a", weight=0.5, logic=same, per="dataframe").sink("out", reads="w")
+    assert cut_of(builder).regions == (Region(("a",), (LOAD_ENTRY,), ("a",)),)
 
 
 def test_tuples_that_only_spark_reads_are_not_told_apart() -> None:

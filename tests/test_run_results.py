@@ -24,7 +24,7 @@ from penstock.report.figures import RecentBatches
 from penstock.report.listener import Progress
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation, history, summarise
 from penstock.report.result import RunResult, TriedRate
-from penstock.verbs.run import run
+from penstock.verbs.run import run, warm_up_of
 
 NOTHING_LOST = Audit(0, 0, 0, 0, 0)
 
@@ -322,3 +322,13 @@ def test_files_are_looked_for_before_spark_is_started(tmp_path: Path) -> None:
     built = penstock.pipeline("p").source("s", files=str(tmp_path / "*.csv")).then("pi").sink("o")
     with pytest.raises(BadInputError, match="source 's': no file matches"):
         run(built, 5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seconds", "expected"),
+    [(None, None, 5.0), (None, 60, 5.0), (None, 4, 1.0), (3.0, 4, 3.0), (0.0, None, 0.0)],
+)
+def test_the_warm_up_of_a_short_run_is_a_quarter_of_it(
+    wanted: float | None, seconds: float | None, expected: float
+) -> None:
+    assert warm_up_of(wanted, seconds) == expected

@@ -107,6 +107,8 @@ def logic(
     unit, answer = one_of(Per, per, "per"), one_of(OnError, on_error, "on_error")
     if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):
         raise BadInputError(f"timeout_seconds: expected seconds above 0, found {timeout_seconds!r}")
+    if unit is Per.DATAFRAME:
+        _refuse_for_sparks_own(open=open, close=close, on_error=answer, timeout_seconds=timeout_seconds)
 
     def make(code: Callable[..., Any]) -> Logic:
         if not callable(code):
@@ -114,6 +116,17 @@ def logic(
         return Logic(code, unit, schema, open, close, answer, timeout_seconds)
 
     return make if function is None else make(function)
+
+
+def _refuse_for_sparks_own(**given: Any) -> None:
+    """What would do nothing: a function of DataFrames is called once, when the query is made, and Spark works on the
+    tuples by itself."""
+    for name, value in given.items():
+        if value is not None and value is not OnError.DEAD_LETTER:
+            raise BadInputError(
+                f"{name}: not with per='{Per.DATAFRAME}': its code is called once, when the query is made, and not for "
+                "every tuple"
+            )
 
 
 def find_logic(address: str) -> Logic:

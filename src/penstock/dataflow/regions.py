@@ -4,9 +4,14 @@ Code (per row, pandas, Arrow) can be called one operator after the other inside 
 (`per="dataframe"`, an aggregation) is part of the query itself. A region is a set of code operators that are joined by
 streams with nothing of Spark's between them. No path leaves a region and comes back:
 
-    level(n) = max over its senders s of level(s) + (1 if n or s is Spark's own, else 0)
+    level(n) = max over its senders s of level(s) + (1 if n or s is Spark's own, or Spark divides the stream, else 0)
 
 rises along every path through an operator of Spark's, and a region has one level.
+
+A sender with weights divides what it sends among its streams, each row to one of them. All of them must be divided by
+the same rule: inside one region code does it, by a tuple's number; where a weighted stream leaves the region Spark does
+it for all of them, by a hash of the row. It does so too where a region without such numbers is worked out more than
+once: rows that are counted would lie elsewhere each time.
 """
 
 from __future__ import annotations
@@ -44,6 +49,8 @@ class Cut:
 
     regions: tuple[Region, ...]
     spark_operators: tuple[str, ...]
+    divided: frozenset[str] = frozenset()
+    """Senders whose weighted streams Spark divides, and not the code of one region."""
 
     def region_of(self, operator: str) -> Region | None:
         return next((region for region in self.regions if operator in region.operators), None)
@@ -66,13 +73,24 @@ def unaudited_by(pipeline: Pipeline, dataframe: Collection[str]) -> str | None:
 
 def cut(pipeline: Pipeline, coded: Collection[str], dataframe: Collection[str]) -> Cut:
     """`coded`: the operators that have code; `dataframe`: those of them whose code is Spark's own."""
+    made = _cut(pipeline, coded, dataframe, frozenset())
+    # what Spark divides is no longer inside a region, which may take others apart
+    while more := _to_be_divided(pipeline, made) - made.divided:
+        made = _cut(pipeline, coded, dataframe, made.divided | more)
+    return made
+
+
+def _cut(pipeline: Pipeline, coded: Collection[str], dataframe: Collection[str], divided: frozenset[str]) -> Cut:
     order = topological_order(pipeline)
     own = {name for name in order if is_sparks_own(pipeline, name, dataframe)}
     plain_sources = {name for name in pipeline.sources if name not in coded}
     code = [name for name in order if name not in own | plain_sources]
     level: dict[str, int] = {}
     for name in order:
-        before = (level[stream.sender] + (name in own or stream.sender in own) for stream in pipeline.inputs(name))
+        before = (
+            level[stream.sender] + (name in own or stream.sender in own or is_divided(stream, divided))
+            for stream in pipeline.inputs(name)
+        )
         level[name] = max(before, default=0)
     inner = [name for name in code if pipeline.operators[name].kind is not Kind.SINK]
     joined = [
@@ -82,11 +100,42 @@ def cut(pipeline: Pipeline, coded: Collection[str], dataframe: Collection[str]) 
     ]
     groups = _components(inner, [*joined, *_readers_of_the_load(pipeline, inner, level)])
     for sink in (name for name in code if pipeline.operators[name].kind is Kind.SINK):
-        _seat(pipeline, sink, groups, has_code=sink in coded)
+        _seat(pipeline, sink, groups, divided, has_code=sink in coded)
     position = {name: number for number, name in enumerate(order)}
     groups.sort(key=lambda group: (min(level[name] for name in group), min(position[name] for name in group)))
     regions = tuple(_region(pipeline, sorted(group, key=position.__getitem__)) for group in groups)
-    return Cut(regions, tuple(name for name in order if name in own))
+    return Cut(regions, tuple(name for name in order if name in own), divided)
+
+
+def is_divided(stream: Stream, divided: Collection[str]) -> bool:
+    """Whether Spark chooses the rows of a stream."""
+    return stream.weight < 1 and stream.sender in divided
+
+
+def _to_be_divided(pipeline: Pipeline, cut: Cut) -> frozenset[str]:
+    """Senders whose weighted streams do not all stay in one region that can divide them."""
+    divided = set()
+    for sender in pipeline.operators:
+        homes = {cut.region_of(stream.receiver) for stream in pipeline.outputs(sender) if stream.weight < 1}
+        if not homes:
+            continue
+        home, *others = homes
+        own = cut.region_of(sender)
+        if home is None or others or own not in {None, home} or not _divides_the_same(pipeline, home, cut):
+            divided.add(sender)
+    return frozenset(divided)
+
+
+def _divides_the_same(pipeline: Pipeline, region: Region, cut: Cut) -> bool:
+    """Tuples of the load have numbers. Others are counted, which holds for one pass only: Spark works a region out
+    again for everybody who reads from it, unless all that leaves is what the sinks get."""
+    if region.entries == (LOAD_ENTRY,):
+        return True
+    sinks = {name for name, operator in pipeline.operators.items() if operator.kind is Kind.SINK}
+    if len(cut.regions) == 1 and set(region.exits) == sinks:
+        return True
+    readers = sum(stream.receiver not in region.operators for n in region.exits for stream in pipeline.outputs(n))
+    return readers + len(sinks & set(region.exits)) <= 1
 
 
 def _components(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[set[str]]:
@@ -107,10 +156,12 @@ def _readers_of_the_load(pipeline: Pipeline, inner: Iterable[str], level: dict[s
     return pairwise(name for name in readers if level[name] == 0)
 
 
-def _seat(pipeline: Pipeline, sink: str, groups: list[set[str]], *, has_code: bool) -> None:
+def _seat(pipeline: Pipeline, sink: str, groups: list[set[str]], divided: Collection[str], *, has_code: bool) -> None:
     """A sink joins the region it reads from alone; with code of its own and several senders it is one by itself."""
-    senders = {stream.sender for stream in pipeline.inputs(sink)}
-    home = next((group for group in groups if senders <= group), None)
+    inputs = pipeline.inputs(sink)
+    senders = {stream.sender for stream in inputs}
+    by_spark = any(is_divided(stream, divided) for stream in inputs)
+    home = None if by_spark else next((group for group in groups if senders <= group), None)
     if home is not None:
         home.add(sink)
     elif has_code:

@@ -15,7 +15,7 @@ from penstock.jobs.resuming import resume_fused, where_it_was_started
 from penstock.jobs.runs import is_fused, placed_or_found
 from penstock.modelling.library import ModelLibrary
 from penstock.report.listener import Listener
-from penstock.verbs.run import spark_options
+from penstock.verbs.run import spark_options, warm_up_of
 
 if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Pipeline
@@ -41,7 +41,7 @@ def resume(
     secret_file: str | Path | None = None,
     slots: int | None = None,
     seconds: float | None = None,
-    warm_up: float = 5.0,
+    warm_up: float | None = None,
     models: ModelsLike = None,
     given: Pipeline | None = None,
     dead_letters: str | Path | None = None,
@@ -71,7 +71,7 @@ def resume(
                 onto,
                 slots=slots,
                 seconds=seconds,
-                warm_up=warm_up,
+                warm_up=warm_up_of(warm_up, seconds),
                 models=measured,
                 given=given,
                 spark=spark,
@@ -89,9 +89,10 @@ def resume(
         current, Load.of_document(description.load), models, description.routing, given, description.segmenter, segments
     )
     letters = dead_letters or description.dead_letters
+    length = 20.0 if seconds is None else seconds
     options = RunOptions(
-        20.0 if seconds is None else seconds,
-        warm_up,
+        length,
+        warm_up_of(warm_up, length),
         models,
         given,
         None if letters is None else Path(letters),

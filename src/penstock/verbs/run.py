@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.jobs.find import ModelsLike, RunnableLike
     from penstock.report.result import RunResult
 
+WARM_UP_SECONDS = 5.0
+
 
 def run(
     pipeline: RunnableLike,
@@ -30,7 +32,7 @@ def run(
     *,
     slots: int | None = None,
     seconds: float | None = None,
-    warm_up: float = 5.0,
+    warm_up: float | None = None,
     models: ModelsLike = None,
     find_max: bool = False,
     low: float | None = None,
@@ -53,9 +55,10 @@ def run(
     """Run a pipeline or a plan fused, as one Structured Streaming query, and report predicted beside measured.
 
     `rate` is tuples/s of a source that is the load generator (or a load as `Load` and `parse_load` know it); a plan has
-    its own, and sources of Spark's need none. It runs for `seconds` past its first batch, to the end of its input
-    (`until_end`), or until it is interrupted: then what is under way is finished and reported. With `find_max` the
-    highest stable rate is looked for (between `low` and `high`), every trial taking `seconds` (20).
+    its own, and sources of Spark's need none. It runs for `seconds` past its first batch (past its start where nothing
+    comes in), to the end of its input (`until_end`), or until it is interrupted: then what is under way is finished and
+    reported. `warm_up` seconds of it do not count (5, or a quarter of fewer than 20). With `find_max` the highest
+    stable rate is looked for (between `low` and `high`), every trial taking `seconds` (20).
 
     `master` is local, local[N], spark://..., yarn or k8s://..., "cluster" for the one of `cluster_up`; or give a
     `session` of your own, which is left as it was. With a `folder` the run can be resumed after its process died;
@@ -85,10 +88,17 @@ def run(
     return await_with_interrupts(start_fused(job, options, spark, listener))
 
 
+def warm_up_of(wanted: float | None, seconds: float | None) -> float:
+    """What of a run does not count: as wanted; else five seconds, or a quarter of a run that is short."""
+    if wanted is not None:
+        return wanted
+    return WARM_UP_SECONDS if seconds is None else min(WARM_UP_SECONDS, seconds / 4)
+
+
 def run_options(
     pipeline: RunnableLike,
     seconds: float | None,
-    warm_up: float,
+    warm_up: float | None,
     *,
     until_end: bool,
     audit: bool | None,
@@ -102,7 +112,7 @@ def run_options(
         raise BadInputError(f"folder=: expected a folder of this machine, found '{folder}'; use checkpoint= for a URI")
     return FusedOptions(
         seconds=seconds,
-        warm_up=warm_up,
+        warm_up=warm_up_of(warm_up, seconds),
         until_end=until_end,
         audit=audit,
         dead_letters=None if dead_letters is None else absolute_place(str(dead_letters)),

@@ -26,7 +26,7 @@ def start(
     *,
     slots: int | None = None,
     seconds: float | None = None,
-    warm_up: float = 5.0,
+    warm_up: float | None = None,
     models: ModelsLike = None,
     until_end: bool = False,
     audit: bool | None = None,

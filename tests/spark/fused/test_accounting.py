@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,9 @@ from penstock.runtime.account import Account
 from penstock.runtime.batch import Marks
 from penstock.runtime.id_bitmaps import IdBitmaps
 from penstock.spark.fused import audits
-from penstock.spark.fused.accounts import TaskRecord
+from penstock.spark.fused.accounts import BatchRecords, TaskRecord
 from penstock.spark.fused.audits import AuditFolder
-from penstock.spark.fused.observing import BatchObserver
+from penstock.spark.fused.observing import BatchObserver, load_progress
 from penstock.spark.fused.region_steps import share_of
 
 
@@ -106,3 +108,45 @@ def test_weights_of_one_sender_lie_end_to_end() -> None:
     pipeline = p.build()
     found = {stream.receiver: share_of(pipeline, stream) for stream in pipeline.streams}
     assert found == {"a": (0.0, 0.25), "b": (0.25, 1.0), "all": (0.0, 1.0)}
+
+
+def entered(region: int, partition: int, **rows: int) -> TaskRecord:
+    return TaskRecord(0, region, partition, 0.0, 1.0, 1.0, "h", "e", "", Account().to_bytes(), tuple(rows.items()))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "reads", "taken"),
+    [
+        # two sources into one region, in two tasks
+        ([entered(0, 0, x=3, y=4), entered(0, 1, x=5, y=0)], 1, 12),
+        # two regions read both: each row counts once
+        ([entered(0, 0, x=3, y=4), entered(1, 0, x=3, y=4)], 2, 7),
+        # of y only a part, or nothing, comes into code: Spark counts, as often as it reads
+        ([entered(0, 0, x=3)], 2, 50),
+        ([], 1, 100),
+    ],
+)
+def test_tuples_are_counted_where_they_come_in(tasks: list[TaskRecord], reads: float, taken: int) -> None:
+    pipeline = penstock.pipeline("p").source("x", format="rate").source("y", format="rate")
+    observer = BatchObserver(
+        pipeline.then("a", reads=["x", "y"], logic=lambda row: row).sink("out").build(),
+        {},
+        None,
+        is_local=True,
+        reads=reads,
+    )
+    progress: Any = SimpleNamespace(numInputRows=100)
+    assert observer._rows_of_sources(progress, BatchRecords(tuple(tasks))) == taken
+
+
+@pytest.mark.parametrize(
+    ("offsets", "which"),
+    [
+        (['{"tuples": 5}'], 0),
+        (['{"logOffset": 0}', "17", '{"tuples": {"0": 3}}', '{"tuples": 5}'], 3),
+        (['{"logOffset": 0}', None], None),
+    ],
+)
+def test_the_load_is_told_from_other_sources(offsets: list[str | None], which: int | None) -> None:
+    progress: Any = SimpleNamespace(sources=[SimpleNamespace(endOffset=offset) for offset in offsets])
+    assert load_progress(progress) is (None if which is None else progress.sources[which])

@@ -75,3 +75,65 @@ def test_a_folder_keeps_open_windows_and_says_so(session: Any, tmp_path: Path, o
     (tmp_path / "in" / "more.json").write_text(json.dumps({"key": "k0", "ts": later.isoformat()}))
     penstock.run(pipeline, session=session, until_end=True, folder=tmp_path / "run")
     assert counted(out) == ROWS
+
+
+def stamped(folder: Path, name: str, numbers: range) -> dict[str, Any]:
+    """A source of rows with a number (`NAME_n`) and a time, one a second."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    folder.mkdir()
+    rows = [{f"{name}_n": n, f"{name}_ts": (start + timedelta(seconds=n)).isoformat()} for n in numbers]
+    (folder / "rows.json").write_text("\n".join(map(json.dumps, rows)))
+    return {
+        "format": "json",
+        "options": {"path": str(folder)},
+        "schema": f"{name}_n long, {name}_ts timestamp",
+        "watermark": (f"{name}_ts", "10 seconds"),
+    }
+
+
+def test_rows_without_a_match_leave_an_outer_join_at_the_end(session: Any, tmp_path: Path, own_runs: Path) -> None:
+    """Orders 0 to 99, of which the first 90 are paid: Spark knows of the last ten only when their time is over."""
+    p = penstock.pipeline("unpaid")
+    p.source("orders", **stamped(tmp_path / "orders", "order", range(100)))
+    p.source("payments", **stamped(tmp_path / "payments", "paid", range(90)))
+    condition = "order_n = paid_n AND paid_ts BETWEEN order_ts AND order_ts + INTERVAL 5 SECONDS"
+
+    def joined(orders: Any, payments: Any) -> Any:
+        from pyspark.sql import functions as f
+
+        return orders.join(payments, f.expr(condition), "left_outer").select("order_n", "paid_n")
+
+    p.then("joined", reads=["orders", "payments"], per="dataframe", logic=joined)
+    p.sink("store", format="json", options={"path": str(tmp_path / "out")})
+    report = penstock.run(p, session=session, until_end=True).report
+
+    files = (tmp_path / "out").glob("*.json")
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted((row["order_n"], row.get("paid_n")) for row in rows if "paid_n" in row) == [(n, n) for n in range(90)]
+    assert sorted(row["order_n"] for row in rows if "paid_n" not in row) == list(range(90, 100))
+    assert any("rows of a join of streams were still open when it ended, and were closed" in n for n in report.notes)
+    assert report.audit.emitted == 190
+
+
+def test_states_that_wait_for_event_time_are_sent_on_at_the_end(session: Any, tmp_path: Path, own_runs: Path) -> None:
+    def count(key: Any, frames: Any, state: Any) -> Any:
+        import pandas as pd
+
+        if state.hasTimedOut:
+            yield pd.DataFrame({"even": [key[0]], "n": [state.get[0]]})
+            state.remove()
+        else:
+            state.update((sum(len(frame) for frame in frames),))
+            state.setTimeoutTimestamp(4_000_000_000_000)
+
+    def counted_by_parity(rows: Any) -> Any:
+        grouped = rows.selectExpr("x_n % 2 = 0 AS even", "x_ts").groupBy("even")
+        return grouped.applyInPandasWithState(count, "even boolean, n long", "n long", "append", "EventTimeTimeout")
+
+    p = penstock.pipeline("parity").source("rows", **stamped(tmp_path / "in", "x", range(99)))
+    p.then("count", per="dataframe", logic=counted_by_parity)
+    p.sink("store", format="json", options={"path": str(tmp_path / "out")})
+    penstock.run(p, session=session, until_end=True)
+    files = (tmp_path / "out").glob("*.json")
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted((row["even"], row["n"]) for row in rows) == [(False, 49), (True, 50)]

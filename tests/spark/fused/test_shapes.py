@@ -149,6 +149,40 @@ def test_weighted_streams_into_sparks_own_operators(session: Any, tmp_path: Path
     assert abs(few - 1000) < 4 * (0.25 * 0.75 * 4000) ** 0.5
 
 
+@pytest.mark.parametrize("first", ["source", "code", "spark"])
+def test_weighted_streams_into_code_and_into_sparks_own(session: Any, tmp_path: Path, first: str) -> None:
+    """0.3 to code, 0.3 to Spark's own operator, 0.4 to a sink: every row goes one way, whoever divides. Rows that are
+    alike count each."""
+    rows = [{"n": n} for n in range(3000)] * 2
+    p = penstock.pipeline("forked")
+    p.source("source", format="json", options={"path": str(write_input(tmp_path / "in", rows))}, schema="n bigint")
+    p.then("code", reads="source", logic=lambda row: row, schema="n bigint")
+    p.then("spark", reads="source", per="dataframe", logic=lambda frame: frame.where("n >= 0"))
+    p.then("called", reads=first, weight=0.3, logic=lambda row: row, schema="n bigint")
+    p.then("own", reads=first, weight=0.3, per="dataframe", logic=lambda frame: frame.selectExpr("n"))
+    for sink in ("called", "own"):
+        p.sink(f"{sink}_out", reads=sink, parquet=str(tmp_path / sink))
+    p.sink("rest", reads=first, weight=0.4, parquet=str(tmp_path / "rest"))
+    for other in {"code", "spark"} - {first}:
+        p.sink(f"{other}_out", reads=other)
+    result = penstock.run(p, session=session, slots=2, until_end=True)
+
+    assert result.report.audit.emitted == 6000
+    parts = [Counter(row["n"] for row in rows_of(tmp_path / way)) for way in ("called", "own", "rest")]
+    assert sum(parts, Counter()) == Counter(dict.fromkeys(range(3000), 2))
+    sizes = [len(part) for part in parts]
+    assert sizes == pytest.approx([900, 900, 1200], abs=4 * (0.4 * 0.6 * 3000) ** 0.5)
+
+
+def test_weighted_load_into_code_and_into_sparks_own(session: Any, tmp_path: Path) -> None:
+    p = penstock.pipeline("forked").source("load")
+    p.then("called", reads="load", weight=0.5, logic=lambda row: row, schema="value bigint")
+    p.then("own", reads="load", weight=0.5, per="dataframe", logic=lambda frame: frame.selectExpr("value"))
+    p.sink("out", reads=["called", "own"], parquet=str(tmp_path / "out"))
+    result = penstock.run(p, 2000, session=session, slots=2, seconds=2, warm_up=0.5)
+    assert sorted(row["value"] for row in rows_of(tmp_path / "out")) == list(range(result.report.audit.emitted))
+
+
 def test_windows_over_due_time_are_closed_once_and_whole(session: Any, tmp_path: Path) -> None:
     """1,000 tuples/s over windows of 0.5 s and two keys: 250 tuples to each key of a window that is whole."""
     p = penstock.pipeline("windows").source("load")
@@ -202,3 +236,24 @@ def test_no_audit_is_claimed_where_spark_reads_the_load(session: Any) -> None:
     assert report.audit.emitted > 500
     assert (report.audit.lost, report.audit.duplicated) == (None, None)
     assert any(note.startswith("ids are not audited: operator 'even'") for note in report.notes)
+
+
+def test_the_load_beside_a_source_that_stands_first(session: Any, tmp_path: Path) -> None:
+    source = write_input(tmp_path / "in", [{"n": n} for n in range(30)])
+    p = penstock.pipeline("beside").source("files", format="json", options={"path": str(source)}, schema="n bigint")
+    p.source("load")
+    p.then("of_files", reads="files", logic=lambda row: {"value": row["n"]}, schema="value bigint")
+    p.then("of_load", reads="load", logic=lambda row: row, schema="value bigint")
+    p.sink("a", reads="of_files", parquet=str(tmp_path / "a")).sink("b", reads="of_load", parquet=str(tmp_path / "b"))
+    audit = penstock.run(p, 500, session=session, slots=2, seconds=2, warm_up=0.5, audit=False).report.audit
+    assert sorted(row["value"] for row in rows_of(tmp_path / "a")) == list(range(30))
+    assert sorted(row["value"] for row in rows_of(tmp_path / "b")) == list(range(audit.emitted))
+
+
+def test_two_sources_into_one_operator_count_once(session: Any, tmp_path: Path) -> None:
+    p = penstock.pipeline("two")
+    for name in ("x", "y"):
+        source = write_input(tmp_path / name, [{"n": n} for n in range(40)])
+        p.source(name, format="json", options={"path": str(source)}, schema="n bigint")
+    p.then("both", reads=["x", "y"], logic=lambda row: row, schema="n bigint").sink("out")
+    assert penstock.run(p, session=session, slots=2, until_end=True).report.audit.emitted == 80

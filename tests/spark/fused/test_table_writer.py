@@ -59,3 +59,9 @@ def test_a_table_that_cannot_be_reached_is_one_line(session: Any) -> None:
         TableWriter(session, "sink 'table'", {"url": "jdbc:nobody:x", "dbtable": "t"}, "run").prepare()
     with pytest.raises(BadInputError, match=r"^sink 'table': format jdbc needs options: dbtable$"):
         TableWriter(session, "sink 'table'", {"url": URL}, "run")
+
+
+@pytest.mark.parametrize(("url", "quoted"), [(URL, '"a b", "c"'), ("jdbc:mysql://host/shop", "`a b`, `c`")])
+def test_names_are_quoted_as_the_database_does(session: Any, url: str, quoted: str) -> None:
+    made = TableWriter(session, "sink 'table'", {"url": url, "dbtable": "orders"}, "run")
+    assert made._quoted(["a b", "c"]) == quoted

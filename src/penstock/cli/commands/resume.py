@@ -25,7 +25,10 @@ def resume(
         float | None,
         typer.Option("--seconds", help="How long, where it is conducted from here; placed: 20, fused: until Ctrl-C."),
     ] = None,
-    warm_up: Annotated[float, typer.Option("--warm-up", help="Seconds at the start that do not count.")] = 5.0,
+    warm_up: Annotated[
+        float | None,
+        typer.Option("--warm-up", help="Seconds at the start that do not count (5, or a quarter of fewer than 20)."),
+    ] = None,
     models: ModelsOption = None,
     json: JsonOption = False,
 ) -> None:

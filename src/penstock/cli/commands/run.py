@@ -75,7 +75,10 @@ def run(
             help="How long, past the first batch; with --find-max, each trial (20). Else until Ctrl-C, which drains.",
         ),
     ] = None,
-    warm_up: Annotated[float, typer.Option("--warm-up", help="Seconds at the start that do not count.")] = 5.0,
+    warm_up: Annotated[
+        float | None,
+        typer.Option("--warm-up", help="Seconds at the start that do not count (5, or a quarter of fewer than 20)."),
+    ] = None,
     find_max: Annotated[bool, typer.Option("--find-max", help="Look for the highest stable rate.")] = False,
     low: Annotated[float | None, typer.Option("--low", help="With --find-max: a rate that is surely stable.")] = None,
     high: Annotated[float | None, typer.Option("--high", help="With --find-max: no rate above this.")] = None,
@@ -173,7 +176,9 @@ def run(
         from penstock.cli.live import listening
         from penstock.cli.placed_view import print_placed
         from penstock.verbs import run_placed as running_placed
+        from penstock.verbs.run import warm_up_of
 
+        length = PLACED_SECONDS if seconds is None else seconds
         _check_plot(plot)
         with listening(json=json) as listener:
             placed_result = running_placed.run_placed(
@@ -181,8 +186,8 @@ def run(
                 rate,
                 master=master,
                 secret_file=secret_file,
-                seconds=PLACED_SECONDS if seconds is None else seconds,
-                warm_up=warm_up,
+                seconds=length,
+                warm_up=warm_up_of(warm_up, length),
                 find_max=find_max,
                 low=low,
                 high=high,

@@ -7,6 +7,7 @@ missing that counts. A task that is run again tells again, under the same name, 
 from __future__ import annotations
 
 import queue
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +34,8 @@ class TaskRecord(NamedTuple):
     slot: str
     """NODE/NUMBER of the slot its executor holds, where the cluster counts slots; else empty."""
     account: bytes
+    entered: tuple[tuple[str, int], ...] = ()
+    """Rows that came in, by the sender whose rows all come in there."""
 
 
 class _OnWorker(AccumulatorParam[list[TaskRecord]]):
@@ -71,6 +74,17 @@ class BatchRecords:
         for task in self.tasks:
             merged.merge(Account.from_bytes(task.account))
         return merged
+
+    def entered(self) -> dict[str, int]:
+        """Rows by sender. One that several regions read comes into each of them whole, and counts once."""
+        by_region: Counter[tuple[str, int]] = Counter()
+        for task in self.tasks:
+            for sender, rows in task.entered:
+                by_region[sender, task.region] += rows
+        senders: dict[str, int] = {}
+        for (sender, _), rows in by_region.items():
+            senders[sender] = max(rows, senders.get(sender, 0))
+        return senders
 
 
 class Accounts:

@@ -6,7 +6,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadInputError, RunFailedError
+from penstock.errors import BadInputError, PenstockError, RunFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +60,22 @@ def raised_by_code(text: str) -> str | None:
     line = next((line.strip() for line in lines if not line[0].isspace()), None)
     # what stops a run says by itself whose code it was
     return None if line is None else re.sub(r"^(?:\w+\.)*(?:StoppedError: )?", "", line)
+
+
+@contextmanager
+def raised_in_code(who: str, failure: type[BadInputError] | type[RunFailedError]) -> Iterator[None]:
+    """What a function of the user's raises inside, here in the driver, becomes a `failure` in one line that names
+    `who`. What Spark says stays as it is: `in_one_line` knows how."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark loads only when it is used
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except (PenstockError, PySparkException, Py4JError):
+        raise
+    except Exception as error:  # whatever the user's code raises
+        text = " ".join(str(error).split())
+        raise failure(f"{who}: {type(error).__name__}{f': {text}' if text else ''}") from error
 
 
 @contextmanager

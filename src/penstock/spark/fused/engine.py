@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.clock import now
-from penstock.connectors.log.address import is_address, parse_topic
 from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, OutputMode
@@ -27,19 +26,17 @@ from penstock.spark.fused.audits import AuditFolder
 from penstock.spark.fused.batch_shares import BatchShares
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
-from penstock.spark.fused.file_writer import FileWriter
 from penstock.spark.fused.frames import FrameBuilder
 from penstock.spark.fused.inference import infer_schemas
 from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch
-from penstock.spark.fused.lasting_query import LastingQuery
+from penstock.spark.fused.lasting_query import GROUPS, LastingQuery
 from penstock.spark.fused.lost_messages import lost_messages
-from penstock.spark.fused.observing import BatchObserver
+from penstock.spark.fused.observing import BatchObserver, reads_of_sources
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_steps import CodeOptions
 from penstock.spark.fused.told_groups import ToldGroups
-from penstock.spark.fused.topic_writer import TopicWriter
 from penstock.spark.fused.topics import connector_notes, lag_of, read_by_us
-from penstock.spark.fused.writers import CountingWriter, make_writer, write_batch
+from penstock.spark.fused.writers import CountingWriter, letter_writer, make_writer, write_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -117,7 +114,8 @@ class FusedQuery:
         self._writers = self._make_writers()
         load = spec.load if self._driven_by_load else None
         is_local = str(session.sparkContext.master).startswith("local")
-        self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local)
+        reads = reads_of_sources(self._frames.frame, len(spec.pipeline.sources))
+        self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local, reads=reads)
         self.shares = BatchShares()
         self._records: dict[int, Any] = {}
         self._is_counted_by_spark = self._may_be_counted_by_spark()
@@ -169,17 +167,10 @@ class FusedQuery:
             if operator.kind is Kind.SINK
         }
         if spec.dead_letters is not None:
-            writers[DEAD_LETTERS] = self._letter_writer(spec.dead_letters)
+            writers[DEAD_LETTERS] = letter_writer(self._session, spec.dead_letters, spec.run, spec.checkpoint)
         for writer in writers.values():
             writer.prepare()
         return writers
-
-    def _letter_writer(self, place: str) -> Writer:
-        spec, who, name = self._spec, "dead letters", f"{self._spec.run}-dead-letters"
-        if is_address(place):
-            address, topic = parse_topic(place)
-            return TopicWriter(self._session, who, address, {"topic": topic}, name, spec.checkpoint)
-        return FileWriter(self._session, who, "json", {"path": place}, name, replaces_all=False)
 
     def _may_be_counted_by_spark(self) -> bool:
         """Whether nothing has to be done when a batch is there: Spark's sink that keeps nothing does, and spares its
@@ -305,6 +296,10 @@ class FusedQuery:
         return self._query.ended
 
     @property
+    def is_working(self) -> bool:
+        return self._query.is_working
+
+    @property
     def idle_at(self) -> float | None:
         """When it last looked for tuples and found none, in seconds since the epoch; None: there were some."""
         return self._query.idle_at
@@ -346,24 +341,28 @@ class FusedQuery:
         )
 
     @property
-    def open_groups(self) -> int:
-        """Of windows and groupings of Spark's: how many were not sent on yet."""
-        return self._query.open_groups() if self._frames.mode is OutputMode.APPEND else 0
+    def held_back(self) -> dict[str, int]:
+        """What operators of Spark's may still have to send, how many of each. Groups that are sent with every change
+        hold nothing back."""
+        shown = {} if self._frames.mode is OutputMode.APPEND else {GROUPS}
+        return {what: count for what, count in self._query.held_back().items() if what not in shown}
 
-    def close_windows(self) -> int:
-        """The input has ended: sends on what is still open. Returns how many groups that were; 0: none was open, or
-        they cannot be closed."""
-        before = self.open_groups
-        if not before:
-            return 0
+    def close_windows(self, is_given_up: Callable[[], bool]) -> dict[str, int]:
+        """The input has ended: sends on what waits for the watermark. Returns what was closed, by what it is; nothing:
+        none was open, or it cannot be closed."""
+        before = self.held_back
+        if not before or not self._query.has_watermark:
+            return {}
         last = append_last_batch(self._session, self._spec.checkpoint)
         if last is None:
-            return 0
+            return {}
         self._last_batch = last
-        self._query.run_last_batch()
+        self._query.run_last_batch(is_given_up)
         if CheckpointLog(self._session, self._spec.checkpoint, "commits").last() < last:
-            raise RunFailedError("the input ended, and its open windows could not be closed")
-        return before - self.open_groups
+            why = self._query.failure or "it was stopped"
+            raise RunFailedError(f"the input ended, and its open windows could not be closed: {why}")
+        after = self.held_back
+        return {what: count - after.get(what, 0) for what, count in before.items() if count > after.get(what, 0)}
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -10,17 +10,40 @@ from __future__ import annotations
 
 import re
 import secrets
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInputError
 from penstock.spark.fused.complaints import first_line, in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
 STAGING = "_penstock"
+
+
+def plain_owner(owner: str) -> str:
+    """An owner with what is safe in the name of a file; as earlier versions wrote it, and several owners may share."""
+    return re.sub(r"[^A-Za-z0-9.-]", "-", owner)
+
+
+def owner_in_names(owner: str) -> str:
+    """An owner as names of files have it: no other owner is written like that."""
+    return f"{plain_owner(owner)}-{sha256(owner.encode()).hexdigest()[:8]}"
+
+
+def left_by(owners: Sequence[str], batch: int | None) -> re.Pattern[str]:
+    """The beginning of the names of all files that some writers left of a batch; None: of any batch. All sinks of a run
+    write the same batch at the same time, so that what is left of it under a shared name is nobody's any more."""
+    number = r"\d{9,}" if batch is None else f"{batch:09d}"
+    return re.compile(rf"part-({'|'.join(map(re.escape, owners))})-{number}-")
+
+
+def in_pattern(path: str) -> str:
+    """A path as a part of a pattern of Hadoop's, in which it stands for itself."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 class FileWriter:
@@ -44,7 +67,8 @@ class FileWriter:
         self._partitioned_by = [name.strip() for name in given.pop("partitionBy", "").split(",") if name.strip()]
         self._format = format
         self._options = given
-        self._owner = re.sub(r"[^A-Za-z0-9.-]", "-", owner)
+        self._owner = owner_in_names(owner)
+        self._earlier_owner = plain_owner(owner)
         self._replaces_all = replaces_all
         self._process = secrets.token_hex(4)
         self._java: Any = session.sparkContext._jvm
@@ -57,7 +81,8 @@ class FileWriter:
         try:
             files = self._files(self._path)
             made = files.mkdirs(self._at(self._path))
-            files.delete(self._at(self._staging), True)
+            for staging in (self._staging, self._staging_of(self._earlier_owner)):
+                files.delete(self._at(staging), True)
             self._at_work(files)
         except Py4JJavaError as error:
             reason = first_line(error.java_exception)
@@ -86,12 +111,15 @@ class FileWriter:
 
     @property
     def _staging(self) -> str:
-        return f"{self._path.rstrip('/')}/{STAGING}-{self._owner}"
+        return self._staging_of(self._owner)
+
+    def _staging_of(self, owner: str) -> str:
+        return f"{self._path.rstrip('/')}/{STAGING}-{owner}"
 
     def _put_in_place(self, staged: str, batch: int) -> None:
         files = self._files(staged)
         mine = f"part-{self._owner}-{batch:09d}-"
-        self._remove_earlier(files, f"part-{self._owner}-*" if self._replaces_all else f"{mine}*")
+        self._remove_earlier(files, None if self._replaces_all else batch)
         root = files.makeQualified(self._at(staged)).toUri().getPath()
         for number, (path, folder) in enumerate(self._data_files(files, staged, root)):
             ending = path.getName().partition(".")[2]
@@ -101,11 +129,15 @@ class FileWriter:
                 raise BadInputError(f"{self._who}: {path} could not be put in place")
         files.delete(self._at(staged), True)
 
-    def _remove_earlier(self, files: Any, pattern: str) -> None:
-        depths = "/".join(["*"] * len(self._partitioned_by))
-        places = [self._path.rstrip("/"), *([depths] if depths else []), pattern]
+    def _remove_earlier(self, files: Any, batch: int | None) -> None:
+        """What this sink left of a batch (None: of all), also under the names of earlier versions. Java looks for names
+        that begin like that, of which others may be somebody else's; each is looked at."""
+        begin_alike = f"part-{self._earlier_owner}-*"
+        places = [in_pattern(self._path.rstrip("/")), *["*"] * len(self._partitioned_by), begin_alike]
+        left = left_by((self._owner, self._earlier_owner), batch)
         for status in files.globStatus(self._at("/".join(places))) or []:
-            files.delete(status.getPath(), False)
+            if left.match(status.getPath().getName()):
+                files.delete(status.getPath(), False)
 
     def _data_files(self, files: Any, staged: str, root: str) -> Iterator[tuple[Any, str]]:
         """Every file Spark wrote, and its folder below the sink's own (partitions)."""

@@ -16,7 +16,8 @@ from penstock.errors import BadInputError
 from penstock.runtime.dead_letters import DEAD_LETTER_SCHEMA, DEAD_LETTERS
 from penstock.runtime.segment import SegmentOptions
 from penstock.spark.fused.aggregates import aggregate_frame, mode_of, needs_due
-from penstock.spark.fused.complaints import in_one_line
+from penstock.spark.fused.code_checks import check_columns, check_pickled
+from penstock.spark.fused.complaints import in_one_line, raised_in_code
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_function import (
     DUE_COLUMN,
@@ -26,12 +27,12 @@ from penstock.spark.fused.region_function import (
     VALUE_COLUMN,
     RegionFunction,
 )
-from penstock.spark.fused.region_steps import CodeOptions, share_of, steps_of
+from penstock.spark.fused.region_steps import CodeOptions, entrances_of, share_of, steps_of
 from penstock.spark.fused.schemas import arrow_of, struct_of_arrow
 from penstock.spark.fused.watermarks import with_watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -95,11 +96,12 @@ class FrameBuilder:
         self._tagged_region: tuple[RegionFunction, DataFrame] | None = None
 
     def build(self) -> Frames:
+        check_pickled(self._options.code)
         pipeline = self._pipeline
         cut = cut_of(pipeline, self._options.code)
         for name in pipeline.sources:
             if name not in self._options.code and not reading_of(pipeline.operators[name]).is_load:
-                self._frames[name] = self._read(pipeline.operators[name])
+                self._frames[name] = self._source(pipeline.operators[name])
         waiting: list[Region | str] = [*cut.regions, *cut.spark_operators]
         while waiting:
             ready = next(item for item in waiting if self._is_ready(item))
@@ -107,8 +109,13 @@ class FrameBuilder:
             if isinstance(ready, str):
                 self._frames[ready] = self._for_all_readers(self._spark_operator(ready), self._readers(ready))
             else:
-                self._region(cut.regions.index(ready), ready)
+                self._region(cut.regions.index(ready), ready, cut.divided)
         return self._gathered(cut)
+
+    def _source(self, operator: Operator) -> DataFrame:
+        frame = self._read(operator)
+        check_columns(frame.columns, f"source '{operator.name}'")
+        return frame
 
     def _is_ready(self, item: Region | str) -> bool:
         if isinstance(item, str):
@@ -137,13 +144,16 @@ class FrameBuilder:
                 return aggregate_frame(_union(inputs, who), operator.aggregate, DUE_COLUMN)
             function = self._options.code[name].function
             try:
-                made = function(*inputs)
-            except TypeError as error:
-                if "positional argument" not in str(error):
+                with raised_in_code(who, BadInputError):
+                    made = function(*inputs)
+            except BadInputError as error:
+                if not isinstance(error.__cause__, TypeError) or "positional argument" not in str(error):
                     raise
-                raise BadInputError(f"{who}: it reads {len(inputs)} streams, a DataFrame for each: {error}") from error
+                cause = error.__cause__
+                raise BadInputError(f"{who}: it reads {len(inputs)} streams, a DataFrame for each: {cause}") from cause
         if not isinstance(made, DataFrame):
             raise BadInputError(f"{who}: expected its code to return a DataFrame, got {type(made).__name__}")
+        check_columns(made.columns, who)
         return made
 
     def inputs_of(self, name: str) -> list[DataFrame]:
@@ -156,26 +166,36 @@ class FrameBuilder:
         return [with_watermark(self._pipeline, stream.sender, self._stream(stream)) for stream in streams]
 
     def _stream(self, stream: Stream, *, with_due: bool = False) -> DataFrame:
-        """What a stream carries: the part of its sender's rows that takes this way, chosen by a hash of the row, so
-        that it is the same rows whenever a batch is run."""
-        frame = self._frame(stream.sender, with_due=with_due)
+        """What a stream carries: the part of its sender's rows that takes this way."""
+        return self._part_of(self._frame(stream.sender, with_due=with_due), stream)
+
+    def _part_of(self, frame: DataFrame, stream: Stream) -> DataFrame:
+        """The rows of a stream, of all that its sender sends: chosen by a hash of the row, so that it is the same rows
+        whenever a batch is run, and for whatever reader. What is beside a row is not part of it."""
         low, high = (round(edge * CIRCLE) for edge in share_of(self._pipeline, stream))
         if high - low >= CIRCLE:
             return frame
-        place = f"pmod(xxhash64({', '.join(f'`{name}`' for name in frame.columns)}), {CIRCLE})"
+        columns = [f"`{name}`" for name in frame.columns if name not in {ID_COLUMN, DUE_COLUMN}]
+        place = f"pmod(xxhash64({', '.join(columns)}), {CIRCLE})"
         within = f"{place} >= {low} AND {place} < {high}"
-        return frame.where(within if high <= CIRCLE else f"({within}) OR {place} < {high - CIRCLE}")
+        with in_one_line(f"the weighted stream from '{stream.sender}' to '{stream.receiver}'"):
+            return frame.where(within if high <= CIRCLE else f"({within}) OR {place} < {high - CIRCLE}")
 
-    def _region(self, number: int, region: Region) -> None:
-        frames = [self._entering(entry) for entry in region.entries]
+    def _region(self, number: int, region: Region, divided: Collection[str]) -> None:
+        entrances = entrances_of(self._pipeline, region, divided)
+        frames = []
+        for entrance in entrances:
+            whole = self._entering(entrance.entry)
+            stream = None if entrance.stream is None else self._pipeline.streams[entrance.stream]
+            frames.append(whole if stream is None else self._part_of(whole, stream))
         entering = _without_copy(frames[0]) if len(frames) == 1 else _tagged_union(frames, ENTRY_COLUMN, "e")
         known: dict[str, pa.Schema] = {}
-        for entry, frame in zip(region.entries, frames, strict=True):
-            known[entry] = arrow_of(frame.drop(ID_COLUMN, DUE_COLUMN).schema, self._timezone)
+        for entrance, frame in zip(entrances, frames, strict=True):
+            known[entrance.entry] = arrow_of(frame.drop(ID_COLUMN, DUE_COLUMN).schema, self._timezone)
         if self._learn is not None:
-            blind = steps_of(self._pipeline, region, self._options, dict(known), self.schemas, strict=False)
+            blind = steps_of(self._pipeline, region, divided, self._options, dict(known), self.schemas, strict=False)
             self.schemas.update(self._learn(blind, frames))
-        steps = steps_of(self._pipeline, region, self._options, known, self.schemas)
+        steps = steps_of(self._pipeline, region, divided, self._options, known, self.schemas)
         leaving = {step.operator: known[step.operator] for step in steps if step.leaves}
         with_due = [
             name
@@ -190,7 +210,7 @@ class FrameBuilder:
             run=self._options.run,
             region=number,
             steps=steps,
-            entries=len(frames),
+            entrances=tuple(entrance.entry if entrance.stream is None else None for entrance in entrances),
             exits=tuple(leaving),
             exit_schemas=tuple(leaving.values()),
             options=SegmentOptions(self._options.audit, self._options.keep_dead_letters),
@@ -198,7 +218,7 @@ class FrameBuilder:
             crumbs=self._options.crumbs,
             accumulator=self._accumulator,
         )
-        frame = _mapped(entering, function, self._options.code)
+        frame = entering.mapInArrow(function, struct_of_arrow(function.output_schema))
         if not function.tagged:
             name = function.exits[0]
             self._frames[name] = self._for_all_readers(frame, self._readers(name, region))
@@ -227,7 +247,7 @@ class FrameBuilder:
             return self._load()
         operator = self._pipeline.operators[entry]
         if entry not in self._frames and operator.kind is Kind.SOURCE:
-            self._frames[entry] = self._read(operator)
+            self._frames[entry] = self._source(operator)
         return self._frames[entry]
 
     def _gathered(self, cut: Cut) -> Frames:
@@ -259,22 +279,6 @@ class FrameBuilder:
 
 def cut_of(pipeline: Pipeline, code: Mapping[str, Logic]) -> Cut:
     return cut(pipeline, code, sparks_own_code(code))
-
-
-def _mapped(entering: DataFrame, function: RegionFunction, code: Mapping[str, Logic]) -> DataFrame:
-    from pyspark import cloudpickle  # noqa: PLC0415 - Spark loads only when it is used
-
-    for step in function.steps:
-        if step.logic is not None:
-            try:
-                cloudpickle.dumps(code[step.operator])  # type: ignore[no-untyped-call] # ships no types
-            except Exception as error:  # whatever the user's objects raise when they are asked to be bytes
-                reason = str(error).splitlines()[0]
-                raise BadInputError(
-                    f"operator '{step.operator}': its code cannot be sent to workers: {reason}; "
-                    "make what it needs there, with open="
-                ) from error
-    return entering.mapInArrow(function, struct_of_arrow(function.output_schema))
 
 
 def _part(tagged: DataFrame, number: int) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, pause, seconds_of
@@ -25,8 +26,19 @@ WITHIN_SECONDS = 600.0
 """Restarts are counted over so long: one a day is no reason to give up."""
 
 
-GROUPINGS = frozenset({"stateStoreSave", "sessionWindowStateStoreSaveExec"})
-"""Operators of Spark's whose state is what they have yet to send; others remember what they have seen."""
+GROUPS = "groups"
+HELD_BACK = {
+    "stateStoreSave": GROUPS,
+    "sessionWindowStateStoreSaveExec": GROUPS,
+    "symmetricHashJoin": "rows of a join of streams",
+    "flatMapGroupsWithState": "states of flatMapGroupsWithState",
+    "applyInPandasWithState": "states of applyInPandasWithState",
+    "transformWithStateExec": "states of transformWithState",
+    "transformWithStateInPandasExec": "states of transformWithStateInPandas",
+    "transformWithStateInPySparkExec": "states of transformWithState",
+}
+"""Operators of Spark's whose state may be what they have yet to send, and what it is; others remember what they have
+seen."""
 
 
 class LastingQuery:
@@ -49,6 +61,11 @@ class LastingQuery:
     @property
     def is_active(self) -> bool:
         return self._query.isActive
+
+    @property
+    def is_working(self) -> bool:
+        """A batch is under way, or it looks for one."""
+        return bool(self._query.status["isTriggerActive"])
 
     @property
     def recent_progress(self) -> list[StreamingQueryProgress]:
@@ -117,20 +134,32 @@ class LastingQuery:
             if now is not None and (last is None or now.batchId > last.batchId):
                 return
 
-    def run_last_batch(self) -> None:
+    def run_last_batch(self, is_given_up: Callable[[], bool]) -> None:
         """The query has ended; its checkpoint names one more batch. Sources may hold more by now: what they hold is not
-        for this run, so a complaint behind that batch is none."""
+        for this run, so a complaint behind that batch is none. It takes as long as all that is open takes."""
         self._query = self._start()
-        waited = Stopwatch()
-        while self._query.isActive and waited.seconds() < DRAIN_SECONDS:
+        while self._query.isActive and not is_given_up():
             pause(POLL_SECONDS / 4)
 
-    def open_groups(self) -> int:
-        """Groups that some window or grouping has not sent on, as the last batch left them."""
+    @property
+    def failure(self) -> str | None:
+        """Why it is not active any more; None: nothing is wrong."""
+        error = self._query.exception()
+        return None if error is None else reason(str(error))
+
+    @property
+    def has_watermark(self) -> bool:
         last = self._query.lastProgress
-        if last is None:
-            return 0
-        return sum(state.numRowsTotal for state in last.stateOperators if state.operatorName in GROUPINGS)
+        return last is not None and "watermark" in last.eventTime
+
+    def held_back(self) -> dict[str, int]:
+        """What operators may still have to send, as the last batch left them: how many, by what they are."""
+        held: Counter[str] = Counter()
+        last = self._query.lastProgress
+        for state in () if last is None else last.stateOperators:
+            if state.operatorName in HELD_BACK:
+                held[HELD_BACK[state.operatorName]] += state.numRowsTotal
+        return {what: count for what, count in held.items() if count}
 
     def stop(self) -> None:
         self._query.stop()

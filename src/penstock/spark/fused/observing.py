@@ -17,7 +17,8 @@ from penstock.spark.fused.topics import lag_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
 
     from penstock.dataflow.load import Load
     from penstock.dataflow.logic import Logic
@@ -30,9 +31,17 @@ LATENCY_POINTS = 65
 
 class BatchObserver:
     """`load` where the run's own generator is the source: only then is known when a tuple was due. `is_local`: slots
-    are threads of one executor."""
+    are threads of one executor. `reads`: how often the query reads each of its sources."""
 
-    def __init__(self, pipeline: Pipeline, code: Mapping[str, Logic], load: Load | None, *, is_local: bool) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        code: Mapping[str, Logic],
+        load: Load | None,
+        *,
+        is_local: bool,
+        reads: float = 1.0,
+    ) -> None:
         self._pipeline = pipeline
         self._sparks_own = [
             name
@@ -44,6 +53,7 @@ class BatchObserver:
         self._late = 0
         """Rows that came behind the watermark, which Spark leaves out."""
         self._is_local = is_local
+        self._reads = reads
         self._executors: dict[str, list[str]] = {}
         """By host, in the order they were first heard of."""
         self.reached = 0
@@ -57,7 +67,7 @@ class BatchObserver:
         finished = seconds_of(progress.timestamp) + progress.batchDuration / 1000
         self._late += sum(state.numRowsDroppedByWatermark for state in progress.stateOperators)
         account = None if records is None else records.account()
-        tuples, backlog, latencies = self._taken_in(progress, finished, account)
+        tuples, backlog, latencies = self._taken_in(progress, finished, records)
         if not tuples and (account is None or not account.rows_in):
             return None
         if account is not None:
@@ -76,14 +86,16 @@ class BatchObserver:
         )
 
     def _taken_in(
-        self, progress: StreamingQueryProgress, finished: float, account: Account | None
+        self, progress: StreamingQueryProgress, finished: float, records: BatchRecords | None
     ) -> tuple[int, int, np.ndarray]:
         """Source tuples, those still waiting, and latencies: until the batch was committed, when all of it is there."""
         if self._load is None:
-            taken = self._rows_of_sources(progress, account)
+            taken = self._rows_of_sources(progress, records)
             seconds = progress.batchDuration / 1000
             return taken, sum(lag_of(progress).values()), np.array([seconds] if taken else [])
-        source = progress.sources[0]
+        source = load_progress(progress)
+        if source is None:
+            return 0, 0, np.array([])
         first = _tuples(source.startOffset)
         last = _tuples(source.endOffset)
         self.reached = max(self.reached, last)
@@ -94,16 +106,13 @@ class BatchObserver:
         at = np.concatenate([self._load.due_seconds(number, number + 1) for number in chosen.tolist()])
         return last - first, max(0, due - last), finished - self.began - at
 
-    def _rows_of_sources(self, progress: StreamingQueryProgress, account: Account | None) -> int:
-        """Spark counts a source as often as the query reads it; code that reads it directly counts it once."""
-        counts = {} if account is None else account.operators
-        readers = [self._first_reader(source) for source in self._pipeline.sources]
-        if readers and all(reader in counts for reader in readers):
-            return sum(counts[str(reader)].rows_in for reader in readers)
-        return progress.numInputRows
-
-    def _first_reader(self, source: str) -> str | None:
-        return next((stream.receiver for stream in self._pipeline.outputs(source)), None)
+    def _rows_of_sources(self, progress: StreamingQueryProgress, records: BatchRecords | None) -> int:
+        """As many as came into code, where all rows of every source do; else what Spark counts, which counts a source
+        as often as the query reads it."""
+        entered = {} if records is None else records.entered()
+        if all(source in entered for source in self._pipeline.sources):
+            return sum(entered[source] for source in self._pipeline.sources)
+        return round(progress.numInputRows / self._reads)
 
     def _operators(
         self,
@@ -174,6 +183,23 @@ class BatchObserver:
         if self._load is None:
             notes.append("latency is counted from when Spark took a tuple in, until its batch was committed")
         return tuple(notes)
+
+
+def load_progress(progress: StreamingQueryProgress) -> SourceProgress | None:
+    """Of the load generator, which may stand anywhere among the sources: its offset is a number of tuples. None: it has
+    not begun."""
+    for source in progress.sources:
+        offset = parsed_offset(source.endOffset)
+        if isinstance(offset, dict) and isinstance(offset.get("tuples"), int):
+            return source
+    return None
+
+
+def reads_of_sources(frame: DataFrame, sources: int) -> float:
+    """How often a query reads each of its `sources`, on average: a frame that several read is in its plan as often."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    streams = sum(bool(leaves.apply(number).isStreaming()) for number in range(leaves.size()))
+    return max(1.0, streams / max(1, sources))
 
 
 def _tuples(offset: str | None) -> int:

@@ -8,7 +8,7 @@ from penstock.connectors.log.address import FORMATS
 from penstock.dataflow.code import frame_function
 from penstock.dataflow.endpoints import FILE_FORMATS, reading_of
 from penstock.errors import BadInputError
-from penstock.spark.fused.complaints import in_one_line
+from penstock.spark.fused.complaints import in_one_line, raised_in_code
 from penstock.spark.fused.schemas import struct_of
 from penstock.spark.fused.topics import read_topics
 
@@ -43,7 +43,9 @@ def read_source(session: SparkSession, operator: Operator, slots: int = 1, folde
 def _of_the_user(session: SparkSession, operator: Operator, who: str) -> DataFrame:
     from pyspark.sql import DataFrame  # noqa: PLC0415 - Spark loads only when it is used
 
-    frame = cast("Callable[[SparkSession], object]", frame_function(operator))(session)
+    function = cast("Callable[[SparkSession], object]", frame_function(operator))
+    with raised_in_code(who, BadInputError):
+        frame = function(session)
     if not isinstance(frame, DataFrame):
         raise BadInputError(f"{who}: frame: expected a DataFrame, got {type(frame).__name__}")
     if not frame.isStreaming:

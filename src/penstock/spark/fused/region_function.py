@@ -7,6 +7,7 @@ import gc
 import os
 import socket
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -58,7 +59,8 @@ class RegionFunction:
     run: str
     region: int
     steps: tuple[Step, ...]
-    entries: int
+    entrances: tuple[str | None, ...]
+    """Whose rows come in there; None: only some of them."""
     exits: tuple[str, ...]
     exit_schemas: tuple[pa.Schema, ...]
     options: SegmentOptions
@@ -90,8 +92,9 @@ class RegionFunction:
         task = this_task()
         began, watch, cpu = now(), Stopwatch(), cpu_seconds()
         segment, is_kept = self._segment(task)
+        entered: Counter[int] = Counter()
         try:
-            for operator, batch in segment.process_entrances(self._entering(batches)):
+            for operator, batch in segment.process_entrances(self._entering(batches, entered)):
                 yield self._leaving(operator, batch)
             account = segment.take_account()
         except BaseException:
@@ -116,14 +119,17 @@ class RegionFunction:
             executor=task.executor,
             slot=task.slot,
             account=account.to_bytes(),
+            entered=tuple((name, entered[at]) for at, name in enumerate(self.entrances) if name is not None),
         )
         self.accumulator.add([record])
 
-    def _entering(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Batch]]:
+    def _entering(self, batches: Iterable[pa.RecordBatch], entered: Counter[int]) -> Iterator[tuple[int, Batch]]:
+        """Counts what came in, in `entered`, by the number of the entrance."""
         for rows in batches:
             if not rows.num_rows:
                 continue
-            for entry, columns in [(0, rows)] if self.entries == 1 else _untagged(rows):
+            for entry, columns in [(0, rows)] if len(self.entrances) == 1 else _untagged(rows):
+                entered[entry] += columns.num_rows
                 yield -1 - entry, with_marks(columns)
 
     def _leaving(self, operator: str, batch: Batch) -> pa.RecordBatch:

@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from penstock.dataflow.endpoints import COUNT, reading_of, writing_of
 from penstock.dataflow.pipeline import Kind
-from penstock.dataflow.regions import LOAD_ENTRY, entry_of
+from penstock.dataflow.regions import LOAD_ENTRY, entry_of, is_divided
 from penstock.errors import BadInputError
 from penstock.runtime.steps import Read, Step, shares
+from penstock.spark.fused.code_checks import check_columns
 from penstock.spark.fused.schemas import arrow_of, struct_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from penstock.dataflow.logic import Logic
     from penstock.dataflow.pipeline import Pipeline, Stream
@@ -38,6 +39,37 @@ class CodeOptions:
     """What several operators read is shuffled once, into so many parts."""
 
 
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """Where tuples come into a region: all that one of its `entries` sends, or one stream of it whose rows Spark chose,
+    by its number in the pipeline."""
+
+    entry: str
+    stream: int | None = None
+
+
+def entrances_of(pipeline: Pipeline, region: Region, divided: Collection[str]) -> tuple[Entrance, ...]:
+    """In the order of a region's entries. `divided`: senders whose weighted streams Spark divides, so that each comes
+    in by an entrance of its own."""
+    entrances: dict[Entrance, None] = {}
+    for name in region.operators:
+        if pipeline.operators[name].kind is Kind.SOURCE:
+            entrances[_of_source(pipeline, name)] = None
+        for stream in pipeline.inputs(name):
+            if stream.sender not in region.operators:
+                entrances[_of_stream(pipeline, stream, divided)] = None
+    return tuple(sorted(entrances, key=lambda entrance: region.entries.index(entrance.entry)))
+
+
+def _of_source(pipeline: Pipeline, name: str) -> Entrance:
+    return Entrance(LOAD_ENTRY if reading_of(pipeline.operators[name]).is_load else name)
+
+
+def _of_stream(pipeline: Pipeline, stream: Stream, divided: Collection[str]) -> Entrance:
+    number = next(number for number, other in enumerate(pipeline.streams) if other is stream)
+    return Entrance(entry_of(pipeline, stream), number if is_divided(stream, divided) else None)
+
+
 def share_of(pipeline: Pipeline, stream: Stream) -> tuple[float, float]:
     """The part of its sender's output that a stream takes, beside what the sender's other streams take."""
     outputs = pipeline.outputs(stream.sender)
@@ -47,6 +79,7 @@ def share_of(pipeline: Pipeline, stream: Stream) -> tuple[float, float]:
 def steps_of(
     pipeline: Pipeline,
     region: Region,
+    divided: Collection[str],
     options: CodeOptions,
     known: dict[str, pa.Schema],
     inferred: Mapping[str, pa.Schema],
@@ -58,6 +91,7 @@ def steps_of(
     Without `strict` an operator whose schema nobody knows has none: that is how it is found out.
     """
     position = {name: number for number, name in enumerate(region.operators)}
+    entrances = entrances_of(pipeline, region, divided)
     numbers = {id(stream): number for number, stream in enumerate(pipeline.streams, start=1)}
     steps: list[Step] = []
     for name in region.operators:
@@ -66,19 +100,21 @@ def steps_of(
         reads: list[Read] = []
         before: list[pa.Schema | None] = []
         if operator.kind is Kind.SOURCE:
-            entry = LOAD_ENTRY if reading_of(operator).is_load else name
-            reads.append(Read(-1 - region.entries.index(entry)))
-            before.append(known.get(entry))
+            entrance = _of_source(pipeline, name)
+            reads.append(Read(-1 - entrances.index(entrance)))
+            before.append(known.get(entrance.entry))
         for stream in inputs:
             outputs = pipeline.outputs(stream.sender)
             only_way = len(inputs) == 1 and len(outputs) == 1
+            number = 0 if only_way else numbers[id(stream)]
             if stream.sender in position:
-                place, sender = position[stream.sender], stream.sender
+                reads.append(Read(position[stream.sender], number, share_of(pipeline, stream)))
+                before.append(known.get(stream.sender))
             else:
-                sender = entry_of(pipeline, stream)
-                place = -1 - region.entries.index(sender)
-            reads.append(Read(place, 0 if only_way else numbers[id(stream)], share_of(pipeline, stream)))
-            before.append(known.get(sender))
+                entrance = _of_stream(pipeline, stream, divided)
+                share = share_of(pipeline, stream) if entrance.stream is None else (0.0, 1.0)
+                reads.append(Read(-1 - entrances.index(entrance), number, share))
+                before.append(known.get(entrance.entry))
         logic = options.code.get(name)
         only_counts = operator.kind is Kind.SINK and writing_of(operator).format == COUNT
         schema = _schema_of(name, logic, before, inferred, strict=strict, only_counts=only_counts)
@@ -110,7 +146,9 @@ def _schema_of(
 ) -> pa.Schema | None:
     """`only_counts`: a sink that keeps nothing does with the columns that all tuples have."""
     if logic is not None and logic.schema is not None:
-        return arrow_of(struct_of(logic.schema, f"operator '{name}'"))
+        schema = arrow_of(struct_of(logic.schema, f"operator '{name}'"))
+        check_columns(schema.names, f"operator '{name}'")
+        return schema
     if logic is not None:
         if strict and name not in inferred:
             raise BadInputError(f"operator '{name}': nothing says what its code sends; give schema='NAME TYPE, ...'")

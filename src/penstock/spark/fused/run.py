@@ -14,7 +14,7 @@ from penstock.report.disturbance import disturbance
 from penstock.report.report import Audit, summarise
 from penstock.report.settling import notes_of_all, notes_under_load, settled_after
 from penstock.spark.fused.engine import FusedQuery
-from penstock.spark.fused.lasting_query import POLL_SECONDS, reason
+from penstock.spark.fused.lasting_query import GROUPS, POLL_SECONDS, reason
 from penstock.spark.fused.run_folder import RunState, moved
 from penstock.spark.session.process_tree import MachineUsage, java_process, share_given, share_of_others, tree_usage
 
@@ -46,7 +46,8 @@ class Hooks:
 
 
 class FusedRun:
-    """`seconds` past the first batch, or without end. `executors`: where slots can be added and let go."""
+    """`seconds` past the first batch (past its start where nothing comes), or without end. `executors`: where slots can
+    be added and let go."""
 
     def __init__(
         self,
@@ -77,8 +78,8 @@ class FusedRun:
         self._query: FusedQuery | None = None
         self._slots = spec.slots
         self._changes: list[str] = []
-        self._closed = 0
-        """Groups that were open when the input ended, and were closed."""
+        self._closed: Mapping[str, int] = {}
+        """What was open when the input ended, and was closed."""
         self._written = Stopwatch()
         self._thread = threading.Thread(target=self._conduct, name=f"penstock-{spec.run}", daemon=True)
 
@@ -190,7 +191,7 @@ class FusedRun:
             self._flow(query)
             whole = query.ended
             if whole and self._spec.close_windows:
-                self._closed = query.close_windows()
+                self._closed = query.close_windows(lambda: self._at_once)
                 self._take(query)
             elif not self._at_once:
                 self._go_to(RunState.DRAINING)
@@ -222,14 +223,17 @@ class FusedRun:
         return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
 
     def _flow(self, query: FusedQuery) -> None:
+        runs = Stopwatch()
         since: Stopwatch | None = None
         while not self._asked_to_end.is_set():
             pause(POLL_SECONDS)
-            ended = query.ended
+            ended, is_working = query.ended, query.is_working
             if self._take(query) and since is None:
                 since = Stopwatch()
             self._answer_questions()
-            if ended or (self._seconds is not None and since is not None and since.seconds() >= self._seconds):
+            # a first batch may take long; where none was under way there is nothing to wait for
+            watch = since or (None if is_working else runs)
+            if ended or (self._seconds is not None and watch is not None and watch.seconds() >= self._seconds):
                 return
 
     def _take(self, query: FusedQuery) -> int:
@@ -321,14 +325,18 @@ class FusedRun:
     def _end_notes(self, query: FusedQuery, report: Report) -> list[str]:
         took = report.history[-1].seconds if report.history else 0.0
         notes = notes_of_all(self._counted.emitted, took, len(report.history), report.batches)
-        if self._closed:
-            notes.append(f"{self._closed:,} groups were still open when it ended, and were sent on as they were")
-        if query.open_groups:
-            notes.append(
-                f"{query.open_groups:,} groups are still open, their windows were not over when it ended: the run's "
-                "folder keeps them for when it goes on"
-            )
+        for what, count in self._closed.items():
+            notes.append(f"{count:,} {what} were still open when it ended, and were {_closing(what)}")
+        kept = "the run's folder keeps them for when it goes on"
+        left = "what they had yet to send, if anything, is not in the sinks"
+        for what, count in query.held_back.items():
+            notes.append(f"{count:,} {what} are still open: {left if self._spec.close_windows else kept}")
         return notes
+
+
+def _closing(what: str) -> str:
+    """What became of what was closed: a join and code with state send only what they choose to."""
+    return "sent on as they were" if what == GROUPS else "closed: what they had yet to send was sent on"
 
 
 def as_failure(error: BaseException) -> BaseException:

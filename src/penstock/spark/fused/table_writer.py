@@ -116,7 +116,7 @@ class TableWriter:
             connection.commit()
 
     def _commit(self, columns: list[str], batch: int) -> None:
-        quoted = ", ".join(f'"{name}"' for name in columns)
+        quoted = self._quoted(columns)
         with self._connection() as connection:
             # whoever changes the row first has the batch: another process that was given up may be writing it too
             note = f"UPDATE {BATCHES} SET batch = ? WHERE sink = ? AND batch < ?"  # noqa: S608 - its own name
@@ -126,6 +126,11 @@ class TableWriter:
             connection.commit()
             self._run(connection, f"DROP TABLE {self._staged}")
             connection.commit()
+
+    def _quoted(self, columns: list[str]) -> str:
+        """As the database quotes names: MySQL takes "name" for a text."""
+        dialect = self._dialect()
+        return ", ".join(str(dialect.quoteIdentifier(name)) for name in columns)
 
     def _last_batch(self, connection: Any) -> int | None:
         """None: this sink was never here."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress
+from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, is_address, parse_topic
 from penstock.dataflow.code import write_function
 from penstock.dataflow.endpoints import COUNT, FILE_FORMATS, writing_of
 from penstock.dataflow.pipeline import OutputMode
-from penstock.errors import BadInputError
-from penstock.spark.fused.complaints import in_one_line
+from penstock.errors import BadInputError, RunFailedError
+from penstock.spark.fused.complaints import in_one_line, raised_in_code
 from penstock.spark.fused.file_writer import FileWriter
 from penstock.spark.fused.table_writer import TableWriter
 from penstock.spark.fused.topic_writer import TopicWriter
@@ -57,7 +57,8 @@ class _Function:
 
     exactly_once = False
 
-    def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
+    def __init__(self, who: str, function: Callable[[DataFrame, int], None]) -> None:
+        self._who = who
         self._function = function
 
     def prepare(self) -> None:
@@ -67,7 +68,8 @@ class _Function:
         pass
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        self._function(frame, batch)
+        with raised_in_code(self._who, RunFailedError):
+            self._function(frame, batch)
 
 
 class _Format:
@@ -104,7 +106,7 @@ def make_writer(session: SparkSession, operator: Operator, run: str, checkpoint:
     writing = writing_of(operator)
     who = f"sink '{operator.name}'"
     if writing.of_the_user:
-        return _Function(cast("Callable[[DataFrame, int], None]", write_function(operator)))
+        return _Function(who, cast("Callable[[DataFrame, int], None]", write_function(operator)))
     if writing.format in {COUNT, "noop"}:
         return CountingWriter()
     if writing.format in FILE_FORMATS:
@@ -115,6 +117,15 @@ def make_writer(session: SparkSession, operator: Operator, run: str, checkpoint:
     if writing.format in FORMATS:
         return _topic_writer(session, operator.name, writing, run, checkpoint)
     return _Format(session, writing, run, operator.name)
+
+
+def letter_writer(session: SparkSession, place: str, run: str, checkpoint: str) -> Writer:
+    """Of dead letters: a topic, or a folder of JSON."""
+    who, name = "dead letters", f"{run}-dead-letters"
+    if is_address(place):
+        address, topic = parse_topic(place)
+        return TopicWriter(session, who, address, {"topic": topic}, name, checkpoint)
+    return FileWriter(session, who, "json", {"path": place}, name, replaces_all=False)
 
 
 def _topic_writer(session: SparkSession, sink: str, writing: Writing, run: str, checkpoint: str) -> Writer:

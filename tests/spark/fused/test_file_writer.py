@@ -1,0 +1,67 @@
+"""Files of several sinks in one folder: each removes its own and nobody else's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from penstock.spark.fused.file_writer import FileWriter, in_pattern, left_by, owner_in_names, plain_owner
+
+
+@pytest.mark.parametrize(("first", "second"), [("東", "西"), ("a_b", "a-b"), ("a b", "a_b"), ("", "-")])
+def test_no_two_owners_have_one_name(first: str, second: str) -> None:
+    assert owner_in_names(f"run-{first}") != owner_in_names(f"run-{second}")
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "is_left"),
+    [
+        ("part-run-out-000000003-00000.json", 3, True),
+        ("part-run-out-000000003-00000.json", None, True),
+        ("part-run-out-000000004-00000.json", 3, False),
+        ("part-run-out-1234567890-00000.json", None, True),
+        ("part-run-out-2-000000003-00000.json", 3, False),
+        ("part-run-out-2-000000003-00000.json", None, False),
+        ("part-runxout-000000003-00000.json", None, False),
+    ],
+)
+def test_what_an_owner_left_is_told_from_what_begins_alike(name: str, batch: int | None, is_left: bool) -> None:
+    assert bool(left_by(["run-out"], batch).match(name)) is is_left
+
+
+def test_a_path_stands_for_itself_in_a_pattern() -> None:
+    assert in_pattern("a[1]{b}*?\\c") == r"a\[1\]\{b\}\*\?\\c"
+
+
+def ids(folder: Path) -> list[int]:
+    return sorted(ds.dataset(folder, format="parquet").to_table()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("replaces_all", [False, True])
+def test_sinks_share_a_folder_of_any_name(session: Any, tmp_path: Path, replaces_all: bool) -> None:
+    folder = tmp_path / "odd [1]{a,b}"
+    owners = ["run-東", "run-西", "run-out", "run-out-2"]
+    writers = [
+        FileWriter(session, "sink", "parquet", {"path": str(folder)}, owner, replaces_all=replaces_all)
+        for owner in owners
+    ]
+    for number, writer in enumerate(writers):
+        writer.prepare()
+        for _ in range(2):  # the second time takes the place of the first
+            writer.write(session.range(10 * number, 10 * number + 3, 1, 1), 0)
+    assert ids(folder) == [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32]
+    writers[2].write(session.range(50, 51, 1, 1), 1)
+    assert ids(folder) == [0, 1, 2, 10, 11, 12, *([] if replaces_all else [20, 21, 22]), 30, 31, 32, 50]
+
+
+def test_a_batch_that_an_earlier_version_left_is_not_there_twice(session: Any, tmp_path: Path) -> None:
+    writer = FileWriter(session, "sink", "parquet", {"path": str(tmp_path)}, "run-a_b", replaces_all=False)
+    for batch in (0, 1):
+        writer.write(session.range(batch, batch + 1, 1, 1), batch)
+    for file in tmp_path.glob("part-*"):
+        file.rename(tmp_path / file.name.replace(owner_in_names("run-a_b"), plain_owner("run-a_b")))
+    writer.write(session.range(1, 2, 1, 1), 1)
+    assert ids(tmp_path) == [0, 1]
