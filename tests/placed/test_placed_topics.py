@@ -16,6 +16,7 @@ from penstock.errors import BadInputError
 from penstock.flow.offsets import of_sources, taken_in
 from penstock.flow.states import FlowState
 from penstock.jobs.placed_figures import from_topics
+from penstock.report.epochs import EpochObservation, summarise_epochs
 from penstock.report.report import Audit, Report
 from penstock.spark.placed.endpoints import topic_shares
 from penstock.spark.placed.execution import EpochObserver
@@ -63,8 +64,38 @@ def test_a_report_says_what_waits_where() -> None:
     report = Report(5.0, 3.0, 0.0, 1.0, {}, 12, {}, {}, Audit(0, None, None, 0, 0))
     made = from_topics(report, {"src/orders/0": 12, "src/orders/1": 0})
     assert made.notes == ("topic and partition orders/0: 12 messages wait",)
-    assert made.offered_rate == 3.0
-    assert from_topics(report, {}) is report
+    assert made.offered_rate == 5.0
+    assert from_topics(report, {}) == report
+
+
+@pytest.mark.parametrize(
+    ("backlogs", "offered", "verdict"),
+    [
+        ((0, 0, 0, 0, 0), 100.0, "stable"),
+        # 300 taken in and 3 x 50 more waiting in 3 s: 150 came each second
+        ((0, 50, 100, 150, 200), 150.0, "falls behind"),
+        # 300 taken in and 3 x 40 fewer waiting
+        ((900, 860, 820, 780, 740), 60.0, "stable"),
+    ],
+)
+def test_what_came_to_the_topics_was_offered(backlogs: tuple[int, ...], offered: float, verdict: str) -> None:
+    epochs = [
+        EpochObservation(100.0 + number, 100, backlog, {}, {}, {0.01: 100}) for number, backlog in enumerate(backlogs)
+    ]
+    report = summarise_epochs(epochs, 100.0, 104.0, 1.0, None, Audit(0, None, None, 0, 0), backlogs[-1])
+    assert (report.offered_rate, report.sustained_rate, report.verdict) == (offered, 100.0, verdict)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "tuples"),
+    [
+        ({}, 0),
+        ({"left": 7, "right": 9}, 9),
+        ({"left/t/0": 7, "left/t/1": 1, "right/t/0": 9}, 17),
+    ],
+)
+def test_sources_of_the_load_emit_the_same_and_topics_do_not(offsets: dict[str, int], tuples: int) -> None:
+    assert taken_in(offsets) == tuples
 
 
 def share(folder: Path, **more: object) -> TopicShare:

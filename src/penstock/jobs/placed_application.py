@@ -228,14 +228,13 @@ class PlacedApplication:
                 conductor.close()
         observer.look()
         flowing = conductor.flowing_since or done.held
+        due = offered_between(job.load, conductor.began, flowing, done.held, options.warm_up)
         report = summarise_epochs(
             observer.epochs,
             flowing,
             done.held,
             options.warm_up,
-            offered_between(
-                job.load, conductor.began, conductor.flowing_since or done.held, done.held, options.warm_up
-            ),
+            None if observer.lag else due,
             observer.audited(job.pipeline),
             observer.backlog_at(done.held),
             tuple(notes[-MOST_NOTES:]),

@@ -229,9 +229,15 @@ def history(batches: Sequence[BatchObservation], began: float) -> tuple[Moment, 
     return tuple(moments)
 
 
+def arrived_rate(taken: int, waited_before: int, waits: int, seconds: float) -> float:
+    """Tuples/s that came to a source nobody asks for a rate: `(taken in + growth of what waits) / seconds`. Below what
+    was taken in where a backlog was worked off, above it where one grew."""
+    return max(0.0, taken + waits - waited_before) / seconds if seconds > 0 else 0.0
+
+
 def summarise(
     batches: Sequence[BatchObservation],
-    offered_rate: float,
+    offered_rate: float | None,
     warm_up: float,
     audit: Audit,
     engine_cpu: float = 0.0,
@@ -239,7 +245,8 @@ def summarise(
     *,
     whole: bool = False,
 ) -> Report:
-    """The report of the batches that finished more than `warm_up` seconds after the first.
+    """The report of the batches that finished more than `warm_up` seconds after the first. `offered_rate`: tuples/s
+    that were asked for; None: nobody asks, and what arrived was offered.
 
     The sustained rate is what those batches took in over the time from the end of the last batch before them (warm) to
     the end of the last of them: whole batches over whole periods, so that where a batch ends does not matter. With
@@ -255,16 +262,23 @@ def summarise(
     warm = batches[position:]
     if not warm:
         short = ("too short: no batch after the warm-up",)
-        return Report(offered_rate, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, notes=short, history=moments)
+        asked = offered_rate or 0.0
+        return Report(asked, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, notes=short, history=moments)
     begin = batches[position - 1].finished if position else began or first
     seconds = warm[-1].finished - begin
+    taken = sum(batch.tuples for batch in warm)
+    sustained = taken / seconds if seconds > 0 else 0.0
+    if offered_rate is None:
+        # an input that came to its end was all there, and all of it was taken in
+        before = batches[position - 1].backlog if position else 0
+        offered_rate = sustained if whole else arrived_rate(taken, before, warm[-1].backlog, seconds)
     latencies = np.concatenate([batch.latencies for batch in warm])
     weights = np.concatenate([np.full(len(batch.latencies), batch.latency_weight) for batch in warm])
     times = np.array([batch.finished for batch in warm if len(batch.latencies)])
     means = np.array([batch.latencies.mean() for batch in warm if len(batch.latencies)])
     return Report(
         offered_rate=offered_rate,
-        sustained_rate=sum(batch.tuples for batch in warm) / seconds if seconds > 0 else 0.0,
+        sustained_rate=sustained,
         latency_slope=slope(times, means),
         seconds=seconds,
         latency_ms={
