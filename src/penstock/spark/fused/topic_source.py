@@ -145,7 +145,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ignore_interrupts()
         log = _shared_log(self._address)
         for piece in partition.pieces:
-            for batch in log.read(piece.topic, piece.partition, piece.first, piece.end):
+            for batch in read_through(log, piece):
                 yield _as_spark(batch, piece)
 
     def stop(self) -> None:
@@ -168,6 +168,23 @@ def _shared_log(address: LogAddress) -> TopicLog:
     if key not in _LOGS:
         _LOGS[key] = address.open()
     return _LOGS[key]
+
+
+def read_through(log: TopicLog, piece: Piece) -> Iterator[pa.RecordBatch]:
+    """All of a piece, also where the log is away in the middle of it: gone on with behind the last message that came.
+    A task that failed instead would end the query after a few attempts, in a fraction of the time a broker is given."""
+    at, away = piece.first, None
+    while True:
+        try:
+            for batch in log.read(piece.topic, piece.partition, at, piece.end):
+                yield batch
+                at, away = batch["offset"][-1].as_py() + 1, None
+            return
+        except LogError:
+            away = away or Stopwatch()
+            if away.seconds() > PATIENCE_SECONDS:
+                raise
+            pause(RETRY_SECONDS)
 
 
 def _as_spark(batch: pa.RecordBatch, piece: Piece) -> pa.RecordBatch:

@@ -26,7 +26,7 @@ from penstock.flow.run import FlowRun
 from penstock.flow.states import OVER, FlowState
 from penstock.runtime.account import Account
 from penstock.spark.placed import wire
-from penstock.spark.placed.committing import Committer
+from penstock.spark.placed.committing import Committer, SinkAwayError
 from penstock.spark.placed.orders import GenerationOrder
 from penstock.spark.placed.peers import Peer, StagedDetails
 from penstock.spark.placed.setting import EpochDone, StagedPart
@@ -296,7 +296,7 @@ class Conductor:
             self._events.put(ev.Fenced(by))
             return
         except (NotWrittenError, OSError) as error:
-            self._events.put(ev.NotCommitted(asked.before.epoch + 1, str(error)))
+            self._events.put(ev.NotCommitted(asked.before.epoch + 1, str(error), isinstance(error, SinkAwayError)))
             return
         self.done.append(EpochDone(commit.epoch, now(), taken_in(commit.offsets), parts))
         for staged in asked.staged:

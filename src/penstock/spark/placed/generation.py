@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.clock import Stopwatch, now, pause
-from penstock.connectors.log.contract import GoneError
+from penstock.connectors.log.contract import GoneError, LogError
 from penstock.connectors.log.feed import TopicFeed
 from penstock.connectors.staged_sinks import EpochName, StagedSinks
 from penstock.errors import BadInputError
@@ -266,7 +266,7 @@ class Generation:
             while not self._closed.is_set():
                 try:
                     messages = feed.next(min(window.rows, MOST_SOURCE_ROWS)) if self._flow.may_emit else None
-                except (GoneError, BadInputError) as error:
+                except (GoneError, BadInputError, LogError) as error:  # the latter was waited for
                     raise StoppedError(f"source '{source}': {error}") from error
                 if messages is None or not self._emit_messages(feed, messages, entrance, window):
                     self._closed.wait(SOURCE_SECONDS)
