@@ -9,6 +9,7 @@ from penstock.clock import Stopwatch, now
 from penstock.jobs.fused import FIGURES_SECONDS
 from penstock.report.epochs import latencies_of, operators_of, slots_of
 from penstock.report.figures import Figures, flows
+from penstock.report.lag import by_source, waiting_notes
 from penstock.report.report import arrived_rate
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def _figures(observer: EpochObserver, ran: float, seconds: float | None) -> Figu
             (((name, str(slot)), seen) for epoch in epochs for (name, slot), seen in epoch.on_slots.items()),
             RECENT_SECONDS,
         ),
+        lag=by_source(observer.lag),
     )
 
 
@@ -89,6 +91,5 @@ def _offered(observer: EpochObserver, epochs: Sequence[EpochObservation]) -> flo
 
 def from_topics(report: Report, lag: Mapping[str, int]) -> Report:
     """Where sources are topics (`lag` by source/topic/partition): what waits is said."""
-    waiting = {where.partition("/")[2]: count for where, count in lag.items() if count}
-    notes = [f"topic and partition {where}: {count:,} messages wait" for where, count in waiting.items()]
-    return replace(report, notes=(*report.notes, *notes))
+    waiting = by_source(lag)
+    return replace(report, lag=waiting, notes=(*report.notes, *waiting_notes(waiting)))

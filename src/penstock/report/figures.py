@@ -57,6 +57,8 @@ class Figures:
     batch_seconds: float | None = None
     """How long a batch takes, where batches are timed."""
     batches_per_second: float = 0.0
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Messages that wait in topics, by topic/partition."""
 
 
 @dataclass
@@ -128,6 +130,7 @@ class RecentBatches:
             ),
             batch_seconds=sum(timed) / len(timed) if timed else None,
             batches_per_second=len(timed) / window,
+            lag=last.lag,
         )
 
     def _offered(self, recent: list[BatchObservation], passed: float) -> float:

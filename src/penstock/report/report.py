@@ -82,6 +82,8 @@ class BatchObservation:
     """How many tuples each of the latencies stands for."""
     seconds: float = 0.0
     """From when it was begun, where that is known."""
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Of `backlog` what waits in topics, by topic/partition."""
 
     @property
     def began(self) -> float:
@@ -144,6 +146,8 @@ class Report:
     first_errors: tuple[str, ...] = ()
     """Of dead letters."""
     most_dead: float = MOST_DEAD
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Messages that wait in topics at its end, by topic/partition."""
 
     @property
     def stable(self) -> bool:
@@ -173,6 +177,7 @@ class Report:
             "seconds": self.seconds,
             "latency_ms": dict(self.latency_ms),
             "backlog": self.backlog,
+            "lag": dict(self.lag),
             "operators": {
                 name: {
                     "received": seen.received,
@@ -294,6 +299,7 @@ def summarise(
         engine_cpu=engine_cpu,
         pace=pace_seen(warm),
         history=moments,
+        lag=warm[-1].lag,
     )
 
 

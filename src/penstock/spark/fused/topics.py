@@ -13,6 +13,7 @@ from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, topics_t
 from penstock.connectors.log.offsets import lag
 from penstock.dataflow.endpoints import reading_of
 from penstock.errors import BadInputError
+from penstock.report.lag import kept_apart
 from penstock.spark.fused.progress_offsets import parsed_offset
 
 if TYPE_CHECKING:
@@ -115,12 +116,8 @@ def sparks_writing(session: SparkSession, writing: Writing, who: str) -> Writing
 
 def lag_of(progress: StreamingQueryProgress) -> dict[str, int]:
     """By topic/partition: messages that wait, of all sources that are topics. Both connectors say it alike."""
-    lags: dict[str, int] = {}
-    for source in progress.sources:
-        end, latest = topic_offsets(source.endOffset), topic_offsets(source.latestOffset)
-        if end and latest:
-            lags |= lag(end, latest)
-    return lags
+    ends = ((topic_offsets(source.endOffset), topic_offsets(source.latestOffset)) for source in progress.sources)
+    return kept_apart(lag(end, latest) for end, latest in ends if end and latest)
 
 
 def topic_offsets(text: str | None) -> Offsets | None:
