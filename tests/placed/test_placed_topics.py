@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_engine import turn_until
 from topic_chaos import TopicChaos, rounds, topic_pipeline, values
 
-from penstock.connectors.log.address import parse_log
+from penstock.connectors.log.address import LogAddress, parse_log
+from penstock.connectors.log.contract import LogError
 from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.connectors.log.feed import TopicFeed, TopicShare
 from penstock.dataflow.load import Load
+from penstock.dataflow.pipeline import Pipeline
 from penstock.errors import BadInputError
+from penstock.flow.commit import Commit
 from penstock.flow.offsets import of_sources, taken_in
 from penstock.flow.states import FlowState
 from penstock.jobs.placed_figures import from_topics
@@ -20,6 +24,7 @@ from penstock.report.epochs import EpochObservation, summarise_epochs
 from penstock.report.report import Audit, Report
 from penstock.spark.placed.endpoints import topic_shares
 from penstock.spark.placed.execution import EpochObserver
+from penstock.spark.placed.told_commits import ToldCommits
 
 
 @pytest.mark.parametrize("fault", ["kill", "plan", "conductor"])
@@ -41,6 +46,46 @@ def test_what_does_not_parse_goes_to_the_topic_of_dead_letters(tmp_path: Path) -
         assert b'"operator": "op"' in letter
     finally:
         chaos.close()
+
+
+def test_a_consumer_group_hears_of_every_commit(tmp_path: Path) -> None:
+    address = parse_log(f"log:{tmp_path / 'log'}")
+    chaos = TopicChaos(tmp_path, address, seed=1)
+    groups = ToldCommits(grouped(address, "readers"))
+    chaos.run.setting = replace(chaos.run.setting, committed=groups.committed)
+    try:
+        chaos.send(300)
+        turn_until(chaos.run, lambda: sum(chaos.log.group_offsets("readers", "in").values()) == 300)
+    finally:
+        chaos.close()
+    assert groups.close() == ()
+
+
+def grouped(address: LogAddress, group: str) -> Pipeline:
+    pipeline = topic_pipeline(address, address)
+    source = pipeline.operators["src"]
+    source = source.model_copy(update={"options": {**source.options, "groupId": group}})
+    operators = [source if operator.name == "src" else operator for operator in pipeline.operators.values()]
+    return Pipeline.of(pipeline.name, operators, pipeline.streams)
+
+
+def test_a_group_that_cannot_be_told_is_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create("in", 1)
+
+    def away(*_: object) -> None:
+        raise LogError("no answer")
+
+    monkeypatch.setattr(EmbeddedLog, "commit_group", away)
+    groups = ToldCommits(grouped(parse_log(f"log:{tmp_path}"), "readers"))
+    for at in (3, 5):
+        groups.committed(
+            Commit(run="r", conductor=1, generation=1, epoch=at, plan="p", offsets={"src/in/0": at, "other": 7})
+        )
+    assert groups.close() == (
+        "source 'src': consumer group 'readers' could not always be told how far it has read; the first time: "
+        "no answer",
+    )
 
 
 def test_what_waits_in_the_topics_is_the_backlog(tmp_path: Path) -> None:

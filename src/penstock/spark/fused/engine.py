@@ -374,7 +374,7 @@ class FusedQuery:
         topics += waiting_notes(self._lag)
         gone = lost_messages(self._spec.folder)
         topics += [f"topic and partition {where}: {count:,} messages were gone unread" for where, count in gone.items()]
-        return (*self._query.notes, *self._observer.notes, *self._unaudited(), *twice, *topics)
+        return (*self._query.notes, *self._observer.notes, *self._unaudited(), *twice, *topics, *self._groups.notes)
 
     def _unaudited(self) -> list[str]:
         unaudited = unaudited_by(self._spec.pipeline, sparks_own_code(self._spec.code))

@@ -33,7 +33,9 @@ CONNECTOR = "connector"
 DELIVERY = "delivery"
 """The option of a sink: exactly-once (ours), or at-least-once, which is what Spark's own promises."""
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
-_FOR_US = (CONNECTOR, DELIVERY, "groupId")
+GROUP = "groupId"
+"""The option of a source: a consumer group that is told how far the run has read."""
+_FOR_US = (CONNECTOR, DELIVERY, GROUP)
 
 
 def read_topics(session: SparkSession, reading: Reading, who: str, slots: int, folder: Path | None) -> DataFrame:
@@ -67,9 +69,11 @@ def connector_of(session: SparkSession, reading: Reading, who: str) -> str:
         raise BadInputError(f"{who}: option connector: expected {SPARKS} or {OURS}, found '{asked}'")
     if reading.format != KAFKA:
         return OURS
+    if asked == SPARKS and GROUP in reading.options:
+        raise BadInputError(f"{who}: option {GROUP}: only our own connector tells a group; say connector: {OURS}")
     if asked is not None:
         return asked
-    return SPARKS if has_connector(session) and "groupId" not in reading.options else OURS
+    return SPARKS if has_connector(session) and GROUP not in reading.options else OURS
 
 
 def has_connector(session: SparkSession) -> bool:

@@ -298,6 +298,7 @@ class Conductor:
         except (NotWrittenError, OSError) as error:
             self._events.put(ev.NotCommitted(asked.before.epoch + 1, str(error), isinstance(error, SinkAwayError)))
             return
+        self.setting.committed(commit)
         self.done.append(EpochDone(commit.epoch, now(), taken_in(commit.offsets), parts))
         for staged in asked.staged:
             details = self._details.pop((staged.bundle, staged.generation, staged.epoch), StagedDetails())
@@ -371,12 +372,7 @@ class Conductor:
             case "gave up":
                 self._events.put(ev.GaveUp(bundle, message["generation"], message["reason"]))
             case "staged":
-                self._details[bundle, message["generation"], message["epoch"]] = StagedDetails(
-                    {int(bin_): int(count) for bin_, count in message["hops"]},
-                    tuple((sink, row) for sink, row in message["shown"]),
-                    tuple((number, above, total) for number, above, total in message["watched"]),
-                    {where: int(count) for where, count in message["lag"].items()},
-                )
+                self._details[bundle, message["generation"], message["epoch"]] = StagedDetails.of(message)
                 self._events.put(
                     ev.Staged(
                         bundle,
