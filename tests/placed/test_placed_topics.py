@@ -107,10 +107,40 @@ def test_what_waits_in_the_topics_is_the_backlog(tmp_path: Path) -> None:
 
 def test_a_report_says_what_waits_where() -> None:
     report = Report(5.0, 3.0, 0.0, 1.0, {}, 12, {}, {}, Audit(0, None, None, 0, 0))
-    made = from_topics(report, {"src/orders/0": 12, "src/orders/1": 0})
-    assert made.notes == ("topic and partition orders/0: 12 messages wait",)
+    made = from_topics(report, {"src/orders/0": 12, "src/orders/1": 0}, {"src/orders/1": 3000})
+    assert made.notes == (
+        "topic and partition orders/0: 12 messages wait",
+        "topic and partition orders/1: 3,000 messages were gone unread",
+    )
+    assert made.lag == {"orders/0": 12, "orders/1": 0}
     assert made.offered_rate == 5.0
-    assert from_topics(report, {}) == report
+    assert from_topics(report, {}, {}) == report
+
+
+def test_messages_that_retention_took_are_counted_with_their_epoch(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path / "log", segment_bytes=1_000)
+    log.create("in", 3, retention_seconds=3600)
+    producer = log.producer()
+    for _ in range(3):
+        producer.send("in", [b"1"] * 200, partition=1, times_ms=[1000] * 200)
+        producer.flush()
+    producer.close()
+    gone, there = log.spans("in")[1].first, log.spans("in")[1].end
+    assert 0 < gone < there
+    address = parse_log(f"log:{tmp_path / 'log'}")
+    options = {"failOnDataLoss": "false", "startingOffsets": '{"in": {"1": 0}}'}
+    chaos = TopicChaos(tmp_path, address, seed=1, source_options=options)
+    observer = EpochObserver(chaos.run, Load.constant(1.0), ("src",))
+    try:
+
+        def all_through() -> bool:
+            observer.look()
+            return len(values(chaos.log, "out")) == there - gone and bool(observer.gone)
+
+        turn_until(chaos.run, all_through)
+        assert observer.gone == {"src/in/1": gone}
+    finally:
+        chaos.close()
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ class PlacedApplication:
             observer.backlog_at(done.held),
             tuple(notes[-MOST_NOTES:]),
         )
-        report = from_topics(report, observer.lag)
+        report = from_topics(report, observer.lag, observer.gone)
         # nodes of `cluster up` are processes of this machine, but where each has a network of its own
         shared = self.cluster.running is not None
         predicted = job.predicted((os.cpu_count() or 1) if shared else None)

@@ -9,7 +9,7 @@ from penstock.clock import Stopwatch, now
 from penstock.jobs.fused import FIGURES_SECONDS
 from penstock.report.epochs import latencies_of, operators_of, slots_of
 from penstock.report.figures import Figures, flows
-from penstock.report.lag import by_source, waiting_notes
+from penstock.report.lag import by_source, gone_notes, waiting_notes
 from penstock.report.report import arrived_rate
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _offered(observer: EpochObserver, epochs: Sequence[EpochObservation]) -> flo
     return arrived_rate(taken, first.backlog, last.backlog, last.finished - first.finished)
 
 
-def from_topics(report: Report, lag: Mapping[str, int]) -> Report:
-    """Where sources are topics (`lag` by source/topic/partition): what waits is said."""
+def from_topics(report: Report, lag: Mapping[str, int], gone: Mapping[str, int]) -> Report:
+    """Where sources are topics: what waits and what is gone, both by source/topic/partition, is said."""
     waiting = by_source(lag)
-    return replace(report, lag=waiting, notes=(*report.notes, *waiting_notes(waiting)))
+    return replace(report, lag=waiting, notes=(*report.notes, *waiting_notes(waiting), *gone_notes(by_source(gone))))

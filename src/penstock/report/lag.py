@@ -30,5 +30,10 @@ def by_source(lag: Mapping[str, int]) -> dict[str, int]:
     )
 
 
+def gone_notes(gone: Mapping[str, int]) -> list[str]:
+    """Of messages that retention took before they were read."""
+    return [f"topic and partition {where}: {count:,} messages were gone unread" for where, count in gone.items()]
+
+
 def waiting_notes(lag: Mapping[str, int]) -> list[str]:
     return [f"topic and partition {where}: {count:,} messages wait" for where, count in lag.items() if count]

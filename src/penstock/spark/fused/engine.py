@@ -20,7 +20,7 @@ from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.dataflow.regions import unaudited_by
 from penstock.errors import BadInputError, RunFailedError
-from penstock.report.lag import waiting_notes
+from penstock.report.lag import gone_notes, waiting_notes
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.fused import load_source
 from penstock.spark.fused.accounts import Accounts
@@ -372,8 +372,7 @@ class FusedQuery:
         twice = [f"sink '{sink}': a batch that is run again may be there twice" for sink in careless]
         topics = connector_notes(self._session, self._spec.pipeline)
         topics += waiting_notes(self._lag)
-        gone = lost_messages(self._spec.folder)
-        topics += [f"topic and partition {where}: {count:,} messages were gone unread" for where, count in gone.items()]
+        topics += gone_notes(lost_messages(self._spec.folder))
         return (*self._query.notes, *self._observer.notes, *self._unaudited(), *twice, *topics, *self._groups.notes)
 
     def _unaudited(self) -> list[str]:

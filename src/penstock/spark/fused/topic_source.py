@@ -22,7 +22,7 @@ from penstock.connectors.kept_numbers import KeptNumbers
 from penstock.connectors.log.address import LogAddress, subscribed
 from penstock.connectors.log.contract import GoneError, LogError
 from penstock.connectors.log.offsets import Piece, admitted, cut_evenly, pieces_between, resolved
-from penstock.spark.fused.lost_messages import note_lost
+from penstock.spark.fused.lost_messages import LostPiece, note_lost
 from penstock.spark.session.interrupts import ignore_interrupts
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._reached = end
-        lost: dict[str, int] = {}
+        lost: list[LostPiece] = []
         pieces = []
         spans = self._awaited_spans()
         for piece in pieces_between(start, end, spans):
@@ -135,7 +135,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if there > piece.first:
                 if not self._goes_on:
                     raise GoneError(piece.topic, piece.partition, piece.first, first)
-                lost[f"{piece.topic}/{piece.partition}"] = there - piece.first
+                lost.append(LostPiece(self._who, piece.topic, piece.partition, piece.first, there - piece.first))
             pieces.append(replace(piece, first=there))
         if lost and self._folder is not None:
             note_lost(self._folder, lost)

@@ -316,7 +316,7 @@ class Conductor:
         laid_out = next(known for known in reversed(self._known) if staged.bundle in known.codes)
         slot = laid_out.layout.by_name[staged.bundle].slot
         account = Account.from_bytes(staged.account)
-        return StagedPart(staged.bundle, slot, account, details.hops, details.watched, details.lag)
+        return StagedPart(staged.bundle, slot, account, details.hops, details.watched, details.lag, details.gone)
 
     # Hearing.
 

@@ -59,6 +59,8 @@ class StagedPart:
     """(number, above, total) of the fields that are watched."""
     lag: Mapping[str, int] = field(default_factory=dict)
     """Messages that wait, by source/topic/partition."""
+    gone: Mapping[str, int] = field(default_factory=dict)
+    """Messages that retention took before they were read."""
 
 
 @dataclass(frozen=True, slots=True)
