@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.clock import now
-from penstock.connectors.log.address import is_address, parse_topic
+from penstock.connectors.log.address import is_address
 from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, OutputMode
@@ -33,6 +33,7 @@ from penstock.spark.fused.frames import FrameBuilder
 from penstock.spark.fused.inference import infer_schemas
 from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch
 from penstock.spark.fused.lasting_query import LastingQuery
+from penstock.spark.fused.letter_topics import letter_topic
 from penstock.spark.fused.lost_messages import lost_messages
 from penstock.spark.fused.observing import BatchObserver
 from penstock.spark.fused.readers import read_source
@@ -178,7 +179,7 @@ class FusedQuery:
     def _letter_writer(self, place: str) -> Writer:
         spec, who, name = self._spec, "dead letters", f"{self._spec.run}-dead-letters"
         if is_address(place):
-            address, topic = parse_topic(place)
+            address, topic = letter_topic(spec.pipeline, place)
             return TopicWriter(self._session, who, address, {"topic": topic}, name, spec.checkpoint)
         return FileWriter(self._session, who, "json", {"path": place}, name, replaces_all=False)
 
