@@ -285,6 +285,10 @@ def test_of_a_source_of_ones_own_batches_are_predicted_as_they_came() -> None:
         (0, False, 100.0, "stable"),
         # every second 100 tuples are taken in and 40 more wait
         (40, False, 140.0, "falls behind"),
+        # a tenth more than it takes in: batches last no longer, but tuples wait longer for theirs
+        (10, False, 110.0, "falls behind"),
+        # 2 % more is within what a run is measured to
+        (2, False, 102.0, "stable"),
         # what had gathered is worked off
         (-40, False, 60.0, "stable"),
         # an input that came to its end

@@ -273,18 +273,19 @@ def summarise(
     seconds = warm[-1].finished - begin
     taken = sum(batch.tuples for batch in warm)
     sustained = taken / seconds if seconds > 0 else 0.0
+    # where nobody knows when a tuple was due, its latency leaves out what it waited before: backlog / rate
+    worked_off = sustained if offered_rate is None else 0.0
+    waits = np.array([batch.backlog / worked_off if worked_off else 0.0 for batch in warm])
     if offered_rate is None:
         # an input that came to its end was all there, and all of it was taken in
         before = batches[position - 1].backlog if position else 0
         offered_rate = sustained if whole else arrived_rate(taken, before, warm[-1].backlog, seconds)
     latencies = np.concatenate([batch.latencies for batch in warm])
     weights = np.concatenate([np.full(len(batch.latencies), batch.latency_weight) for batch in warm])
-    times = np.array([batch.finished for batch in warm if len(batch.latencies)])
-    means = np.array([batch.latencies.mean() for batch in warm if len(batch.latencies)])
     return Report(
         offered_rate=offered_rate,
         sustained_rate=sustained,
-        latency_slope=slope(times, means),
+        latency_slope=_latency_slope(warm, waits),
         seconds=seconds,
         latency_ms={
             name: 1000 * weighted_quantile(latencies, weights, part)
@@ -301,6 +302,13 @@ def summarise(
         history=moments,
         lag=warm[-1].lag,
     )
+
+
+def _latency_slope(batches: Sequence[BatchObservation], waits: NDArray[np.float64]) -> float:
+    """Seconds a second adds to latency and to what tuples wait before it."""
+    delivered = [n for n, batch in enumerate(batches) if len(batch.latencies)]
+    times = np.array([batches[n].finished for n in delivered])
+    return slope(times, np.array([batches[n].latencies.mean() + waits[n] for n in delivered]))
 
 
 def _operators(batches: Sequence[BatchObservation]) -> dict[str, OperatorObservation]:
