@@ -282,6 +282,30 @@ def test_of_a_source_of_ones_own_batches_are_predicted_as_they_came() -> None:
     assert "what is predicted is for batches of 100 tuples, as they came on average" in ended.report.notes
 
 
+@pytest.mark.parametrize(
+    ("growth", "whole", "offered", "verdict"),
+    [
+        (0, False, 100.0, "stable"),
+        # every second 100 tuples are taken in and 40 more wait
+        (40, False, 140.0, "falls behind"),
+        # a tenth more than it takes in: batches last no longer, but tuples wait longer for theirs
+        (10, False, 110.0, "falls behind"),
+        # 2 % more is within what a run is measured to
+        (2, False, 102.0, "stable"),
+        # what had gathered is worked off
+        (-40, False, 60.0, "stable"),
+        # an input that came to its end
+        (-40, True, 100.0, "stable"),
+    ],
+)
+def test_where_nobody_asks_for_a_rate_what_came_was_offered(
+    growth: int, whole: bool, offered: float, verdict: str
+) -> None:
+    batches = [batch(1000.0 + n, backlog=500 + growth * n) for n in range(1, 9)]
+    report = summarise(batches, None, 2.0, NOTHING_LOST, began=1000.0, whole=whole)
+    assert (report.offered_rate, report.sustained_rate, report.verdict) == (offered, 100.0, verdict)
+
+
 def test_too_many_dead_letters_are_the_verdict() -> None:
     report = summarise([batch(1001.0), batch(1002.0)], 100.0, 0.5, Audit(200, 0, 0, 3, 0))
     assert (report.stable, report.verdict) == (False, "too many tuples died")

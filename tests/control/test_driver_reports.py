@@ -57,7 +57,7 @@ class Run:
         return Figures(
             1.0, None, 100.0, 90.0, self.backlog, {"p95": 5.0}, {"work": 1.5}, {"n1/0": (0.5, 10.0)}, recent=95.0,
             operators={"work": flow}, on_slots={("work", "n1/0"): flow, ("work", "n2/0"): flow},
-            batch_seconds=1.0, batches_per_second=0.9,
+            batch_seconds=1.0, batches_per_second=0.9, lag={"t/0": 40, "t/1": 2},
         )  # fmt: skip
 
     def threads_on(self, operator: str, slot: str) -> int:
@@ -126,9 +126,15 @@ Driven = tuple[Run, "Callable[..., None]", "Callable[[], DriverReport]"]
 def test_a_stream_that_stopped_arrives_at_no_rate(driven: Driven) -> None:
     run, _, said = driven
     until(lambda: said().readings["offered_rate"] == 100.0)
+    assert (said().readings["lag"], partitions(said())) == (42.0, {"t/0": 40.0, "t/1": 2.0})
     run.idle_seconds = 3.0
     until(lambda: said().readings["offered_rate"] == 0.0)
-    assert (said().readings["rate"], said().readings["backlog"]) == (0.0, 0.0)
+    assert (said().readings["rate"], said().readings["backlog"], said().readings["lag"]) == (0.0, 0.0, 0.0)
+    assert partitions(said()) == {"t/0": 0.0, "t/1": 0.0}
+
+
+def partitions(report: DriverReport) -> dict[str, float]:
+    return {part.partition: part.values["lag"] for part in report.parts if part.partition is not None}
 
 
 def test_while_executors_are_on_their_way_it_goes_on_reporting(driven: Driven) -> None:

@@ -14,7 +14,7 @@ from penstock.control.core.incoming import AddTrigger, Readings, TimePassed
 from penstock.control.core.outcome import DecisionKind
 from penstock.control.core.records import Trigger, TriggerKind
 from penstock.control.core.states import PipelineState
-from penstock.control.core.triggers import evaluated
+from penstock.control.core.triggers import described, evaluated
 
 SHARE = Trigger(7, TriggerKind.BATCH_SHARE, above=80.0, field="reading", share=0.8)
 
@@ -31,6 +31,18 @@ def test_a_share_of_a_batch_switches_on_at_its_threshold_and_off_well_below() ->
     # what is not reported, or is no number, changes nothing; nor does somebody else's
     for signals in ({}, {7: float("nan")}, {8: 0.0}):
         assert evaluated(on, {}, signals, 4.0).on
+
+
+def test_messages_that_wait_switch_on_above_a_threshold_and_off_well_below() -> None:
+    trigger = Trigger(3, TriggerKind.LAG, above=1_000.0, for_seconds=2.0)
+    switched = []
+    # 0.75 of 1,000 is 750; a reading without topics changes nothing
+    readings = ((0.0, 1_001.0), (1.9, 2_000.0), (2.0, 1_500.0), (3.0, 750.0), (4.0, None), (5.0, 749.0), (7.0, 10.0))
+    for now, lag in readings:
+        trigger = evaluated(trigger, {} if lag is None else {"lag": lag, "offered_rate": 0.0}, {}, now)
+        switched.append(trigger.on)
+    assert switched == [False, False, True, True, True, True, False]
+    assert described(trigger) == "trigger 3: more than 1000 messages wait"
 
 
 def test_it_has_to_hold_for_its_time_without_a_break() -> None:

@@ -277,6 +277,38 @@ def test_a_full_disk_is_waited_for() -> None:
     assert driver.is_in(FlowState.FLOWING)
 
 
+@pytest.mark.parametrize(
+    ("at_sink", "seconds", "waits", "gives_up"),
+    [
+        (False, 60.0, "away; waiting until the checkpoint can be written", "away for 60 s: make room"),
+        (True, 300.0, "away; waiting", "away for 300 s; nothing is lost"),
+    ],
+)
+def test_a_broker_that_is_away_has_longer_than_a_full_disk(
+    at_sink: bool, seconds: float, waits: str, gives_up: str
+) -> None:
+    driver = Driver(silence=1e9).flowing()
+    driver.tell(ev.Tick(), seconds=1.1)
+    driver.stage()
+    driver.tell(ev.NotCommitted(1, "away", at_sink))
+    assert driver.last(do.Say).text == waits
+    driver.tell(ev.NotCommitted(1, "away", at_sink), seconds=seconds)
+    assert driver.is_in(FlowState.FLOWING)
+    driver.tell(ev.NotCommitted(1, "away", at_sink), seconds=1.0)
+    assert driver.is_in(FlowState.FAILED)
+    assert driver.last(do.Stop).failed.startswith(gives_up)
+
+
+def test_another_trouble_is_waited_for_anew() -> None:
+    driver = Driver(silence=1e9).flowing()
+    driver.tell(ev.Tick(), seconds=1.1)
+    driver.stage()
+    driver.tell(ev.NotCommitted(1, "broker away", at_sink=True))
+    driver.tell(ev.NotCommitted(1, "disk full"), seconds=200.0)
+    assert driver.is_in(FlowState.FLOWING)
+    assert driver.last(do.Say).text == "disk full; waiting until the checkpoint can be written"
+
+
 def test_whoever_was_replaced_lets_go() -> None:
     driver = Driver().flowing()
     driver.tell(ev.Fenced("process 7 on h"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
@@ -10,18 +11,22 @@ from test_engine import turn_until
 from topic_chaos import TopicChaos, rounds, topic_pipeline, values
 
 from penstock.clock import pause
-from penstock.connectors.log.address import parse_log
-from penstock.connectors.log.contract import GoneError
+from penstock.connectors.log.address import LogAddress, parse_log
+from penstock.connectors.log.contract import GoneError, LogError
 from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.connectors.log.feed import LOOK_SECONDS, TopicFeed, TopicShare, look_interval
 from penstock.dataflow.load import Load
+from penstock.dataflow.pipeline import Pipeline
 from penstock.errors import BadInputError
+from penstock.flow.commit import Commit
 from penstock.flow.offsets import of_sources, taken_in
 from penstock.flow.states import FlowState
 from penstock.jobs.placed_figures import from_topics
+from penstock.report.epochs import EpochObservation, summarise_epochs
 from penstock.report.report import Audit, Report
 from penstock.spark.placed.endpoints import topic_shares
 from penstock.spark.placed.execution import EpochObserver
+from penstock.spark.placed.told_commits import ToldCommits
 
 
 @pytest.mark.parametrize("fault", ["kill", "plan", "conductor"])
@@ -45,6 +50,46 @@ def test_what_does_not_parse_goes_to_the_topic_of_dead_letters(tmp_path: Path) -
         chaos.close()
 
 
+def test_a_consumer_group_hears_of_every_commit(tmp_path: Path) -> None:
+    address = parse_log(f"log:{tmp_path / 'log'}")
+    chaos = TopicChaos(tmp_path, address, seed=1)
+    groups = ToldCommits(grouped(address, "readers"))
+    chaos.run.setting = replace(chaos.run.setting, committed=groups.committed)
+    try:
+        chaos.send(300)
+        turn_until(chaos.run, lambda: sum(chaos.log.group_offsets("readers", "in").values()) == 300)
+    finally:
+        chaos.close()
+    assert groups.close() == ()
+
+
+def grouped(address: LogAddress, group: str) -> Pipeline:
+    pipeline = topic_pipeline(address, address)
+    source = pipeline.operators["src"]
+    source = source.model_copy(update={"options": {**source.options, "groupId": group}})
+    operators = [source if operator.name == "src" else operator for operator in pipeline.operators.values()]
+    return Pipeline.of(pipeline.name, operators, pipeline.streams)
+
+
+def test_a_group_that_cannot_be_told_is_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create("in", 1)
+
+    def away(*_: object) -> None:
+        raise LogError("no answer")
+
+    monkeypatch.setattr(EmbeddedLog, "commit_group", away)
+    groups = ToldCommits(grouped(parse_log(f"log:{tmp_path}"), "readers"))
+    for at in (3, 5):
+        groups.committed(
+            Commit(run="r", conductor=1, generation=1, epoch=at, plan="p", offsets={"src/in/0": at, "other": 7})
+        )
+    assert groups.close() == (
+        "source 'src': consumer group 'readers' could not always be told how far it has read; the first time: "
+        "no answer",
+    )
+
+
 def test_what_waits_in_the_topics_is_the_backlog(tmp_path: Path) -> None:
     chaos = TopicChaos(tmp_path, parse_log(f"log:{tmp_path / 'log'}"), seed=1)
     observer = EpochObserver(chaos.run, Load.constant(1.0), ("src",))
@@ -64,10 +109,70 @@ def test_what_waits_in_the_topics_is_the_backlog(tmp_path: Path) -> None:
 
 def test_a_report_says_what_waits_where() -> None:
     report = Report(5.0, 3.0, 0.0, 1.0, {}, 12, {}, {}, Audit(0, None, None, 0, 0))
-    made = from_topics(report, {"src/orders/0": 12, "src/orders/1": 0})
-    assert made.notes == ("topic and partition orders/0: 12 messages wait",)
-    assert made.offered_rate == 3.0
-    assert from_topics(report, {}) is report
+    made = from_topics(report, {"src/orders/0": 12, "src/orders/1": 0}, {"src/orders/1": 3000})
+    assert made.notes == (
+        "topic and partition orders/0: 12 messages wait",
+        "topic and partition orders/1: 3,000 messages were gone unread",
+    )
+    assert made.lag == {"orders/0": 12, "orders/1": 0}
+    assert made.offered_rate == 5.0
+    assert from_topics(report, {}, {}) == report
+
+
+def test_messages_that_retention_took_are_counted_with_their_epoch(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path / "log", segment_bytes=1_000)
+    log.create("in", 3, retention_seconds=3600)
+    producer = log.producer()
+    for _ in range(3):
+        producer.send("in", [b"1"] * 200, partition=1, times_ms=[1000] * 200)
+        producer.flush()
+    producer.close()
+    gone, there = log.spans("in")[1].first, log.spans("in")[1].end
+    assert 0 < gone < there
+    address = parse_log(f"log:{tmp_path / 'log'}")
+    options = {"failOnDataLoss": "false", "startingOffsets": '{"in": {"1": 0}}'}
+    chaos = TopicChaos(tmp_path, address, seed=1, source_options=options)
+    observer = EpochObserver(chaos.run, Load.constant(1.0), ("src",))
+    try:
+
+        def all_through() -> bool:
+            observer.look()
+            return len(values(chaos.log, "out")) == there - gone and bool(observer.gone)
+
+        turn_until(chaos.run, all_through)
+        assert observer.gone == {"src/in/1": gone}
+    finally:
+        chaos.close()
+
+
+@pytest.mark.parametrize(
+    ("backlogs", "offered", "verdict"),
+    [
+        ((0, 0, 0, 0, 0), 100.0, "stable"),
+        # 300 taken in and 3 x 50 more waiting in 3 s: 150 came each second
+        ((0, 50, 100, 150, 200), 150.0, "falls behind"),
+        # 300 taken in and 3 x 40 fewer waiting
+        ((900, 860, 820, 780, 740), 60.0, "stable"),
+    ],
+)
+def test_what_came_to_the_topics_was_offered(backlogs: tuple[int, ...], offered: float, verdict: str) -> None:
+    epochs = [
+        EpochObservation(100.0 + number, 100, backlog, {}, {}, {0.01: 100}) for number, backlog in enumerate(backlogs)
+    ]
+    report = summarise_epochs(epochs, 100.0, 104.0, 1.0, None, Audit(0, None, None, 0, 0), backlogs[-1])
+    assert (report.offered_rate, report.sustained_rate, report.verdict) == (offered, 100.0, verdict)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "tuples"),
+    [
+        ({}, 0),
+        ({"left": 7, "right": 9}, 9),
+        ({"left/t/0": 7, "left/t/1": 1, "right/t/0": 9}, 17),
+    ],
+)
+def test_sources_of_the_load_emit_the_same_and_topics_do_not(offsets: dict[str, int], tuples: int) -> None:
+    assert taken_in(offsets) == tuples
 
 
 def share(folder: Path, topics: tuple[str, ...] = ("t",), **more: object) -> TopicShare:
@@ -180,14 +285,14 @@ def test_a_topic_that_was_made_anew_stops_the_run_or_is_begun_anew(
         read_all(TopicFeed(share(tmp_path), before.offsets))
     going_on = TopicFeed(share(tmp_path, goes_on=True), before.offsets)
     kept = [f"{p}-{n}".encode() for p in range(partitions) for n in range(each)] if each < 10 else []
-    notes = []
+    went_back = 0
     while (messages := going_on.next(7)) is not None:
         kept = [value for value in kept if value not in messages.rows["value"].to_pylist()]
-        notes += [messages.gone] if messages.gone else []
+        went_back += messages.went_back
         going_on.took(messages)
     assert kept == []
     assert going_on.offsets == {f"src/t/{number}": each for number in range(partitions)}
-    assert notes == (["it went back, and is read from its first message"] * 2 if each < 10 else [])
+    assert went_back == (2 if each < 10 else 0)
 
 
 @pytest.mark.parametrize(("quiet", "interval"), [(0.0, 0.05), (0.4, 0.05), (2.0, 0.2), (5.0, 0.5), (3600.0, 0.5)])

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,11 @@ def mark(row: dict[str, Any]) -> dict[str, Any]:
     return {"value": f"{int(row['value'])}:{random.randrange(10**9)}".encode()}  # noqa: S311 - any other answer will do
 
 
-def topic_pipeline(address: LogAddress, into: LogAddress) -> Pipeline:
+def topic_pipeline(address: LogAddress, into: LogAddress, **source_options: str) -> Pipeline:
     """in -> op -> out; what is no number is a dead letter, and code answers differently whenever it is asked."""
+    options = {**address.options, "subscribe": "in", **source_options}
     operators = [
-        Operator(name="src", kind=Kind.SOURCE, format=address.format, options={**address.options, "subscribe": "in"}),
+        Operator(name="src", kind=Kind.SOURCE, format=address.format, options=options),
         Operator(name="op", logic=Logic(mark)),
         Operator(name="out", kind=Kind.SINK, format=into.format, options={**into.options, "topic": "out"}),
     ]
@@ -51,12 +52,14 @@ def values(log: TopicLog, topic: str) -> list[bytes]:
 
 
 class TopicChaos:
-    def __init__(self, folder: Path, address: LogAddress, seed: int) -> None:
+    def __init__(
+        self, folder: Path, address: LogAddress, seed: int, source_options: Mapping[str, str] | None = None
+    ) -> None:
         self.folder, self.dice = folder, random.Random(seed)  # noqa: S311 - dice
         self.log = address.open()
         for topic, partitions in (("in", 3), ("out", 2), ("letters", 1)):
             self.log.create(topic, partitions)
-        pipeline = topic_pipeline(address, address)
+        pipeline = topic_pipeline(address, address, **(source_options or {}))
         sinks, _ = sinks_of(pipeline, None)
         letters, _ = sinks_of(pipeline, Path(f"{address}/letters"))
         sinks[DEAD_LETTERS] = letters[DEAD_LETTERS]

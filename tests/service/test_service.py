@@ -9,6 +9,7 @@ import pytest
 from service_builders import READER, Served, serve
 
 from penstock.cluster.topology import Cluster, Node
+from penstock.control.core.incoming import PartReading, Readings
 from penstock.control.metrics import MEANINGS
 
 if TYPE_CHECKING:
@@ -388,6 +389,34 @@ class TestWhatIsSeen:
         text = served.http.get("/metrics").text
         assert 'penstock_thread_rate_in{node="n1",operator="X",pipeline="a",slot="0"} 12.5' in text
         assert 'penstock_node_slots_used{node="n1"} 1.0' in text
+
+    def test_what_waits_in_topics_by_partition(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "linear", "target": {"rate": 50}}, 201)
+        parts = tuple(PartReading(None, None, {"lag": lag}, f"in/{number}") for number, lag in enumerate((30.0, 12.0)))
+        observe = served.executors.observe
+        monkeypatch.setattr(
+            served.executors, "observe", lambda now: [*observe(now), Readings("a", {"lag": 42.0}, parts=parts)]
+        )
+        served.run(30)
+        rows = served.call("GET", "/v1/statistics/a?scope=partition")
+        last = [row for row in rows if row["at"] == rows[-1]["at"]]
+        assert {(row["topic"], row["partition"], row["value"]) for row in last} == {
+            ("in", "0", 30.0),
+            ("in", "1", 12.0),
+        }
+        assert {(row["scope"], row["metric"], row["unit"]) for row in rows} == {("partition", "lag", "messages")}
+        assert served.call("GET", "/v1/statistics/a?metric=lag")[-1]["value"] == 42.0
+        assert served.call("GET", "/v1/statistics/a?scope=operator&metric=lag") == []
+        assert served.call("GET", "/v1/pipelines/a")["lag"] == 42.0
+        assert 'penstock_partition_lag{partition="1",pipeline="a",topic="in"} 12.0' in served.http.get("/metrics").text
+
+    def test_a_trigger_by_lag(self, served: Served) -> None:
+        served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "linear", "target": {"rate": 50}}, 201)
+        at = "/v1/pipelines/a/triggers"
+        made = served.call("POST", at, {"kind": "lag", "above": 1000, "below": 10, "for_seconds": 5}, 201)
+        assert (made["kind"], made["above"], made["below"], made["for_seconds"]) == ("lag", 1000.0, 10.0, 5.0)
+        assert served.call("POST", at, {"kind": "lag"}, 400)["field"] == "above"
+        assert served.call("POST", at, {"kind": "lag", "above": 5, "below": 6}, 400)["field"] == "below"
 
     def test_who_was_killed_is_no_longer_measured(self, served: Served) -> None:
         """The newest ten seconds that are kept are those in which it ended."""

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def headline(what: str, report: Report, *, own_source: bool = False) -> str:
-    """Of a source of the user's own what came is what was offered."""
-    offered = "" if own_source else f"offered {output.figure(report.offered_rate)}, "
+    """Of a source of the user's own what was offered is what came: said where that is not what was taken in."""
+    is_same = own_source and report.offered_rate == report.sustained_rate
+    offered = "" if is_same else f"offered {output.figure(report.offered_rate)}, "
     return (
         f"{what}: {offered}sustained {output.figure(report.sustained_rate)} "
         f"tuples/s ({report.verdict}) over {report.seconds:.1f} s\n"

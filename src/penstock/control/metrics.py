@@ -13,6 +13,8 @@ class Scope(StrEnum):
     OPERATOR = "operator"
     THREAD = "thread"
     """The threads of one operator on one slot; `threads` says how many."""
+    PARTITION = "partition"
+    """Of a topic the pipeline reads."""
     NODE = "node"
 
 
@@ -20,6 +22,7 @@ class Metric(StrEnum):
     OFFERED_RATE = "offered_rate"
     RATE = "rate"
     BACKLOG = "backlog"
+    LAG = "lag"
     LATENCY_MS = "latency_ms"
     BUSY = "busy"
     CPU = "cpu"
@@ -49,6 +52,7 @@ MEANINGS = {
     Metric.OFFERED_RATE: Meaning("tuples/s", "Tuples that arrive at the sources."),
     Metric.RATE: Meaning("tuples/s", "Tuples the pipeline has processed."),
     Metric.BACKLOG: Meaning("tuples", "Tuples that have arrived and are not processed yet."),
+    Metric.LAG: Meaning("messages", "Messages that wait in the topics it reads.", (Scope.PIPELINE, Scope.PARTITION)),
     Metric.LATENCY_MS: Meaning("ms", "From arrival to the sink, 95th percentile of the last window."),
     Metric.BUSY: Meaning(
         "share", "Part of what its slots or threads can do that is used; 1 is all.", (Scope.PIPELINE, *_PARTS)
@@ -81,13 +85,19 @@ class Subject:
     operator: str | None = None
     node: str | None = None
     slot: int | None = None
+    topic: str | None = None
+    partition: str | None = None
+    """Its number; that of a second source on the same topic has #2 behind it."""
 
     @classmethod
     def of(cls, path: str) -> Subject:
-        """PIPELINE, PIPELINE/OPERATOR, PIPELINE/OPERATOR/NODE/SLOT or /NODE: names hold no slash."""
+        """PIPELINE, PIPELINE/OPERATOR, PIPELINE/TOPIC/PARTITION, PIPELINE/OPERATOR/NODE/SLOT or /NODE: names hold no
+        slash."""
         first, *rest = path.split("/")
         if not first:
             return cls(Scope.NODE, node=rest[0])
         if len(rest) == 3:
             return cls(Scope.THREAD, first, rest[0], rest[1], int(rest[2]))
+        if len(rest) == 2:
+            return cls(Scope.PARTITION, first, topic=rest[0], partition=rest[1])
         return cls(Scope.OPERATOR, first, rest[0]) if rest else cls(Scope.PIPELINE, first)

@@ -1,5 +1,5 @@
-"""Readings by what they are of: pipelines, operators, the threads of an operator on a slot, nodes. The last ones are
-kept for whoever asks now, their means over windows of ten seconds go to the store."""
+"""Readings by what they are of: pipelines, operators, the threads of an operator on a slot, partitions of topics,
+nodes. The last ones are kept for whoever asks now, their means over windows of ten seconds go to the store."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Statistics:
                     if part.operator is not None and part.slot is not None:
                         thread = f"{part.operator}/{part.slot.node}/{part.slot.number}"
                         self._history.add(threads_of(name), thread, part.values, now)
-                    elif part.operator is not None:
-                        self._history.add(name, part.operator, part.values, now)
+                    elif part.operator is not None or part.partition is not None:
+                        self._history.add(name, part.operator or str(part.partition), part.values, now)
         if self._parts and not 0 <= now - self._nodes_at < WINDOW_SECONDS:
             self._nodes_at = now
             for subject, values in self._nodes(state):
@@ -103,3 +103,5 @@ def _of_parts(pipeline: str, parts: tuple[PartReading, ...]) -> Iterator[tuple[S
             yield where, dict(part.values)
         elif part.operator is not None:
             yield Subject(Scope.OPERATOR, pipeline, part.operator), dict(part.values)
+        elif part.partition is not None:
+            yield Subject.of(f"{pipeline}/{part.partition}"), dict(part.values)

@@ -22,6 +22,14 @@ class _Open:
     staged: dict[str, Staged] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """Since when nothing can be committed, and whether that is a sink's doing or the checkpoint's."""
+
+    since: float
+    at_sink: bool
+
+
 class Epochs:
     """`commit` is the last one written. A commit that is being written cannot be taken back: whatever happens,
     its answer is awaited."""
@@ -31,7 +39,7 @@ class Epochs:
         self._open: _Open | None = None
         self._writing: do.WriteCommit | None = None
         self._again: float | None = None
-        self._trouble_since: float | None = None
+        self._trouble: _Trouble | None = None
 
     @property
     def is_open(self) -> bool:
@@ -68,18 +76,19 @@ class Epochs:
         """Whether the sources are held behind it, and for how long it could not be written."""
         self._check_answer(commit.epoch)
         held = self._open is not None and self._open.hold
-        trouble = None if self._trouble_since is None else now - self._trouble_since
+        trouble = None if self._trouble is None else now - self._trouble.since
         self.commit = commit
-        self._open, self._writing, self._again, self._trouble_since = None, None, None, None
+        self._open, self._writing, self._again, self._trouble = None, None, None, None
         return held, trouble
 
-    def not_committed(self, epoch: int, now: float, pause: float) -> float:
-        """It is tried again after `pause`; the seconds it could not be written so far, 0 if this is the first time."""
+    def not_committed(self, epoch: int, now: float, pause: float, *, at_sink: bool) -> float:
+        """It is tried again after `pause`; the seconds it could not be written so far for the same cause, 0 if this is
+        the first time."""
         self._check_answer(epoch)
         self._again = now + pause
-        if self._trouble_since is None:
-            self._trouble_since = now
-        return now - self._trouble_since
+        if self._trouble is None or self._trouble.at_sink != at_sink:
+            self._trouble = _Trouble(now, at_sink)
+        return now - self._trouble.since
 
     def write_again(self, now: float) -> do.WriteCommit | None:
         if self._writing is None or self._again is None or now < self._again:

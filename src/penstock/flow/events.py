@@ -97,6 +97,8 @@ class NotCommitted:
 
     epoch: int
     reason: str
+    at_sink: bool = False
+    """Not for want of a checkpoint: a sink has not taken what the commit before names, and that comes first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,7 @@ def of_sources(offsets: Mapping[str, Any], sources: Collection[str]) -> dict[str
 
 
 def taken_in(offsets: Mapping[str, Any]) -> int:
-    """Tuples of the furthest source."""
-    by_source: dict[str, int] = {}
-    for key, at in offsets.items():
-        source = key.partition("/")[0]
-        by_source[source] = by_source.get(source, 0) + int(at)
-    return max(by_source.values(), default=0)
+    """Tuples of the furthest source that emits the load, which all of them emit, and of all partitions of topics."""
+    of_load = [int(at) for key, at in offsets.items() if "/" not in key]
+    of_topics = [int(at) for key, at in offsets.items() if "/" in key]
+    return max(of_load, default=0) + sum(of_topics)

@@ -127,16 +127,19 @@ class FlowRun(Advancing):
     def _committed(self, event: ev.Committed, now: float) -> None:
         held, trouble = self.epochs.committed(event.commit, now)
         if trouble is not None:
-            self._out.append(do.Say(f"the checkpoint can be written again, after {trouble:.1f} s"))
+            self._out.append(do.Say(f"epochs can be written again, after {trouble:.1f} s"))
         self._next_epoch = now + self.patience.epoch
         if held and self.state is FlowState.FLOWING:
             self._move(FlowState.HELD)
 
     def _not_committed(self, event: ev.NotCommitted, now: float) -> None:
-        trouble = self.epochs.not_committed(event.epoch, now, self.patience.retry)
+        trouble = self.epochs.not_committed(event.epoch, now, self.patience.retry, at_sink=event.at_sink)
         if trouble == 0:
-            self._out.append(do.Say(f"{event.reason}; waiting until the checkpoint can be written"))
-        if trouble > self.patience.write:
+            until = "" if event.at_sink else " until the checkpoint can be written"
+            self._out.append(do.Say(f"{event.reason}; waiting{until}"))
+        if event.at_sink and trouble > self.patience.publish:
+            self._fail(f"{event.reason} for {self.patience.publish:g} s")
+        if not event.at_sink and trouble > self.patience.write:
             self._fail(f"{event.reason} for {self.patience.write:g} s: make room, and resume the run")
 
     def _fenced(self, event: ev.Fenced, _now: float) -> None:

@@ -66,6 +66,8 @@ class Patience:
     """After a link broke: whoever died is noticed meanwhile."""
     write: float = 60.0
     """For a checkpoint that cannot be written."""
+    publish: float = 300.0
+    """For a sink that does not take what is committed: a broker or a database that is away."""
     retry: float = 1.0
     window: float = 60.0
     most_failures: int = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -171,6 +171,7 @@ class PlacedApplication:
         from penstock.spark.placed.conductor import Conductor  # noqa: PLC0415
         from penstock.spark.placed.execution import EpochObserver, leave_unused, places_of  # noqa: PLC0415
         from penstock.spark.placed.launcher import SparkLauncher  # noqa: PLC0415
+        from penstock.spark.placed.told_commits import ToldCommits  # noqa: PLC0415
         from penstock.spark.session.interrupts import Interrupt, interrupts  # noqa: PLC0415
 
         job, options, notes = self.job, self.options, list[str]()
@@ -191,7 +192,9 @@ class PlacedApplication:
             sweep(place, commit.run, commit.conductor, {output.staged for output in commit.outputs})
         home = job.laid_out(code, commit.plan, self.threads)
         self._plans[commit.plan] = (job, job.laid_out(code, commit.plan))
+        groups = ToldCommits(job.pipeline)
         setting = self._setting(code, note, feed.tuples, self._publishers(session, launcher, note))
+        setting = replace(setting, committed=groups.committed)
         conductor = self._conductor = Conductor(setting, launcher, home, commit)
         plans = Plans(lambda path: self._by_file(path, code), lambda slots: self._by_slots(slots, code, note))
         observer = EpochObserver(conductor, job.load, job.pipeline.sources)
@@ -226,21 +229,21 @@ class PlacedApplication:
                 if watch is not None:
                     watch.stop()
                 conductor.close()
+                notes += groups.close()
         observer.look()
         flowing = conductor.flowing_since or done.held
+        due = offered_between(job.load, conductor.began, flowing, done.held, options.warm_up)
         report = summarise_epochs(
             observer.epochs,
             flowing,
             done.held,
             options.warm_up,
-            offered_between(
-                job.load, conductor.began, conductor.flowing_since or done.held, done.held, options.warm_up
-            ),
+            None if observer.lag else due,
             observer.audited(job.pipeline),
             observer.backlog_at(done.held),
             tuple(notes[-MOST_NOTES:]),
         )
-        report = from_topics(report, observer.lag)
+        report = from_topics(report, observer.lag, observer.gone)
         # nodes of `cluster up` are processes of this machine, but where each has a network of its own
         shared = self.cluster.running is not None
         predicted = job.predicted((os.cpu_count() or 1) if shared else None)

@@ -9,6 +9,8 @@ from penstock.clock import Stopwatch, now
 from penstock.jobs.fused import FIGURES_SECONDS
 from penstock.report.epochs import latencies_of, operators_of, slots_of
 from penstock.report.figures import Figures, flows
+from penstock.report.lag import by_source, gone_notes, waiting_notes
+from penstock.report.report import arrived_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +71,7 @@ def _figures(observer: EpochObserver, ran: float, seconds: float | None) -> Figu
             (((name, str(slot)), seen) for epoch in epochs for (name, slot), seen in epoch.on_slots.items()),
             RECENT_SECONDS,
         ),
+        lag=by_source(observer.lag),
     )
 
 
@@ -79,18 +82,14 @@ def _offered(observer: EpochObserver, epochs: Sequence[EpochObservation]) -> flo
         return 0.0
     if not observer.lag:
         return offered_between(observer.load, began, now() - RECENT_SECONDS, now(), 0.0)
-    seconds = epochs[-1].finished - epochs[0].finished if epochs else 0.0
-    if seconds <= 0:
+    if not epochs:
         return 0.0
-    more = epochs[-1].backlog - epochs[0].backlog
-    return max(0.0, sum(epoch.tuples for epoch in epochs[1:]) + more) / seconds
+    first, last = epochs[0], epochs[-1]
+    taken = sum(epoch.tuples for epoch in epochs[1:])
+    return arrived_rate(taken, first.backlog, last.backlog, last.finished - first.finished)
 
 
-def from_topics(report: Report, lag: Mapping[str, int]) -> Report:
-    """Where sources are topics (`lag` by source/topic/partition): what came is what was offered, and what waits is
-    said."""
-    if not lag:
-        return report
-    waiting = {where.partition("/")[2]: count for where, count in lag.items() if count}
-    notes = [f"topic and partition {where}: {count:,} messages wait" for where, count in waiting.items()]
-    return replace(report, offered_rate=report.sustained_rate, notes=(*report.notes, *notes))
+def from_topics(report: Report, lag: Mapping[str, int], gone: Mapping[str, int]) -> Report:
+    """Where sources are topics: what waits and what is gone, both by source/topic/partition, is said."""
+    waiting = by_source(lag)
+    return replace(report, lag=waiting, notes=(*report.notes, *waiting_notes(waiting), *gone_notes(by_source(gone))))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.report.report import Moment, OperatorObservation, Report, slope
+from penstock.report.report import Moment, OperatorObservation, Report, arrived_rate, slope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,12 +45,13 @@ def summarise_epochs(
     begun: float,
     held: float,
     warm_up: float,
-    offered_rate: float,
+    offered_rate: float | None,
     audit: Audit,
     backlog: int,
     notes: tuple[str, ...] = (),
 ) -> Report:
-    """What happened between the warm-up and the moment the sources were held.
+    """What happened between the warm-up and the moment the sources were held. `offered_rate` as `summarise` has it:
+    None, and what arrived was offered.
 
     The sustained rate is what the epochs in that time cover, from commit to commit: everything they cover has come to
     its end.
@@ -62,7 +63,7 @@ def summarise_epochs(
     if seconds <= 0:
         short = "too short: fewer than two epochs were committed after the warm-up"
         return Report(
-            offered_rate,
+            offered_rate or 0.0,
             0.0,
             0.0,
             0.0,
@@ -75,10 +76,13 @@ def summarise_epochs(
             notes=(*notes, short),
             history=history,
         )
+    taken = sum(epoch.tuples for epoch in counted)
+    if offered_rate is None:
+        offered_rate = arrived_rate(taken, warm[0].backlog, warm[-1].backlog, seconds)
     means = [(epoch.finished, mean) for epoch in counted if (mean := _mean(epoch.latency_seconds)) is not None]
     return Report(
         offered_rate=offered_rate,
-        sustained_rate=sum(epoch.tuples for epoch in counted) / seconds,
+        sustained_rate=taken / seconds,
         latency_slope=slope(np.array([moment for moment, _ in means]), np.array([mean for _, mean in means])),
         seconds=seconds,
         latency_ms=latencies_of(counted),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from penstock.report.report import weighted_quantile
+from penstock.report.report import arrived_rate, weighted_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,6 +57,8 @@ class Figures:
     batch_seconds: float | None = None
     """How long a batch takes, where batches are timed."""
     batches_per_second: float = 0.0
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Messages that wait in topics, by topic/partition."""
 
 
 @dataclass
@@ -128,11 +130,12 @@ class RecentBatches:
             ),
             batch_seconds=sum(timed) / len(timed) if timed else None,
             batches_per_second=len(timed) / window,
+            lag=last.lag,
         )
 
     def _offered(self, recent: list[BatchObservation], passed: float) -> float:
         """Tuples/s that arrived of late: who follows a load must see a jump before it is an average. Without a load,
-        what was taken in and what was left waiting: (tuples + growth of the backlog) / seconds."""
+        what was taken in and what was left waiting."""
         last = recent[-1]
         begin = next(
             (batch for batch in reversed(recent) if last.finished - batch.finished >= ARRIVAL_SECONDS), recent[0]
@@ -141,7 +144,7 @@ class RecentBatches:
         if self.load is not None:
             return self.load.rate_between(max(0.0, passed - window), passed)
         taken = sum(batch.tuples for batch in recent if batch.finished > begin.finished)
-        return max(0.0, taken + last.backlog - begin.backlog) / window
+        return arrived_rate(taken, begin.backlog, last.backlog, window)
 
 
 K = TypeVar("K")

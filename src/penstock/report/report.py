@@ -82,6 +82,8 @@ class BatchObservation:
     """How many tuples each of the latencies stands for."""
     seconds: float = 0.0
     """From when it was begun, where that is known."""
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Of `backlog` what waits in topics, by topic/partition."""
 
     @property
     def began(self) -> float:
@@ -144,6 +146,8 @@ class Report:
     first_errors: tuple[str, ...] = ()
     """Of dead letters."""
     most_dead: float = MOST_DEAD
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Messages that wait in topics at its end, by topic/partition."""
 
     @property
     def stable(self) -> bool:
@@ -173,6 +177,7 @@ class Report:
             "seconds": self.seconds,
             "latency_ms": dict(self.latency_ms),
             "backlog": self.backlog,
+            "lag": dict(self.lag),
             "operators": {
                 name: {
                     "received": seen.received,
@@ -229,9 +234,15 @@ def history(batches: Sequence[BatchObservation], began: float) -> tuple[Moment, 
     return tuple(moments)
 
 
+def arrived_rate(taken: int, waited_before: int, waits: int, seconds: float) -> float:
+    """Tuples/s that came to a source nobody asks for a rate: `(taken in + growth of what waits) / seconds`. Below what
+    was taken in where a backlog was worked off, above it where one grew."""
+    return max(0.0, taken + waits - waited_before) / seconds if seconds > 0 else 0.0
+
+
 def summarise(
     batches: Sequence[BatchObservation],
-    offered_rate: float,
+    offered_rate: float | None,
     warm_up: float,
     audit: Audit,
     engine_cpu: float = 0.0,
@@ -239,7 +250,8 @@ def summarise(
     *,
     whole: bool = False,
 ) -> Report:
-    """The report of the batches that finished more than `warm_up` seconds after the first.
+    """The report of the batches that finished more than `warm_up` seconds after the first. `offered_rate`: tuples/s
+    that were asked for; None: nobody asks, and what arrived was offered.
 
     The sustained rate is what those batches took in over the time from the end of the last batch before them (warm) to
     the end of the last of them: whole batches over whole periods, so that where a batch ends does not matter. With
@@ -255,17 +267,25 @@ def summarise(
     warm = batches[position:]
     if not warm:
         short = ("too short: no batch after the warm-up",)
-        return Report(offered_rate, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, notes=short, history=moments)
+        asked = offered_rate or 0.0
+        return Report(asked, 0.0, 0.0, 0.0, {}, 0, {}, {}, audit, 0, engine_cpu, notes=short, history=moments)
     begin = batches[position - 1].finished if position else began or first
     seconds = warm[-1].finished - begin
+    taken = sum(batch.tuples for batch in warm)
+    sustained = taken / seconds if seconds > 0 else 0.0
+    # where nobody knows when a tuple was due, its latency leaves out what it waited before: backlog / rate
+    worked_off = sustained if offered_rate is None else 0.0
+    waits = np.array([batch.backlog / worked_off if worked_off else 0.0 for batch in warm])
+    if offered_rate is None:
+        # an input that came to its end was all there, and all of it was taken in
+        before = batches[position - 1].backlog if position else 0
+        offered_rate = sustained if whole else arrived_rate(taken, before, warm[-1].backlog, seconds)
     latencies = np.concatenate([batch.latencies for batch in warm])
     weights = np.concatenate([np.full(len(batch.latencies), batch.latency_weight) for batch in warm])
-    times = np.array([batch.finished for batch in warm if len(batch.latencies)])
-    means = np.array([batch.latencies.mean() for batch in warm if len(batch.latencies)])
     return Report(
         offered_rate=offered_rate,
-        sustained_rate=sum(batch.tuples for batch in warm) / seconds if seconds > 0 else 0.0,
-        latency_slope=slope(times, means),
+        sustained_rate=sustained,
+        latency_slope=_latency_slope(warm, waits),
         seconds=seconds,
         latency_ms={
             name: 1000 * weighted_quantile(latencies, weights, part)
@@ -280,7 +300,15 @@ def summarise(
         engine_cpu=engine_cpu,
         pace=pace_seen(warm),
         history=moments,
+        lag=warm[-1].lag,
     )
+
+
+def _latency_slope(batches: Sequence[BatchObservation], waits: NDArray[np.float64]) -> float:
+    """Seconds a second adds to latency and to what tuples wait before it."""
+    delivered = [n for n, batch in enumerate(batches) if len(batch.latencies)]
+    times = np.array([batches[n].finished for n in delivered])
+    return slope(times, np.array([batches[n].latencies.mean() + waits[n] for n in delivered]))
 
 
 def _operators(batches: Sequence[BatchObservation]) -> dict[str, OperatorObservation]:

@@ -14,6 +14,7 @@ from pydantic import Field, StrictBool, StrictStr, ValidationError
 
 from penstock.control.code_signals import find_condition
 from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger, TriggerKind
+from penstock.control.core.triggers import MEASURED
 from penstock.control.elasticity.forecasts.registry import FORECASTS
 from penstock.control.elasticity.veto import find_veto
 from penstock.control.errors import FieldError
@@ -233,7 +234,7 @@ PLAIN_KINDS = tuple(kind for kind in TriggerKind if kind is not TriggerKind.CODE
 
 
 def trigger_of(body: TriggerBody) -> Trigger:
-    """`kind` is arrival-rate, batch-share, or module:attribute of a function over the readings."""
+    """`kind` is arrival-rate, lag, batch-share, or module:attribute of a function over the readings."""
     code = body.kind if CODE.fullmatch(body.kind) else ""
     if not code and body.kind not in PLAIN_KINDS:
         known = nearest(body.kind, [*map(str, PLAIN_KINDS), "module:attribute"])
@@ -255,7 +256,7 @@ def amended_trigger(trigger: Trigger, body: TriggerAmendBody) -> Trigger:
 
 
 def _checked(trigger: Trigger) -> Trigger:
-    on_at = trigger.above if trigger.kind is TriggerKind.ARRIVAL_RATE else trigger.share
+    on_at = trigger.above if trigger.kind in MEASURED else trigger.share
     if trigger.below is not None and trigger.below > on_at:
         raise FieldError("below", f"{trigger.below:g} is above what switches the trigger on, {on_at:g}")
     return trigger

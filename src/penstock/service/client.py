@@ -145,7 +145,7 @@ class Client:
         return self._object("PATCH", _at("pipelines", name), _told(fields))
 
     def trigger(self, name: str, kind: str, **options: Any) -> dict[str, Any]:
-        """A new trigger: `arrival-rate` (above), `batch-share` (field, above, share), or `module:attribute`."""
+        """A new trigger: `arrival-rate` or `lag` (above), `batch-share` (field, above, share), `module:attribute`."""
         return self._object("POST", _at("pipelines", name, "triggers"), _told({"kind": kind, **options}))
 
     def triggers(self, name: str) -> Any:

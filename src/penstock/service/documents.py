@@ -42,6 +42,7 @@ def pipeline(state: ControllerState, record: PipelineRecord) -> dict[str, Any]:
         "rate": readings.get(Metric.RATE),
         "offered_rate": readings.get(Metric.OFFERED_RATE),
         "backlog": readings.get(Metric.BACKLOG),
+        "lag": readings.get(Metric.LAG),
         "latency_ms": readings.get(Metric.LATENCY_MS),
         "fairness": record.served.degree,
         "elastic": elastic(record),

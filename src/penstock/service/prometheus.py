@@ -23,6 +23,7 @@ LABELS = {
     Scope.PIPELINE: ["pipeline"],
     Scope.OPERATOR: ["pipeline", "operator"],
     Scope.THREAD: ["pipeline", "operator", "node", "slot"],
+    Scope.PARTITION: ["pipeline", "topic", "partition"],
     Scope.NODE: ["node"],
 }
 

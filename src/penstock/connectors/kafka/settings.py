@@ -49,9 +49,34 @@ def is_for_clients(option: str) -> bool:
 
 
 def java_options(options: Mapping[str, str], who: str) -> dict[str, str]:
-    """The same for Spark's own connector, which takes `kafka.` as it is."""
+    """The same for Spark's own connector, whose client in Java has other names for some: a user and a password are one
+    `sasl.jaas.config`, and authorities are a truststore."""
     settings = client_settings(options, who)
+    if "sasl.mechanisms" in settings:
+        settings["sasl.mechanism"] = settings.pop("sasl.mechanisms")
+    if "sasl.username" in settings:
+        login = settings.pop("sasl.username"), settings.pop("sasl.password", "")
+        settings[JAAS] = _jaas(settings.get("sasl.mechanism", ""), *login, who)
+    if "ssl.ca.location" in settings:
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": settings.pop("ssl.ca.location")}
     return {f"{PREFIX}{key}": value for key, value in settings.items()}
+
+
+JAAS = "sasl.jaas.config"
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def _jaas(mechanism: str, user: str, password: str, who: str) -> str:
+    """As Java reads it: `MODULE required username="..." password="...";`, quotes and backslashes behind a backslash."""
+    if mechanism not in _LOGIN_MODULES:
+        known = ", ".join(_LOGIN_MODULES)
+        raise BadInputError(f"{who}: option kafka.sasl.mechanism: expected one of {known}, found '{mechanism}'")
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password)]
+    return f'{_LOGIN_MODULES[mechanism]} required username="{quoted[0]}" password="{quoted[1]}";'
 
 
 def _looked_up(secret: str, where: str, name: str, who: str) -> str:

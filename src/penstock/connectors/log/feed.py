@@ -74,12 +74,14 @@ class TopicShare:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Of one partition; `end` is where it goes on behind them, and `gone` says what was lost before them."""
+    """Of one partition; `end` is where it goes on behind them, and `gone` were lost before them. `went_back`: the
+    partition ended before what was read of it, and these are the first it has."""
 
     key: str
     end: int
     rows: pa.RecordBatch
-    gone: str = ""
+    gone: int = 0
+    went_back: bool = False
 
     @property
     def sent_seconds(self) -> pa.Array:
@@ -141,27 +143,26 @@ class TopicFeed:
         self._turn += 1
         topic, partition = waiting[self._turn % len(waiting)]
         span = self._spans[topic, partition]
-        first, gone = self._at((topic, partition), span), ""
-        if first > span.end:
-            gone = self._gone(
-                WentBackError(topic, partition, first, span), "it went back, and is read from its first message"
-            )
+        first, gone = self._at((topic, partition), span), 0
+        went_back = first > span.end
+        if went_back:
+            missed = "it went back, and is read from its first message"
+            self._go_on(WentBackError(topic, partition, first, span), missed)
             first = span.first
         elif first < span.first:
-            missed = f"{span.first - first:,} messages were gone unread"
-            gone = self._gone(GoneError(topic, partition, first, span.first), missed)
+            gone = span.first - first
+            self._go_on(GoneError(topic, partition, first, span.first), f"{gone:,} messages were gone unread")
             first = span.first
         end = min(span.end, first + most)
         batches = list(self._log.read(topic, partition, first, end))
         rows = pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
-        return Messages(self._share.key(topic, partition), end, _rows(rows, topic, partition), gone)
+        return Messages(self._share.key(topic, partition), end, _rows(rows, topic, partition), gone, went_back)
 
-    def _gone(self, error: GoneError, missed: str) -> str:
-        """What is said of it where going on was chosen."""
+    def _go_on(self, error: GoneError, missed: str) -> None:
+        """Where that was chosen; else it raises."""
         if not self._share.goes_on:
             raise error
         _LOG.warning("topic '%s', partition %d: %s", error.topic, error.partition, missed)
-        return missed
 
     def _at(self, where: tuple[str, int], span: Span) -> int:
         key = self._share.key(*where)
@@ -189,7 +190,7 @@ class TopicFeed:
         for topic, parts in spans.items():
             for number in self._numbers_read(topic) - parts.keys():
                 at = self._offsets.pop(self._share.key(topic, number))
-                self._gone(WentBackError(topic, number, at, None), "it is not there any more")
+                self._go_on(WentBackError(topic, number, at, None), "it is not there any more")
 
     def _numbers_read(self, topic: str) -> set[int]:
         """Partitions of this share that have an offset."""

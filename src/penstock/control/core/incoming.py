@@ -175,11 +175,13 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class PartReading:
-    """Of an operator, of its threads on one slot, or of a slot."""
+    """Of an operator, of its threads on one slot, of a slot, or of a topic's partition."""
 
     operator: str | None
     slot: Slot | None
     values: Mapping[str, float]
+    partition: str | None = None
+    """topic/partition."""
 
 
 @dataclass(frozen=True, slots=True)

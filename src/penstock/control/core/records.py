@@ -72,6 +72,7 @@ class Submission:
 
 class TriggerKind(StrEnum):
     ARRIVAL_RATE = "arrival-rate"
+    LAG = "lag"
     BATCH_SHARE = "batch-share"
     CODE = "code"
 
@@ -83,9 +84,9 @@ class Trigger:
     id: int
     kind: TriggerKind
     above: float = 0.0
-    """arrival-rate: tuples/s; batch-share: what the field must exceed."""
+    """arrival-rate: tuples/s; lag: messages that wait in all its topics; batch-share: what the field must exceed."""
     below: float | None = None
-    """Off only below this (hysteresis): of the rate, or of the share; None: 0.75 of what switches it on."""
+    """Off only below this (hysteresis): of the rate, the lag or the share; None: 0.75 of what switches it on."""
     share: float = 0.8
     """batch-share: the part of a batch's tuples that must be above."""
     field: str = ""

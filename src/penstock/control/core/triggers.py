@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
     from penstock.control.core.records import Trigger
 
+MEASURED = {TriggerKind.ARRIVAL_RATE: Metric.OFFERED_RATE, TriggerKind.LAG: Metric.LAG}
+"""Kinds that go by what a pipeline measures."""
 HYSTERESIS = 0.75
 """Off below this part of what switches it on, unless said."""
 
 
 def leaning(trigger: Trigger, values: Mapping[str, float], signals: Mapping[int, float]) -> bool | None:
     """True: it should be on; False: off; None: neither, or not known."""
-    if trigger.kind is TriggerKind.ARRIVAL_RATE:
-        value, on_at = values.get(Metric.OFFERED_RATE), trigger.above
+    metric = MEASURED.get(trigger.kind)
+    if metric is not None:
+        value, on_at = values.get(metric), trigger.above
     else:
         # code says 1 or 0; a batch's share is of its tuples whose field is above
         value, on_at = signals.get(trigger.id), trigger.share
@@ -37,7 +40,7 @@ def leaning(trigger: Trigger, values: Mapping[str, float], signals: Mapping[int,
     if trigger.kind is TriggerKind.CODE:
         return value > 0
     off_at = HYSTERESIS * on_at if trigger.below is None else trigger.below
-    reached = exceeds(value, on_at) if trigger.kind is TriggerKind.ARRIVAL_RATE else covers(value, on_at)
+    reached = covers(value, on_at) if metric is None else exceeds(value, on_at)
     return True if reached else False if exceeds(off_at, value) else None
 
 
@@ -61,6 +64,8 @@ def switched(trigger: Trigger, *, on: bool, now: float, by_hand: bool = False) -
 def described(trigger: Trigger) -> str:
     if trigger.kind is TriggerKind.ARRIVAL_RATE:
         return f"trigger {trigger.id}: arrival rate above {trigger.above:g}/s"
+    if trigger.kind is TriggerKind.LAG:
+        return f"trigger {trigger.id}: more than {trigger.above:g} messages wait"
     if trigger.kind is TriggerKind.BATCH_SHARE:
         return (
             f"trigger {trigger.id}: {100 * trigger.share:g} % of a batch have {trigger.field} above {trigger.above:g}"

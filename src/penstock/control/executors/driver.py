@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,9 @@ class Driver:
             if run.idle_seconds >= ARRIVAL_SECONDS:
                 # a stream that stopped has no batch that says so
                 readings |= {Metric.OFFERED_RATE: 0.0, Metric.RATE: 0.0, Metric.BACKLOG: 0.0}
+                figures = replace(figures, lag=dict.fromkeys(figures.lag, 0))
+            if figures.lag:
+                readings[Metric.LAG] = float(sum(figures.lag.values()))
             if "p95" in figures.latency_ms:
                 readings[Metric.LATENCY_MS] = figures.latency_ms["p95"]
         parts = () if figures is None else parts_of(figures, run.threads_on)

@@ -85,10 +85,11 @@ class DriverOrder(Spec):
 
 
 class PartReport(Spec):
-    """Readings of an operator, of its threads on one slot, or of a slot."""
+    """Readings of an operator, of its threads on one slot, of a slot, or of a topic's partition."""
 
     operator: str | None = None
     slot: tuple[str, int] | None = None
+    partition: str | None = None
     values: dict[str, float]
 
 

@@ -1,4 +1,4 @@
-"""Figures of a run as readings of its parts: operators, their threads slot by slot, and slots."""
+"""Figures of a run as readings of its parts: operators, their threads slot by slot, slots, and partitions of topics."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def parts_of(figures: Figures, threads_on: Callable[[str, str], int]) -> tuple[P
     parts += [
         PartReport(slot=_slot(where), values={str(Metric.CPU): cpu, str(Metric.MEMORY_MB): memory})
         for where, (cpu, memory) in figures.slots.items()
+    ]
+    parts += [
+        PartReport(partition=where, values={str(Metric.LAG): float(count)}) for where, count in figures.lag.items()
     ]
     return tuple(parts)
 

@@ -191,7 +191,9 @@ class DriverExecutors:
             known.read_at = report.at
             if report.readings:
                 parts = tuple(
-                    PartReading(part.operator, None if part.slot is None else Slot(*part.slot), part.values)
+                    PartReading(
+                        part.operator, None if part.slot is None else Slot(*part.slot), part.values, part.partition
+                    )
                     for part in report.parts
                 )
                 yield Readings(name, {**used_by(parts), **report.readings}, report.shares, parts)

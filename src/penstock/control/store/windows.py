@@ -1,7 +1,7 @@
 """What was measured in one window, as one compressed value for each owner: thousands of numbers every ten seconds are
 written, thinned and forgotten as a few hundred rows.
 
-    PIPELINE    the pipeline itself (subject "") and its operators
+    PIPELINE    the pipeline itself (subject ""), its operators, and the partitions it reads: TOPIC/PARTITION
     PIPELINE/   its threads: OPERATOR/NODE/SLOT
     /           all nodes, by name
 """

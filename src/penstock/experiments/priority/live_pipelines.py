@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pandas as pd
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.state import GroupState
 
     from penstock.connectors.log.address import LogAddress
 
@@ -64,7 +62,7 @@ def _archive(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "archived": now(), "tag": "disk-1"}
 
 
-def _judge(_key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+def _judge(_key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
     """Of a producer's batch: how many tuples came, how many of them above the threshold, whether that was enough."""
     tuples, above, decided = state.get if state.exists else (0, 0, False)
     for frame in frames:
@@ -80,12 +78,10 @@ def _judge(_key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupSt
             state.remove()
 
 
-def _detect(frame: DataFrame) -> DataFrame:
-    from pyspark.sql.streaming.state import GroupStateTimeout  # noqa: PLC0415 - Spark loads only when it is used
-
+def _detect(frame: Any) -> Any:
     by_batch = frame.groupBy("source", "batch")
-    counts = "tuples int, above int, decided boolean"
-    return by_batch.applyInPandasWithState(_judge, DETECTED, counts, "append", GroupStateTimeout.NoTimeout)
+    state = "tuples int, above int, decided boolean"
+    return by_batch.applyInPandasWithState(_judge, DETECTED, state, "append", "NoTimeout")
 
 
 parse = Logic(_parse, schema=SCHEMA)

@@ -75,12 +75,12 @@ def by_batch(rows: Sequence[Arrival]) -> dict[tuple[str, int], list[Arrival]]:
 def raw_seconds(sent: Sequence[Arrival], got: Sequence[Arrival]) -> dict[int, float]:
     """By batch that the detector called an event of every producer: from the end of sending to what it said, of the
     producer of whom it said so last."""
-    said = {(row.source, row.batch): row.at for row in got if row.event}
+    decided = {(row.source, row.batch): row.at for row in got if row.event}
     raw: dict[int, float] = {}
     undecided = set()
     for key, rows in by_batch(sent).items():
-        if key in said:
-            raw[key[1]] = max(raw.get(key[1], 0.0), said[key] - max(row.at for row in rows))
+        if key in decided:
+            raw[key[1]] = max(raw.get(key[1], 0.0), decided[key] - max(row.at for row in rows))
         else:
             undecided.add(key[1])
     return {batch: seconds for batch, seconds in raw.items() if batch not in undecided}
@@ -88,9 +88,9 @@ def raw_seconds(sent: Sequence[Arrival], got: Sequence[Arrival]) -> dict[int, fl
 
 def misjudged(sent: Sequence[Arrival], got: Sequence[Arrival], threshold: float) -> int:
     """Batches of producers that the detector did not call an event once where they are, or did where they are not."""
-    said = Counter((row.source, row.batch) for row in got if row.event)
+    events = Counter((row.source, row.batch) for row in got if row.event)
     return sum(
-        said[key] != (sum(row.reading > threshold for row in rows) >= needed_for_event(len(rows)))
+        events[key] != (sum(row.reading > threshold for row in rows) >= needed_for_event(len(rows)))
         for key, rows in by_batch(sent).items()
     )
 

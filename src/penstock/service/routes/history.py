@@ -49,7 +49,7 @@ def history_routes(controller: Controller) -> APIRouter:
 
     @router.get("/v1/statistics/{name}")
     async def statistics(name: str, request: Request) -> JSONResponse:
-        """Of a pipeline or a node; `?scope=` operator or thread: of the parts of the pipeline."""
+        """Of a pipeline or a node; `?scope=` operator, thread or partition: of the parts of the pipeline."""
         wanted = request.query_params.get("metric")
         if wanted and wanted not in list(MEANINGS):
             raise FieldError("metric", f"unknown metric '{wanted}'; {nearest(wanted, map(str, MEANINGS))}")
@@ -90,9 +90,11 @@ def _which(controller: Controller, name: str, request: Request) -> _Which:
     found_pipeline(controller, name)
     if wanted == Scope.THREAD:
         return _Which(threads_of(name), f"{name}/", bool)
-    return (
-        _Which(name, f"{name}/", bool) if wanted == Scope.OPERATOR else _Which(name, name, lambda subject: not subject)
-    )
+    if wanted == Scope.OPERATOR:
+        return _Which(name, f"{name}/", lambda subject: bool(subject) and "/" not in subject)
+    if wanted == Scope.PARTITION:
+        return _Which(name, f"{name}/", lambda subject: "/" in subject)
+    return _Which(name, name, lambda subject: not subject)
 
 
 def _measured(store: Store, which: _Which, since: float, wanted: str, most: int) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.dataflow.regions import unaudited_by
 from penstock.errors import BadInputError, RunFailedError
+from penstock.report.lag import waiting_notes
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.fused import load_source
 from penstock.spark.fused.accounts import Accounts
@@ -167,7 +168,9 @@ class FusedQuery:
             if operator.kind is Kind.SINK
         }
         if spec.dead_letters is not None:
-            writers[DEAD_LETTERS] = letter_writer(self._session, spec.dead_letters, spec.run, spec.checkpoint)
+            writers[DEAD_LETTERS] = letter_writer(
+                self._session, spec.pipeline, spec.dead_letters, spec.run, spec.checkpoint
+            )
         for writer in writers.values():
             writer.prepare()
         return writers
@@ -369,11 +372,9 @@ class FusedQuery:
         careless = [sink for sink, writer in self._writers.items() if not writer.exactly_once]
         twice = [f"sink '{sink}': a batch that is run again may be there twice" for sink in careless]
         topics = connector_notes(self._session, self._spec.pipeline)
-        topics += [
-            f"topic and partition {where}: {count:,} messages wait" for where, count in self._lag.items() if count
-        ]
+        topics += waiting_notes(self._lag)
         topics += lost_messages(self._spec.folder).notes
-        return (*self._query.notes, *self._observer.notes, *self._unaudited(), *twice, *topics)
+        return (*self._query.notes, *self._observer.notes, *self._unaudited(), *twice, *topics, *self._groups.notes)
 
     def _unaudited(self) -> list[str]:
         unaudited = unaudited_by(self._spec.pipeline, sparks_own_code(self._spec.code))

@@ -83,6 +83,7 @@ class BatchObserver:
             slots=self._slot_observations(tasks),
             latency_weight=tuples / max(1, len(latencies)),
             seconds=progress.batchDuration / 1000,
+            lag=lag_of(progress),
         )
 
     def _taken_in(

@@ -212,9 +212,6 @@ class FusedRun:
             began,
             whole=whole,
         )
-        if self._spec.load is None:
-            # what came is what was offered
-            report = replace(report, offered_rate=report.sustained_rate)
         others = share_of_others(machine, MachineUsage.now())
         pace = None if report.pace is None else report.pace * share_given(machine, MachineUsage.now())
         end = self._end_notes(query, report) if whole else ()
@@ -313,11 +310,11 @@ class FusedRun:
             return []
         return notes_under_load(self._warm_up, settled, report.offered_rate, report.sustained_rate)
 
-    def _offered(self, batches: list[BatchObservation], began: float, warm_up: float) -> float:
-        """Tuples/s asked for while it was measured; a source of the user's own is asked for nothing."""
+    def _offered(self, batches: list[BatchObservation], began: float, warm_up: float) -> float | None:
+        """Tuples/s asked for while it was measured; None: a source of the user's own is asked for nothing."""
         load = self._spec.load
         if load is None:
-            return 0.0
+            return None
         if not batches:
             return load.mean_rate
         return load.rate_between(batches[0].finished - began + warm_up, batches[-1].finished - began)

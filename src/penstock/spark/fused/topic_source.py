@@ -30,7 +30,7 @@ from penstock.connectors.log.offsets import (
     resolved,
     went_back,
 )
-from penstock.spark.fused.lost_messages import note_lost
+from penstock.spark.fused.lost_messages import LostPiece, note_lost
 from penstock.spark.session.interrupts import ignore_interrupts
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gone and not self._goes_on:
             raise gone[0]
         if gone and self._folder is not None:
-            note_lost(self._folder, {}, [f"{error.topic}/{error.partition}" for error in gone])
+            note_lost(self._folder, went_back=[f"{error.topic}/{error.partition}" for error in gone])
         return begun_anew(reached, gone)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -147,7 +147,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._reached = end
-        lost: dict[str, int] = {}
+        lost: list[LostPiece] = []
         pieces = []
         spans = self._awaited_spans()
         # a batch that was planned before a log went back is no more: what is there now belongs to the next
@@ -157,7 +157,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if there > piece.first:
                 if not self._goes_on:
                     raise GoneError(piece.topic, piece.partition, piece.first, first)
-                lost[f"{piece.topic}/{piece.partition}"] = there - piece.first
+                lost.append(LostPiece(self._who, piece.topic, piece.partition, piece.first, there - piece.first))
             pieces.append(replace(piece, first=there))
         if lost and self._folder is not None:
             note_lost(self._folder, lost)
@@ -167,7 +167,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ignore_interrupts()
         log = _shared_log(self._address)
         for piece in partition.pieces:
-            for batch in log.read(piece.topic, piece.partition, piece.first, piece.end):
+            for batch in read_through(log, piece):
                 yield _as_spark(batch, piece)
 
     def stop(self) -> None:
@@ -190,6 +190,25 @@ def _shared_log(address: LogAddress) -> TopicLog:
     if key not in _LOGS:
         _LOGS[key] = address.open()
     return _LOGS[key]
+
+
+def read_through(log: TopicLog, piece: Piece) -> Iterator[pa.RecordBatch]:
+    """All of a piece, also where the log is away in the middle of it: gone on with behind the last message that came.
+    A task that failed instead would end the query after a few attempts, in a fraction of the time a broker is given."""
+    at, away = piece.first, None
+    while True:
+        try:
+            for batch in log.read(piece.topic, piece.partition, at, piece.end):
+                yield batch
+                at, away = batch["offset"][-1].as_py() + 1, None
+            return
+        except DamagedLogError:
+            raise
+        except LogError:
+            away = away or Stopwatch()
+            if away.seconds() > PATIENCE_SECONDS:
+                raise
+            pause(RETRY_SECONDS)
 
 
 def _as_spark(batch: pa.RecordBatch, piece: Piece) -> pa.RecordBatch:

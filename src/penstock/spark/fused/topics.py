@@ -13,6 +13,7 @@ from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, topics_t
 from penstock.connectors.log.offsets import lag
 from penstock.dataflow.endpoints import reading_of
 from penstock.errors import BadInputError
+from penstock.report.lag import kept_apart
 from penstock.spark.fused.progress_offsets import parsed_offset
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ CONNECTOR = "connector"
 DELIVERY = "delivery"
 """The option of a sink: exactly-once (ours), or at-least-once, which is what Spark's own promises."""
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
-_FOR_US = (CONNECTOR, DELIVERY, "groupId")
+GROUP = "groupId"
+"""The option of a source: a consumer group that is told how far the run has read."""
+_FOR_US = (CONNECTOR, DELIVERY, GROUP)
 
 
 def read_topics(session: SparkSession, reading: Reading, who: str, slots: int, folder: Path | None) -> DataFrame:
@@ -66,9 +69,11 @@ def connector_of(session: SparkSession, reading: Reading, who: str) -> str:
         raise BadInputError(f"{who}: option connector: expected {SPARKS} or {OURS}, found '{asked}'")
     if reading.format != KAFKA:
         return OURS
+    if asked == SPARKS and GROUP in reading.options:
+        raise BadInputError(f"{who}: option {GROUP}: only our own connector tells a group; say connector: {OURS}")
     if asked is not None:
         return asked
-    return SPARKS if has_connector(session) and "groupId" not in reading.options else OURS
+    return SPARKS if has_connector(session) and GROUP not in reading.options else OURS
 
 
 def has_connector(session: SparkSession) -> bool:
@@ -115,12 +120,8 @@ def sparks_writing(session: SparkSession, writing: Writing, who: str) -> Writing
 
 def lag_of(progress: StreamingQueryProgress) -> dict[str, int]:
     """By topic/partition: messages that wait, of all sources that are topics. Both connectors say it alike."""
-    lags: dict[str, int] = {}
-    for source in progress.sources:
-        end, latest = topic_offsets(source.endOffset), topic_offsets(source.latestOffset)
-        if end and latest:
-            lags |= lag(end, latest)
-    return lags
+    ends = ((topic_offsets(source.endOffset), topic_offsets(source.latestOffset)) for source in progress.sources)
+    return kept_apart(lag(end, latest) for end, latest in ends if end and latest)
 
 
 def topic_offsets(text: str | None) -> Offsets | None:

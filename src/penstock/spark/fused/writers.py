@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, is_address, parse_topic
+from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, is_address
 from penstock.dataflow.code import write_function
 from penstock.dataflow.endpoints import COUNT, FILE_FORMATS, writing_of
 from penstock.dataflow.pipeline import OutputMode
 from penstock.errors import BadInputError, RunFailedError
 from penstock.spark.fused.complaints import in_one_line, raised_in_code
 from penstock.spark.fused.file_writer import FileWriter
+from penstock.spark.fused.letter_topics import letter_topic
 from penstock.spark.fused.table_writer import TableWriter
 from penstock.spark.fused.topic_writer import TopicWriter
 from penstock.spark.fused.topics import DELIVERY, EXACTLY_ONCE, sparks_writing
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.dataflow.endpoints import Writing
-    from penstock.dataflow.pipeline import Operator
+    from penstock.dataflow.pipeline import Operator, Pipeline
 
 
 class Writer(Protocol):
@@ -119,11 +120,11 @@ def make_writer(session: SparkSession, operator: Operator, run: str, checkpoint:
     return _Format(session, writing, run, operator.name)
 
 
-def letter_writer(session: SparkSession, place: str, run: str, checkpoint: str) -> Writer:
+def letter_writer(session: SparkSession, pipeline: Pipeline, place: str, run: str, checkpoint: str) -> Writer:
     """Of dead letters: a topic, or a folder of JSON."""
     who, name = "dead letters", f"{run}-dead-letters"
     if is_address(place):
-        address, topic = parse_topic(place)
+        address, topic = letter_topic(pipeline, place)
         return TopicWriter(session, who, address, {"topic": topic}, name, checkpoint)
     return FileWriter(session, who, "json", {"path": place}, name, replaces_all=False)
 

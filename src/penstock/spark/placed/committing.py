@@ -6,8 +6,11 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.connectors.log.contract import LogError
+from penstock.connectors.log.publishing import PREFIX, TopicSink
 from penstock.connectors.staged_sinks import publish
 from penstock.connectors.storage import storage
+from penstock.errors import PenstockError
 from penstock.flow.commit import next_commit
 from penstock.runtime.account import Account
 from penstock.runtime.id_bitmaps import IdBitmaps
@@ -24,6 +27,10 @@ _LOG = logging.getLogger(__name__)
 KEPT_AUDITS = 3
 TIDIED_EPOCHS = 10
 """State files nobody needs are looked for once in so many epochs."""
+
+
+class SinkAwayError(OSError, PenstockError):
+    """A sink has not taken what a commit names: nothing is committed before it has."""
 
 
 class Publisher(Protocol):
@@ -56,11 +63,14 @@ class Committer:
             self.ids = Account.from_bytes(self._store.read(commit.audit)).ids or IdBitmaps()
 
     def commit(self, asked: WriteCommit, accounts: Sequence[Account]) -> Commit:
-        """All or nothing; called again with the same, it does the same. Raises ReplacedError, NotWrittenError or
-        OSError."""
+        """All or nothing; called again with the same, it does the same. Raises ReplacedError, NotWrittenError,
+        SinkAwayError or another OSError."""
         # what the last commit names is where it belongs before there is another: nobody would look for it any more
         for publisher in self._publishers:
-            publisher.publish()
+            try:
+                publisher.publish()
+            except OSError as error:
+                raise SinkAwayError(_at_sink(error, asked.before.outputs)) from error
         ids = IdBitmaps()
         for known in (self.ids, *(account.ids for account in accounts)):
             if known is not None:
@@ -100,3 +110,11 @@ class Committer:
             for path in self._store.list("state"):
                 if path not in needed and not path.endswith(recent):
                     self._store.delete(path)
+
+
+def _at_sink(error: OSError, waiting: Iterable[Output]) -> str:
+    """What a sink that Spark writes says names it; a log knows nothing of sinks, but they send to its topics."""
+    if not isinstance(error, LogError):
+        return str(error)
+    topics = dict.fromkeys(TopicSink.of(output.sink).topic for output in waiting if output.sink.startswith(PREFIX))
+    return f"topic sink {', '.join(map(repr, topics))} cannot be written: {error}"

@@ -26,7 +26,7 @@ from penstock.flow.run import FlowRun
 from penstock.flow.states import OVER, FlowState
 from penstock.runtime.account import Account
 from penstock.spark.placed import wire
-from penstock.spark.placed.committing import Committer
+from penstock.spark.placed.committing import Committer, SinkAwayError
 from penstock.spark.placed.orders import GenerationOrder
 from penstock.spark.placed.peers import Peer, StagedDetails
 from penstock.spark.placed.setting import EpochDone, StagedPart
@@ -296,8 +296,9 @@ class Conductor:
             self._events.put(ev.Fenced(by))
             return
         except (NotWrittenError, OSError) as error:
-            self._events.put(ev.NotCommitted(asked.before.epoch + 1, str(error)))
+            self._events.put(ev.NotCommitted(asked.before.epoch + 1, str(error), isinstance(error, SinkAwayError)))
             return
+        self.setting.committed(commit)
         self.done.append(EpochDone(commit.epoch, now(), taken_in(commit.offsets), parts))
         for staged in asked.staged:
             details = self._details.pop((staged.bundle, staged.generation, staged.epoch), StagedDetails())
@@ -315,7 +316,7 @@ class Conductor:
         laid_out = next(known for known in reversed(self._known) if staged.bundle in known.codes)
         slot = laid_out.layout.by_name[staged.bundle].slot
         account = Account.from_bytes(staged.account)
-        return StagedPart(staged.bundle, slot, account, details.hops, details.watched, details.lag)
+        return StagedPart(staged.bundle, slot, account, details.hops, details.watched, details.lag, details.gone)
 
     # Hearing.
 
@@ -371,12 +372,7 @@ class Conductor:
             case "gave up":
                 self._events.put(ev.GaveUp(bundle, message["generation"], message["reason"]))
             case "staged":
-                self._details[bundle, message["generation"], message["epoch"]] = StagedDetails(
-                    {int(bin_): int(count) for bin_, count in message["hops"]},
-                    tuple((sink, row) for sink, row in message["shown"]),
-                    tuple((number, above, total) for number, above, total in message["watched"]),
-                    {where: int(count) for where, count in message["lag"].items()},
-                )
+                self._details[bundle, message["generation"], message["epoch"]] = StagedDetails.of(message)
                 self._events.put(
                     ev.Staged(
                         bundle,

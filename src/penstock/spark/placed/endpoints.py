@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.connectors.log.address import FORMATS, LogAddress, is_address, parse_topic, topics_there
+from penstock.connectors.log.address import FORMATS, LogAddress, is_address, topics_there
 from penstock.connectors.log.contract import LogError, producer_name
 from penstock.connectors.log.feed import TopicShare
 from penstock.connectors.log.publishing import TopicSink
@@ -15,6 +15,7 @@ from penstock.dataflow.endpoints import COUNT, reading_of, writing_of
 from penstock.dataflow.pipeline import Kind
 from penstock.errors import BadInputError
 from penstock.runtime.dead_letters import DEAD_LETTERS
+from penstock.spark.fused.letter_topics import letter_topic
 from penstock.spark.placed.frame_sinks import check_delivery
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def sinks_of(
             check_delivery(operator, at_least_once=at_least_once)
             files[name] = SinkFiles("", "parquet", frame_of=name)
     if dead_letters is not None and is_address(str(dead_letters)):
-        files[DEAD_LETTERS] = _topic_sink("dead letters", *parse_topic(str(dead_letters)))
+        files[DEAD_LETTERS] = _topic_sink("dead letters", *letter_topic(pipeline, str(dead_letters)))
     elif dead_letters is not None:
         files[DEAD_LETTERS] = SinkFiles(_absolute(str(dead_letters)), "json")
     return files, tuple(shown)

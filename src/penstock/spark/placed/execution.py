@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -177,6 +178,8 @@ class EpochObserver:
         """Of the last epoch that has any: see `Conductor.watch`."""
         self.lag: dict[str, int] = {}
         """Messages that waited when the last epoch ended, by source/topic/partition, where sources are topics."""
+        self.gone: Counter[str] = Counter()
+        """Messages that retention took unread, in all epochs that committed."""
 
     @property
     def offset(self) -> int:
@@ -228,6 +231,7 @@ class EpochObserver:
         self.shares = {**self.shares, **shares_of(counted, self.conductor.watched)}
         for part in done.parts:
             self.lag |= part.lag
+            self.gone.update(part.gone)
         tuples, self._offset = max(0, done.offset - self._offset), done.offset
         return EpochObservation(
             done.finished,

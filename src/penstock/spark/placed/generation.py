@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.clock import Stopwatch, now, pause
-from penstock.connectors.log.contract import GoneError
+from penstock.connectors.log.contract import GoneError, LogError
 from penstock.connectors.log.feed import TopicFeed
 from penstock.connectors.staged_sinks import EpochName, StagedSinks
 from penstock.errors import BadInputError
@@ -96,6 +96,8 @@ class Generation:
         self._is_end = code.keyed is not None or any(step.delivers for step in code.steps)
         self._has_said_first = False
         self._shown: list[tuple[str, str]] = []
+        self._gone: dict[str, int] = {}
+        """Messages of this epoch that retention took unread, by source/topic/partition."""
         self._hops = Histogram()
         self._segment = self._make_segment(crumbs)
         self._linger: Linger | None = None
@@ -266,7 +268,7 @@ class Generation:
             while not self._closed.is_set():
                 try:
                     messages = feed.next(min(window.rows, MOST_SOURCE_ROWS)) if self._flow.may_emit else None
-                except (GoneError, BadInputError) as error:
+                except (GoneError, BadInputError, LogError) as error:  # the latter was waited for
                     raise StoppedError(f"source '{source}': {error}") from error
                 if messages is None or not self._emit_messages(feed, messages, entrance, window):
                     self._closed.wait(SOURCE_SECONDS)
@@ -279,8 +281,10 @@ class Generation:
             if not self._flow.may_emit or self._closed.is_set():
                 return False
             if messages.gone:
+                self._gone[messages.key] = self._gone.get(messages.key, 0) + messages.gone
+            if messages.went_back:
                 where = messages.key.partition("/")[2]
-                self._shown.append((self._code.name, f"{where}: {messages.gone}"))
+                self._shown.append((self._code.name, f"{where}: it went back, and is read from its first message"))
             if messages.rows.num_rows:
                 watch = Stopwatch()
                 batch = Batch(messages.rows, Marks(due=messages.sent_seconds.to_numpy(zero_copy_only=False)))
@@ -351,6 +355,7 @@ class Generation:
                 rows, written = self._sinks.cut(epoch)
                 state = self._segment.snapshot(epoch) if isinstance(self._segment, KeyedSegment) else None
                 shown, self._shown = self._shown, []
+                gone, self._gone = self._gone, {}
                 watched = self._counts.cut()
                 hops, self._hops = self._hops, Histogram()
                 with self._changed:
@@ -369,6 +374,7 @@ class Generation:
                 "hops": list(hops.counts().items()),
                 "watched": watched,
                 "lag": lag,
+                "gone": gone,
                 "process": os.getpid(),
             }
             self._say(message, account.to_bytes())

@@ -35,3 +35,14 @@ class StagedDetails:
     shown: tuple[tuple[str, str], ...] = ()
     watched: tuple[tuple[int, int, int], ...] = ()
     lag: dict[str, int] = field(default_factory=dict)
+    gone: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, message: dict[str, Any]) -> StagedDetails:
+        return cls(
+            {int(bin_): int(count) for bin_, count in message["hops"]},
+            tuple((sink, row) for sink, row in message["shown"]),
+            tuple((number, above, total) for number, above, total in message["watched"]),
+            {where: int(count) for where, count in message["lag"].items()},
+            {where: int(count) for where, count in message["gone"].items()},
+        )

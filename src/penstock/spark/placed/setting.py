@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
     from penstock.flow.checkpoint import Checkpoint
+    from penstock.flow.commit import Commit
     from penstock.flow.states import Patience
     from penstock.runtime.account import Account
     from penstock.spark.placed.committing import Publisher
@@ -36,6 +37,8 @@ class ConductorSetting:
     shown: Callable[[str, str], None] = lambda _sink, _row: None
     begun: Callable[[float], None] = lambda _: None
     """Hears when the load began."""
+    committed: Callable[[Commit], None] = lambda _: None
+    """Hears of every commit of an epoch."""
     patience: Patience | None = None
     limit: int | None = None
     publishers: Sequence[Publisher] = field(default_factory=lambda: (TopicPublisher(),))
@@ -56,6 +59,8 @@ class StagedPart:
     """(number, above, total) of the fields that are watched."""
     lag: Mapping[str, int] = field(default_factory=dict)
     """Messages that wait, by source/topic/partition."""
+    gone: Mapping[str, int] = field(default_factory=dict)
+    """Messages that retention took before they were read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,10 @@ NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Of the tr
 @trigger_app.command()
 def add(
     name: NameArgument,
-    kind: Annotated[str, typer.Argument(help="arrival-rate, batch-share, or module:attribute of a function.")],
-    above: Annotated[float | None, typer.Option("--above", help="Tuples/s, or what the field must exceed.")] = None,
+    kind: Annotated[str, typer.Argument(help="arrival-rate, lag, batch-share, or module:attribute of a function.")],
+    above: Annotated[
+        float | None, typer.Option("--above", help="Tuples/s, messages, or what the field must exceed.")
+    ] = None,
     below: Annotated[float | None, typer.Option("--below", help="Off only below this.")] = None,
     share: Annotated[float | None, typer.Option("--share", help="batch-share: part of a batch, 0 to 1.")] = None,
     field: Annotated[str | None, typer.Option("--field", help="batch-share: name of the field.")] = None,

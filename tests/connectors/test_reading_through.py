@@ -1,0 +1,60 @@
+"""A log that goes away in the middle of a batch: nothing is lost, nothing comes twice, and it is not waited for for
+ever. Nothing of it needs Spark to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.connectors.log.contract import LogError
+from penstock.connectors.log.embedded import EmbeddedLog
+from penstock.connectors.log.offsets import Piece
+
+if find_spec("pyspark.sql.streaming.datasource") is None:
+    pytest.skip("reading topics ourselves needs pyspark 4.2", allow_module_level=True)
+
+from penstock.spark.fused import topic_source
+
+
+class BrittleLog(EmbeddedLog):
+    """Gives a batch of three messages, and fails; `fails`: as often as that."""
+
+    fails = 0
+
+    def read(self, topic: str, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(topic, partition, first, end):
+            if not self.fails:
+                yield batch
+                continue
+            yield batch.slice(0, 3)
+            self.fails -= 1
+            raise LogError("away")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> BrittleLog:
+    log = BrittleLog(tmp_path)
+    log.create("t", 1)
+    producer = log.producer()
+    producer.send("t", [str(number).encode() for number in range(20)], partition=0)
+    producer.close()
+    return log
+
+
+def test_a_read_goes_on_behind_the_last_message_that_came(log: BrittleLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_source, "RETRY_SECONDS", 0.0)
+    log.fails = 3
+    batches = topic_source.read_through(log, Piece("t", 0, 4, 18))
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(4, 18))
+
+
+def test_a_log_that_stays_away_is_given_up(log: BrittleLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_source, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(topic_source, "PATIENCE_SECONDS", -1.0)
+    log.fails = 1
+    with pytest.raises(LogError, match="away"):
+        list(topic_source.read_through(log, Piece("t", 0, 0, 20)))
