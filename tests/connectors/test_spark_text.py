@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from message_texts import JSON_ROWS, TEXTS, typed
 
+from message_texts import JSON_ROWS, TEXTS, typed
 from penstock.connectors.log.publishing import as_messages
 
 
