@@ -56,6 +56,9 @@ def test_a_plan_of_0_1_can_be_run() -> None:
 def test_models_and_pipelines_of_0_1_are_read() -> None:
     (geocode,) = read_models(OF_0_1 / "models.json")
     assert [point.threads for point in geocode.points] == [1, 4, 16, 32]
+    (measured,) = read_models(OF_0_1 / "profiled.json")
+    assert (measured.name, measured.points[0].threads, measured.measured_on.code) == ("pi", 1, None)
+    assert measured.measured_on.batch_seconds is not None
     pipeline = find_pipeline(OF_0_1 / "pipeline.yaml")
     assert reading_of(pipeline.operators["clicks"]).format == "json"
     assert writing_of(pipeline.operators["out"]).format == "parquet"

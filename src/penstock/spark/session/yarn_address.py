@@ -25,12 +25,14 @@ def resource_managers(folder: Path) -> list[tuple[str, int]]:
         root = ElementTree.parse(file).getroot()  # noqa: S314 - the user's own settings, which Hadoop reads next
     except (ElementTree.ParseError, OSError) as error:
         raise BadInputError(f"{file}: cannot be read: {error}") from error
-    said = {entry.findtext("name", "").strip(): entry.findtext("value", "").strip() for entry in root.iter("property")}
-    several = said.get(f"{_PREFIX}.ha.enabled") == "true"
-    names = [f".{name.strip()}" for name in said.get(f"{_PREFIX}.ha.rm-ids", "").split(",")] if several else [""]
+    settings = {
+        entry.findtext("name", "").strip(): entry.findtext("value", "").strip() for entry in root.iter("property")
+    }
+    several = settings.get(f"{_PREFIX}.ha.enabled") == "true"
+    names = [f".{name.strip()}" for name in settings.get(f"{_PREFIX}.ha.rm-ids", "").split(",")] if several else [""]
     places = []
     for name in names:
-        address = said.get(f"{_PREFIX}.address{name}") or said.get(f"{_PREFIX}.hostname{name}", "")
+        address = settings.get(f"{_PREFIX}.address{name}") or settings.get(f"{_PREFIX}.hostname{name}", "")
         host, _, port = address.partition(":")
         if host and "$" not in address and (port.isdigit() or not port):
             places.append((host, int(port or PORT)))
