@@ -7,6 +7,7 @@ import json
 import math
 import sqlite3
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -77,21 +78,20 @@ def test_deduplicate(session: Any, data: Path) -> None:
     assert result.report.audit.emitted == len(DATA.orders())
 
 
+@pytest.fixture
+def read_from_here(session: Any, data: Path) -> Iterator[None]:
+    """Relative paths inside an example's own code: Java has its folder from when it was started, Hadoop can change."""
+    hadoop: Any = session.sparkContext._jvm.org.apache.hadoop.fs
+    files = hadoop.Path("file:///").getFileSystem(session.sparkContext._jsc.hadoopConfiguration())
+    before = files.getWorkingDirectory()
+    files.setWorkingDirectory(hadoop.Path(str(data)))
+    yield
+    files.setWorkingDirectory(before)
+
+
+@pytest.mark.usefixtures("read_from_here")
 def test_join_with_table(session: Any, data: Path) -> None:
-    # its table has a relative path too: the same code with the path of this test
-    table = str(data / "data/users")
-
-    def with_country(orders: Any) -> Any:
-        users = orders.sparkSession.read.schema("user string, country string").json(table)
-        return orders.join(users, "user", "left").fillna("unknown", subset=["country"])
-
-    builder = penstock.pipeline("join")
-    builder.source(
-        "orders", format="json", options={"path": str(data / "data/orders")}, schema="order long, user string"
-    )
-    builder.then("with_country", logic=with_country, per="dataframe")
-    builder.sink("store", format="json", options={"path": str(data / "out/join-with-table")})
-    penstock.run(builder, session=session, slots=2, until_end=True)
+    run(session, "join_with_table", "located", data)
     countries = {user: "NL" if number % 2 else "DE" for number, user in enumerate(DATA.USERS[:-1])}
     expected = Counter(countries.get(o["user"], "unknown") for o in DATA.orders())
     assert Counter(row["country"] for row in rows(data / "out/join-with-table", "json")) == expected
@@ -157,3 +157,17 @@ def test_orders_and_payments(session: Any, data: Path) -> None:
     wanted = {payment["order"] for payment in DATA.payments()}
     expected = sorted(order["order"] for order in DATA.orders() if order["order"] in wanted)
     assert sorted(row["order"] for row in rows(data / "out/orders-and-payments")) == expected
+
+
+def test_orders_so_far(session: Any, data: Path) -> None:
+    pytest.importorskip("google.protobuf", reason="Spark's transformWithState needs it")
+    store = "spark.sql.streaming.stateStore.providerClass"
+    before = session.conf.get(store)
+    try:
+        run(session, "orders_so_far", "so_far", data)
+    finally:
+        session.conf.set(store, before)
+    most: Counter[str] = Counter()
+    for row in rows(data / "out/orders-so-far", "json"):
+        most[row["user"]] = max(row["orders"], most[row["user"]])
+    assert most == Counter(order["user"] for order in DATA.orders())

@@ -16,8 +16,6 @@ from penstock.errors import BadInputError, RunFailedError
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 
-LOCK = threading.Lock()
-
 
 def numbers(folder: Path, schema: str = "n bigint") -> PipelineBuilder:
     folder.mkdir()
