@@ -91,7 +91,8 @@ def test_a_group_that_cannot_be_told_is_noted_once(tmp_path: Path, monkeypatch: 
 
 
 def test_what_waits_in_the_topics_is_the_backlog(tmp_path: Path) -> None:
-    chaos = TopicChaos(tmp_path, parse_log(f"log:{tmp_path / 'log'}"), seed=1)
+    address = parse_log(f"log:{tmp_path / 'log'}")
+    chaos = TopicChaos(tmp_path, address, seed=1)
     observer = EpochObserver(chaos.run, Load.constant(1.0), ("src",))
     try:
         chaos.send(300)
@@ -103,6 +104,8 @@ def test_what_waits_in_the_topics_is_the_backlog(tmp_path: Path) -> None:
         turn_until(chaos.run, all_through)
         assert set(observer.lag) == {"src/in/0", "src/in/1", "src/in/2"}
         assert sum(epoch.tuples for epoch in observer.epochs) == 300
+        # they have no numbers: that none is lost is not known, and so it is not said
+        assert observer.audited(topic_pipeline(address, address)) == Audit(300, None, None, 0, 0)
     finally:
         chaos.close()
 

@@ -180,6 +180,10 @@ class EpochObserver:
         """Messages that waited when the last epoch ended, by source/topic/partition, where sources are topics."""
         self.gone: Counter[str] = Counter()
         """Messages that retention took unread, in all epochs that committed."""
+        self._received: Counter[str] = Counter()
+        self._filtered: Counter[str] = Counter()
+        self._dead: Counter[str] = Counter()
+        """By operator, in all epochs that committed."""
 
     @property
     def offset(self) -> int:
@@ -217,6 +221,9 @@ class EpochObserver:
                 row = operators.setdefault(name, [0.0] * 5)
                 values = (count.rows_in, count.rows_out, count.filtered, count.dead, count.busy_seconds)
                 on_slots[name, part.slot] = OperatorObservation(*values)
+                self._received[name] += count.rows_in
+                self._filtered[name] += count.filtered
+                self._dead[name] += count.dead
                 for position, value in enumerate(values):
                     row[position] += value
                 self.made_several |= count.rows_out > count.rows_in > 0
@@ -244,11 +251,25 @@ class EpochObserver:
         )
 
     def audited(self, pipeline: Pipeline) -> Audit:
-        offsets = {source: int(self.conductor.run.commit.offsets.get(source, 0)) for source in self.sources}
+        """Messages of topics have no numbers of ours: they are counted, and none is looked for."""
+        committed = self.conductor.run.commit.offsets
+        if any(key not in self.sources for key in of_sources(committed, self.sources)):
+            return Audit(self._read(pipeline), None, None, self._dead.total(), self._filtered.total())
+        offsets = {source: int(committed.get(source, 0)) for source in self.sources}
         ways = ways_of(pipeline, lambda stream: path_of(pipeline, stream))
         counts = audit(self.conductor.ids, offsets, ways, made_several=self.made_several)
         emitted = max(offsets.values(), default=0)
         return Audit(emitted, counts.lost, counts.duplicated, counts.dead, counts.filtered)
+
+    def _read(self, pipeline: Pipeline) -> int:
+        """Tuples of all sources: what the reader of most of each got, or all of its readers where it is divided among
+        them."""
+        taken = 0
+        for source in self.sources:
+            streams = pipeline.outputs(source)
+            rows = [self._received[stream.receiver] for stream in streams]
+            taken += sum(rows) if any(stream.weight != 1.0 for stream in streams) else max(rows, default=0)
+        return taken
 
 
 def places_of(conductor: Conductor) -> tuple[BundlePlace, ...]:
