@@ -26,6 +26,7 @@ CLUSTERS = frozenset(
         "test_on_cluster",
         "test_other_users",
         "test_placed",
+        "test_resumed_elsewhere",
         "test_standalone",
     }
 )

@@ -187,10 +187,8 @@ def test_the_answer_from_a_topic_is_the_same(name: str, session: Any, tmp_path: 
 
 
 @NEEDS_OUR_READER
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [("nexmark-q5", "auctions"), pytest.param("twitter-sentiment", "tweets", marks=LONG)],
-)
+@LONG
+@pytest.mark.parametrize(("name", "data"), [("nexmark-q5", "auctions"), ("twitter-sentiment", "tweets")])
 def test_windows_wait_for_a_partition_that_is_behind_the_others(
     name: str, data: str, session: Any, tmp_path: Path, own_runs: Path
 ) -> None:

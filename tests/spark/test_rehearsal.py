@@ -26,7 +26,8 @@ def wait(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def test_two_sizes_of_batches_tell_what_a_tuple_takes(session: Any) -> None:
+def test_two_sizes_of_batches_tell_what_a_tuple_takes(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "WARM_SECONDS", 4.0)  # of a tuple that waits Java has little to compile
     pipeline = penstock.pipeline("p").source("load").then("wait", logic=Logic(wait, schema="value long"))
     built = pipeline.sink("out").build()
     seen = rehearse(session, RehearsalSpec(built, logic_of(built), {"wait": 1}, 1, 30, 180, 1000.0), lambda: None)
