@@ -13,7 +13,7 @@ import penstock
 from penstock.dataflow.logic import Logic
 from penstock.jobs.find import logic_of
 from penstock.spark.trials import rehearsal
-from penstock.spark.trials.rehearsal import RehearsalSpec, has_settled, rehearsable, rehearse
+from penstock.spark.trials.rehearsal import RehearsalSpec, files_of_batch, has_settled, rehearsable, rehearse
 from penstock.spark.trials.samples import OperatorSample
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
@@ -54,6 +54,19 @@ def test_two_sizes_of_batches_tell_what_a_tuple_takes(session: Any, monkeypatch:
 )
 def test_when_batches_become_no_faster(each: list[float], settled: bool) -> None:
     assert has_settled(each) is settled
+
+
+@pytest.mark.parametrize(
+    ("options", "slots", "files"),
+    [
+        ({}, 2, 2),
+        ({"maxFilesPerTrigger": "4"}, 1, 4),
+        ({"MAXFILESPERTRIGGER": "1"}, 2, 2),
+        ({"maxFilesPerTrigger": "500"}, 1, 16),
+    ],
+)
+def test_batches_hold_as_many_files_as_the_users(options: dict[str, str], slots: int, files: int) -> None:
+    assert files_of_batch(options, slots) == files
 
 
 def shout(row: dict[str, Any]) -> dict[str, Any]:

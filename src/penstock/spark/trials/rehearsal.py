@@ -52,6 +52,9 @@ COUNTED_LARGE, COUNTED_SMALL = 4, 4
 AHEAD = 2
 """Batches whose files are there before they are read."""
 PATIENCE_SECONDS = 60.0
+_MOST_FILES = "maxFilesPerTrigger"
+MOST_FILES = 16
+"""Of a batch."""
 WRITABLE = frozenset({"json", "csv", "parquet", "orc"})
 """Formats samples are replayed in as they are; others as Parquet."""
 
@@ -130,11 +133,18 @@ def has_settled(each: Sequence[float]) -> bool:
     return len(before) == SPAN and median(last) >= SETTLED * median(before)
 
 
+def files_of_batch(options: Mapping[str, str], slots: int) -> int:
+    """As many as the user's own batches hold, where that is said: opening a file takes as long as hundreds of rows. At
+    least one for every slot."""
+    given = next((value for name, value in options.items() if name.lower() == _MOST_FILES.lower()), "")
+    return max(slots, min(int(given), MOST_FILES)) if given.isdigit() else slots
+
+
 class _Inputs:
     """The pipeline with ends of ours, and what feeds it."""
 
     def __init__(self, session: SparkSession, spec: RehearsalSpec, folder: Path) -> None:
-        self._slots = spec.slots
+        self._files_of_batch = spec.slots
         self._run_folder = folder / "run"
         self._rows = spec.large
         self._waiting = 0
@@ -148,13 +158,14 @@ class _Inputs:
                 end = file_end(operator)
                 own = end if end is not None and end.format in WRITABLE else None
                 format_, options = ("parquet", {}) if own is None else (own.format, dict(own.options))
+                self._files_of_batch = files_of_batch(options, spec.slots)
                 self._files = ReplayFiles(session, spec.sources[name], place, format_, options)
                 replaced[name] = Operator.model_validate(
                     {
                         "name": name,
                         "kind": Kind.SOURCE,
                         "format": format_,
-                        "options": {**options, "path": self._files.pattern, "maxFilesPerTrigger": spec.slots},
+                        "options": {**options, "path": self._files.pattern, _MOST_FILES: self._files_of_batch},
                         "schema": _ddl(spec.sources[name]),
                         "watermark": operator.watermark,
                     }
@@ -170,12 +181,12 @@ class _Inputs:
     def prepare(self, rows: int, batches: int) -> None:
         """Where files are read: made before anything is measured."""
         if self._files is not None:
-            self._files.prepare(rows, self._slots, batches)
+            self._files.prepare(rows, self._files_of_batch, batches)
 
     def feed(self) -> None:
         """Where files are read: some batches of them are ahead."""
         while self._files is not None and self._waiting < AHEAD * self._rows:
-            self._files.write(self._rows, self._slots)
+            self._files.write(self._rows, self._files_of_batch)
             self._waiting += self._rows
 
     def taken(self, tuples: int) -> None:
