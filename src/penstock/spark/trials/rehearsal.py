@@ -46,7 +46,7 @@ SPAN = 4
 """Batches, and as many before them, tell whether batches still become faster: single ones vary by a fifth."""
 SETTLED = 0.95
 """Of what a tuple took in the span before: less, and Java still compiles."""
-WARM_SECONDS = 12.0
+WARM_SECONDS = 6.0
 """As long as that batches may become faster; after it they count, however they are."""
 COUNTED_LARGE, COUNTED_SMALL = 4, 4
 AHEAD = 2
