@@ -9,7 +9,7 @@ import pytest
 
 from penstock.dataflow.load import Load
 from penstock.report.report import BatchObservation
-from penstock.report.settling import first_settled, notes_of_all, notes_under_load, settled_after
+from penstock.report.settling import became_faster, first_settled, notes_of_all, notes_under_load, settled_after
 
 
 def batches(*backlogs: int, tuples: int = 100) -> list[BatchObservation]:
@@ -60,6 +60,34 @@ def test_batches_have_settled_that_are_as_fast_as_those_of_the_second_half(
 ) -> None:
     ends = accumulate(took, initial=1000.0)
     assert first_settled([BatchObservation(end, 100, 0, np.array([]), {}, ()) for end in ends]) == expected
+
+
+@pytest.mark.parametrize(
+    ("took", "expected"),
+    [
+        # the first, and of twelve those before the seventh, do not count: 0.5 is within a tenth of 0.5; 0.5 then 0.4
+        ((0.9, 0.5, 0.5, 0.5, 0.5, 0.5, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4), None),
+        ((0.9, 0.43, 0.43, 0.43, 0.43, 0.43, 0.43, 0.4, 0.4, 0.4, 0.4, 0.4), 1 - 0.4 / 0.43),
+        # 2 % are nothing, nor is it to become slower
+        ((0.9, 0.41, 0.41, 0.41, 0.41, 0.41, 0.41, 0.4, 0.4, 0.4, 0.4, 0.4), None),
+        ((0.9, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.5, 0.5, 0.5, 0.5, 0.5), None),
+        # too few to tell
+        ((0.9, 0.8, 0.7, 0.4, 0.3), None),
+        ((), None),
+    ],
+)
+def test_a_run_that_ends_while_java_compiles_still_becomes_faster(
+    took: tuple[float, ...], expected: float | None
+) -> None:
+    ends = accumulate(took, initial=1000.0)
+    faster = became_faster([BatchObservation(end, 100, 0, np.array([]), {}, ()) for end in ends])
+    assert faster == (None if expected is None else pytest.approx(expected))
+
+
+def test_it_is_said_that_a_run_still_became_faster() -> None:
+    *_, last = notes_of_all(500, 2.0, 50, 40, faster=0.123)
+    assert "12% less in the second half" in last
+    assert len(notes_of_all(500, 2.0, 50, 40)) == 2
 
 
 def test_a_load_is_steady_that_never_changes() -> None:

@@ -392,6 +392,7 @@ class SharedBench(KnownBench):
         super().__init__(capacity)
         self._disturbed = disturbed
         self.trials = 0
+        self.saturations = 0
 
     def _capacity(self, threads: int) -> float:
         return super()._capacity(threads) * (0.5 if self.trials in self._disturbed else 1)
@@ -402,6 +403,7 @@ class SharedBench(KnownBench):
         return replace(trial, others=others)
 
     def saturate(self, threads: int, seconds: float) -> Trial:
+        self.saturations += 1
         return self._marked(super().saturate(threads, seconds))
 
     def try_rate(self, threads: int, rate: float, seconds: float) -> Trial:
@@ -421,6 +423,23 @@ def test_a_trial_disturbed_twice_counts_and_says_so() -> None:
     assert found.others == 0.5
     once = peak_of(SharedBench({1: 100.0}, {0}), 1, ProfileSettings(precision=0.05), always)
     assert once.others == 0.5
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "saturated"),
+    [
+        # one and four threads are looked at; the search of the best begins with what its look saw
+        (set(), 2),
+        # others were there while one thread was looked at, which is the best all the same: it is saturated again
+        ({0}, 3),
+    ],
+)
+def test_a_quick_profile_saturates_each_count_once(disturbed: set[int], saturated: int) -> None:
+    bench = SharedBench({1: 100.0, 4: 30.0}, disturbed)
+    points = {point.threads: point for point in profile(bench, QUICK, 1000.0, [], Limits(never, never))}
+    assert bench.saturations == saturated
+    assert 94 <= points[1].rate <= 100
+    assert 27 <= points[4].rate <= 30
 
 
 def test_only_the_calmest_trials_count() -> None:

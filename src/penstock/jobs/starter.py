@@ -14,8 +14,8 @@ from penstock.files import write_output
 if TYPE_CHECKING:
     from pathlib import Path
 
-SAMPLE_ORDERS = 300_000
-DATA_FILES = 120
+SAMPLE_ORDERS = 500_000
+DATA_FILES = 200
 """As orders come in: a file of them now and then. A batch of the pipeline takes four."""
 USERS = ("ada", "ben", "cy", "dee", "eve")
 

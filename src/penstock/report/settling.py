@@ -23,6 +23,8 @@ SETTLED = 1.1
 """Times what a tuple takes in the second half of a run: up to this a batch is as fast as those."""
 WORKING_OFF = 1.03
 """Times what is offered: a run that takes in more works off what has gathered."""
+STILL_FASTER = 0.05
+"""By so much batches vary from one half of a run to the other anyway."""
 FEWEST_TO_SETTLE = 4
 """Of fewer batches all count."""
 
@@ -47,13 +49,29 @@ def first_settled(batches: Sequence[BatchObservation]) -> int:
     """
     if len(batches) < FEWEST_TO_SETTLE:
         return 0
-    each = [
-        (later.finished - earlier.finished) / later.tuples if later.tuples else 0.0
-        for earlier, later in pairwise(batches)
-    ]
+    each = _each_took(batches)
     latest = max(1, int(LARGEST_PART * len(batches)))
     level = SETTLED * median(each[latest - 1 :])
     return next((at for at in range(1, latest) if each[at - 1] <= level), latest)
+
+
+def became_faster(batches: Sequence[BatchObservation]) -> float | None:
+    """By what part a tuple took less in the second half of the batches that count than in the first: Java still
+    compiled. None: it did not."""
+    each = _each_took(batches[first_settled(batches) :])
+    half = len(each) // 2
+    if half < FEWEST_TO_SETTLE:
+        return None
+    before, after = median(each[:half]), median(each[half:])
+    return 1 - after / before if after < (1 - STILL_FASTER) * before else None
+
+
+def _each_took(batches: Sequence[BatchObservation]) -> list[float]:
+    """Seconds for a tuple of every batch but the first, from the end of the one before."""
+    return [
+        (later.finished - earlier.finished) / later.tuples if later.tuples else 0.0
+        for earlier, later in pairwise(batches)
+    ]
 
 
 def notes_under_load(warm_up: float, settled: float, offered: float, sustained: float) -> list[str]:
@@ -68,10 +86,16 @@ def notes_under_load(warm_up: float, settled: float, offered: float, sustained: 
     return []
 
 
-def notes_of_all(tuples: int, seconds: float, batches: int, counted: int) -> list[str]:
-    """Of a run over all there was, in `seconds` since its start: how much of it rate and latency are of."""
+def notes_of_all(tuples: int, seconds: float, batches: int, counted: int, faster: float | None = None) -> list[str]:
+    """Of a run over all there was, in `seconds` since its start: how much of it rate and latency are of, and whether
+    those that count `became_faster`."""
     notes = [f"the input ended: all {tuples:,} tuples were taken in within {seconds:.1f} s"]
     if counted < batches:
         first = "its first batch does" if batches - counted == 1 else f"its first {batches - counted} batches do"
         notes.append(f"{first} not count in rate and latency, {counted} do: Spark was getting ready")
+    if faster is not None:
+        notes.append(
+            f"it was still getting faster when its input ended: a tuple took {faster:.0%} less in the second half of what "
+            "counts than in the first, while Java compiled; what is predicted is for Java that has, half a minute on"
+        )
     return notes

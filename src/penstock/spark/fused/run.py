@@ -12,7 +12,7 @@ from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError, RunFailedError
 from penstock.report.disturbance import disturbance
 from penstock.report.report import Audit, summarise
-from penstock.report.settling import notes_of_all, notes_under_load, settled_after
+from penstock.report.settling import became_faster, notes_of_all, notes_under_load, settled_after
 from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.lasting_query import GROUPS, POLL_SECONDS, reason
 from penstock.spark.fused.run_folder import RunState, moved
@@ -321,7 +321,9 @@ class FusedRun:
 
     def _end_notes(self, query: FusedQuery, report: Report) -> list[str]:
         took = report.history[-1].seconds if report.history else 0.0
-        notes = notes_of_all(self._counted.emitted, took, len(report.history), report.batches)
+        notes = notes_of_all(
+            self._counted.emitted, took, len(report.history), report.batches, became_faster(self.batches)
+        )
         for what, count in self._closed.items():
             notes.append(f"{count:,} {what} were still open when it ended, and were {_closing(what)}")
         kept = "the run's folder keeps them for when it goes on"

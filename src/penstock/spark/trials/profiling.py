@@ -101,11 +101,6 @@ def thread_counts(peaks: Mapping[int, float], settings: ProfileSettings) -> int 
     return None
 
 
-def first_look(bench: TrialRunner, threads: int, settings: ProfileSettings) -> Trial:
-    """What a slot does when saturated, less the precision: taken for the peak until that is searched."""
-    return scaled_down(bench.saturate(threads, settings.trial_seconds), settings.precision)
-
-
 def still_rises(points: Mapping[int, Point], settings: ProfileSettings) -> bool:
     """Whether nobody has seen what more threads would do: the most that were tried did more than fewer, and no point
     keeps its core busy."""
@@ -116,9 +111,15 @@ def still_rises(points: Mapping[int, Point], settings: ProfileSettings) -> bool:
     return rises and not any(core_bound(point, []) for point in points.values())
 
 
-def peak_of(bench: TrialRunner, threads: int, settings: ProfileSettings, spent: Callable[[], bool]) -> Trial:
-    """The stable trial with the highest rate found."""
-    saturated = undisturbed(lambda: bench.saturate(threads, settings.trial_seconds), spent)
+def peak_of(
+    bench: TrialRunner,
+    threads: int,
+    settings: ProfileSettings,
+    spent: Callable[[], bool],
+    looked: Trial | None = None,
+) -> Trial:
+    """The stable trial with the highest rate found. `looked`: the slot was saturated before, and need not be again."""
+    saturated = looked or undisturbed(lambda: bench.saturate(threads, settings.trial_seconds), spent)
     search = PeakSearch(saturated, settings.precision)
     while search.goes_on and not spent():
         offered = search.offer
@@ -161,8 +162,9 @@ def profile(
             break
         if threads > one_beyond(points, seen_so_far):
             break
-        looked[threads] = first_look(bench, threads, settings)
-        points[threads] = point_of([looked[threads]], slot_memory_mb)
+        looked[threads] = bench.saturate(threads, settings.trial_seconds)
+        # what a slot does when saturated, less the precision, is taken for its peak until that is searched
+        points[threads] = point_of([scaled_down(looked[threads], settings.precision)], slot_memory_mb)
         yield points[threads]
     seen: dict[int, list[Trial]] = {}
     rates = comparable(points)
@@ -171,7 +173,8 @@ def profile(
             break
         if seen and rates[threads] < NEAR * max(rates.values()):
             break
-        seen[threads] = [peak_of(bench, threads, settings, limits.spent) for _ in range(settings.repeats)]
+        begins = None if settings.search_each or looked[threads].others > DISTURBED else looked[threads]
+        seen[threads] = [peak_of(bench, threads, settings, limits.spent, begins) for _ in range(settings.repeats)]
         points[threads] = point_of(seen[threads], slot_memory_mb)
         yield points[threads]
     best = max(point.rate for point in points.values())
