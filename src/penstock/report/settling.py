@@ -95,7 +95,7 @@ def notes_of_all(tuples: int, seconds: float, batches: int, counted: int, faster
         notes.append(f"{first} not count in rate and latency, {counted} do: Spark was getting ready")
     if faster is not None:
         notes.append(
-            f"it was still getting faster when its input ended: a tuple took {faster:.0%} less in the second half of what "
-            "counts than in the first, while Java compiled; what is predicted is for Java that has, half a minute on"
+            f"it was still getting faster when its input ended: a tuple took {faster:.0%} less in the second half of "
+            "what counts than in the first, while Java compiled; what is predicted is for Java that has"
         )
     return notes
