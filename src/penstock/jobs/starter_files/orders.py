@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 pipeline = penstock.pipeline("orders")
 
 # Spark's own readers and writers: format=, options=, schema= as in readStream; files= is short for a path of files. A
-# batch takes four of them, so that it is there after half a second, and two slots have the same to do.
+# batch takes two of them, so that it is there after half a second, and two slots have the same to do.
 pipeline.source(
     "events",
     files="data/*.jsonl",
-    options={"maxFilesPerTrigger": 4},
+    options={"maxFilesPerTrigger": 2},
     schema="user string, price string, test boolean",
 )
 
