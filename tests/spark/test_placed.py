@@ -132,17 +132,22 @@ def executors(cluster: RunningCluster, node: str) -> list[psutil.Process]:
     return found
 
 
-def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path) -> None:
-    pipeline, first, second = tmp_path / "eventful.yaml", tmp_path / "first.json", tmp_path / "second.json"
-    pipeline.write_text(PIPELINE.replace("OUT", str(tmp_path / "out")), encoding="utf-8")
-    for placer, file in (("r-storm", first), ("round-robin", second)):
-        write_plan(plan(pipeline, 200, cluster=cluster.folder / "cluster.yaml", placer=placer), file)
-    folder = tmp_path / "run"
-    master = cluster.master
-    assert master is not None
+WORDS = ("--seconds", "600", "--warm-up", "1")
 
-    words = ("--placed", "--seconds", "600", "--warm-up", "1", "--folder", str(folder))
-    run = Conductor(cluster, tmp_path, "run", str(first), *words)
+
+@pytest.fixture
+def plans(cluster: RunningCluster, tmp_path: Path) -> list[Path]:
+    """Two, which put the same bundles elsewhere."""
+    pipeline, files = tmp_path / "eventful.yaml", [tmp_path / "first.json", tmp_path / "second.json"]
+    pipeline.write_text(PIPELINE.replace("OUT", str(tmp_path / "out")), encoding="utf-8")
+    for placer, file in zip(("r-storm", "round-robin"), files, strict=True):
+        write_plan(plan(pipeline, 200, cluster=cluster.folder / "cluster.yaml", placer=placer), file)
+    return files
+
+
+def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path, plans: list[Path]) -> None:
+    folder = tmp_path / "run"
+    run = Conductor(cluster, tmp_path, "run", str(plans[0]), "--placed", *WORDS, "--folder", str(folder))
     try:
         wait_for("the first epochs", lambda: committed(folder) > 2, run)
 
@@ -150,20 +155,40 @@ def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path) 
         more_committed(folder, run, "the death of an executor")
 
         # another plan, without a drain; drained and resumed; then the plan on three slots
-        go_on_with(folder, second)
+        go_on_with(folder, plans[1])
         more_committed(folder, run, "going on with another plan")
         penstock.drain(folder)
         assert penstock.resume(folder).seconds >= 0
         penstock.rescale(folder, 3)
         more_committed(folder, run, "going on with three slots after a drain")
+    finally:
+        run.kill()
+    run = Conductor(cluster, tmp_path, "resume", str(folder), *WORDS)
+    try:
+        more_committed(folder, run, "the death of whoever conducted it")
+        penstock.drain(folder, stop=True)
+        check(run.result(), tmp_path / "out")
+    finally:
+        run.kill()
 
+
+@pytest.mark.long("a node that is gone, and one that comes back, are waited for")
+def test_nothing_is_lost_when_nodes_and_the_master_die(
+    cluster: RunningCluster, tmp_path: Path, plans: list[Path]
+) -> None:
+    folder = tmp_path / "run"
+    master = cluster.master
+    assert master is not None
+    run = Conductor(cluster, tmp_path, "run", str(plans[1]), "--placed", *WORDS, "--folder", str(folder))
+    try:
+        wait_for("the first epochs", lambda: committed(folder) > 2, run)
         kill_worker("n2", cluster.folder)
         more_committed(folder, run, "the death of a node")
     finally:
         run.kill()
 
     # without n2, which comes back; then without a Master
-    run = Conductor(cluster, tmp_path, "resume", str(folder), "--seconds", "600", "--warm-up", "1")
+    run = Conductor(cluster, tmp_path, "resume", str(folder), *WORDS)
     try:
         more_committed(folder, run, "the death of whoever conducted it")
         assert "nodes that are not there: n2" in run.messages
@@ -175,16 +200,19 @@ def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path) 
         wait_for("a word about the Master", lambda: "the Master does not answer" in run.messages, run)
         more_committed(folder, run, "the death of the Master")
         penstock.drain(folder, stop=True)
-        result = run.result()
+        check(run.result(), tmp_path / "out")
     finally:
         run.kill()
+
+
+def check(result: dict[str, Any], sink: Path) -> None:
     assert result["emitted"] > 1000
     assert (result["lost"], result["duplicated"]) == (0, 0)
     assert result["dead"] == result["emitted"] // 1000
     assert result["placement_obeyed"]
     assert {bundle["node"] for bundle in result["bundles"]} == {"n1", "n2"}
     check_colocation(result)
-    check_sink(tmp_path / "out", result["emitted"])
+    check_sink(sink, result["emitted"])
 
 
 def check_sink(folder: Path, emitted: int) -> None:

@@ -90,6 +90,25 @@ def _columns_sent(logic: Logic, table: pa.Table, opened: tuple[Any, ...]) -> pa.
 
     frame = to_frame(table)
     if logic.per is Per.PANDAS:
-        return pa.Table.from_pandas(logic.function(frame, *opened), preserve_index=False)
-    frames = list(logic.function(iter([frame]), *opened))
-    return pa.Table.from_pandas(pd.concat(frames) if frames else frame.iloc[:0], preserve_index=False)
+        made = logic.function(frame, *opened)
+    else:
+        frames = list(logic.function(iter([frame]), *opened))
+        made = pd.concat(frames) if frames else frame.iloc[:0]
+    table_made = pa.Table.from_pandas(made, preserve_index=False)
+    return table_made.cast(with_moments(table_made.schema, table.schema), safe=False)
+
+
+def with_moments(made: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """What frames hold, as Spark has it: in frames no time has a zone, so that one without is a moment where a moment
+    was given by that name, or by any where none was given by it; and Spark knows no nanoseconds."""
+    zones = [field.type.tz for field in given if pa.types.is_timestamp(field.type) and field.type.tz is not None]
+
+    def type_of(field: pa.Field) -> pa.DataType:
+        if not pa.types.is_timestamp(field.type):
+            return field.type
+        as_given = given.field(field.name).type if field.name in given.names else None
+        is_plain = as_given is not None and pa.types.is_timestamp(as_given) and as_given.tz is None
+        zone = field.type.tz or (zones[0] if zones and not is_plain else None)
+        return pa.timestamp("us", tz=zone)
+
+    return pa.schema([field.with_type(type_of(field)) for field in made])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises at a value that does not fit a type."""
 _WHOLE = frozenset({int, type(None)})
+UTC = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,12 @@ class _FieldError(ValueError):
 
 
 def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """All fields at once, which Arrow does fastest; one after the other where something may not fit."""
+    """All fields at once, which Arrow does fastest; one after the other where something may not fit, or where a time
+    without a zone would be taken for UTC."""
     made = None
-    if all(_WHOLE.issuperset([type(row.get(name)) for row in rows]) for name in _whole_numbers(schema)):
+    if not any(_zone_of(field.type) for field in schema) and all(
+        _WHOLE.issuperset([type(row.get(name)) for row in rows]) for name in _whole_numbers(schema)
+    ):
         with suppress(*MISFITS):
             for field in schema:
                 if pa.types.is_nested(field.type):
@@ -137,12 +142,46 @@ def _whole_numbers(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if pa.types.is_integer(field.type)]
 
 
+def _zone_of(kind: pa.DataType) -> str | None:
+    """Of a moment whose zone is not UTC."""
+    zone: str | None = kind.tz if pa.types.is_timestamp(kind) else None
+    return None if zone == UTC else zone
+
+
+def moments(column: Any, kind: pa.DataType) -> Any:
+    """The values of a pandas column that is to be of a type. Times without a zone, which Arrow takes for UTC, are of
+    that of the type: of an hour that comes twice the second, as in Spark's own Python, and one that is left out ends
+    when it begins. Spark knows no nanoseconds."""
+    values = column.values
+    if not pa.types.is_timestamp(kind):
+        return values
+    if (zone := _zone_of(kind)) is not None and getattr(column.dtype, "tz", None) is None:
+        if column.dtype.kind == "O":
+            return np.array(_with_zone(values, zone), dtype=object)
+        if column.dtype.kind == "M":
+            local = column.dt.tz_localize(zone, ambiguous=False, nonexistent="shift_forward")
+            values = local.dt.tz_convert(UTC).dt.tz_localize(None).values
+    is_of_numpy = isinstance(values, np.ndarray) and values.dtype.kind == "M"
+    return values.astype("datetime64[us]") if is_of_numpy else values
+
+
+def _with_zone(values: Iterable[Any], zone: str) -> list[Any]:
+    """Of `datetime`s those without a zone get one."""
+    of_zone = pa.lib.string_to_tzinfo(zone)
+    return [
+        value.replace(tzinfo=of_zone) if isinstance(value, datetime) and value.tzinfo is None else value
+        for value in values
+    ]
+
+
 def _from_values(values: list[Any], field: pa.Field) -> pa.Array:
     """Arrow cuts what follows the point of a Python float that is to be a whole number; such a value does not fit."""
     if pa.types.is_integer(field.type) and not _WHOLE.issuperset(map(type, values)):
         return _without_forbidden_nulls(pa.array(values).cast(field.type), field)
     if pa.types.is_nested(field.type):
         refuse_fractions(values, field)
+    if (zone := _zone_of(field.type)) is not None:
+        values = _with_zone(values, zone)
     return _without_forbidden_nulls(pa.array(values, field.type), field)
 
 
@@ -155,8 +194,13 @@ def columns_to_schema(made: pa.RecordBatch | pa.Table, schema: pa.Schema) -> tup
 
 
 def frame_to_schema(frame: Any, schema: pa.Schema) -> tuple[pa.RecordBatch, list[Misfit]]:
-    """What pandas code returned, as columns of `schema`. NaN and None are null, as Spark has it."""
-    return _cast(schema, list(frame.columns), len(frame), lambda name: frame[name].values, _from_pandas)
+    """What pandas code returned, as columns of `schema`. NaN and None are null, as Spark has it, and a time without a
+    zone is what the session's clock showed."""
+
+    def values_of(name: str) -> Any:
+        return moments(frame[name], schema.field(name).type)
+
+    return _cast(schema, list(frame.columns), len(frame), values_of, _from_pandas)
 
 
 def _cast(

@@ -72,8 +72,20 @@ def _call_pandas(function: Callable[..., Any], given: Given, arguments: tuple[An
 
 
 def to_frame(rows: pa.RecordBatch | pa.Table) -> pd.DataFrame:
-    """As code gets it. Maps are dicts, as in Spark's own frames; of equal keys the last counts."""
-    return rows.to_pandas(maps_as_pydicts="lossy")
+    """As Spark's own frames are: maps are dicts (of equal keys the last counts), times are in nanoseconds, and what is
+    a moment has no zone but is what the session's clock showed."""
+    frame = _in_nanoseconds(rows)
+    for field in rows.schema:
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            frame[field.name] = frame[field.name].dt.tz_localize(None)
+    return frame
+
+
+def _in_nanoseconds(rows: pa.RecordBatch | pa.Table) -> pd.DataFrame:
+    try:
+        return rows.to_pandas(maps_as_pydicts="lossy", coerce_temporal_nanoseconds=True)
+    except pa.ArrowInvalid:  # a year that nanoseconds do not reach
+        return rows.to_pandas(maps_as_pydicts="lossy")
 
 
 def made_of_frames(yielded: Yielded, rows: pa.RecordBatch, schema: pa.Schema, *, tracked: bool) -> Made:

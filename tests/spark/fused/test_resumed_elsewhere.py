@@ -21,10 +21,8 @@ streams: [{from: load, to: same}, {from: same, to: store}]
 CODE = "def same(row):\n    return row\n"
 
 
-LONG = pytest.mark.long("two sessions of Spark take most of a minute")
-
-
-@pytest.mark.parametrize("given", ["plan.json", pytest.param("p.yaml", marks=LONG)])
+@pytest.mark.long("two sessions of Spark take most of a minute, and test_deaths.py kills and resumes too")
+@pytest.mark.parametrize("given", ["plan.json", "p.yaml"])
 def test_what_was_killed_goes_on_from_another_folder(tmp_path: Path, given: str) -> None:
     project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
     for folder in (project, elsewhere):

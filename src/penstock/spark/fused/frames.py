@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -85,7 +85,7 @@ class FrameBuilder:
     ) -> None:
         self._timezone = str(session.conf.get("spark.sql.session.timeZone"))
         self._pipeline = pipeline
-        self._options = options
+        self._options = replace(options, timezone=self._timezone)
         self._accumulator = accumulator
         self._load = load
         self._read = read or (lambda operator: read_source(session, operator))

@@ -37,6 +37,8 @@ class CodeOptions:
     crumbs: str = ""
     slots: int = 1
     """What several operators read is shuffled once, into so many parts."""
+    timezone: str = "UTC"
+    """Of the session: its clock is what times without a zone are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def steps_of(
                 before.append(known.get(entrance.entry))
         logic = options.code.get(name)
         only_counts = operator.kind is Kind.SINK and writing_of(operator).format == COUNT
-        schema = _schema_of(name, logic, before, inferred, strict=strict, only_counts=only_counts)
+        schema = _schema_of(name, logic, before, inferred, options.timezone, strict=strict, only_counts=only_counts)
         if schema is not None:
             known[name] = schema
         steps.append(
@@ -140,13 +142,14 @@ def _schema_of(
     logic: Logic | None,
     before: Sequence[pa.Schema | None],
     inferred: Mapping[str, pa.Schema],
+    timezone: str,
     *,
     strict: bool,
     only_counts: bool,
 ) -> pa.Schema | None:
     """`only_counts`: a sink that keeps nothing does with the columns that all tuples have."""
     if logic is not None and logic.schema is not None:
-        schema = arrow_of(struct_of(logic.schema, f"operator '{name}'"))
+        schema = arrow_of(struct_of(logic.schema, f"operator '{name}'"), timezone)
         check_columns(schema.names, f"operator '{name}'")
         return schema
     if logic is not None:
