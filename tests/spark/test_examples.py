@@ -63,19 +63,23 @@ def rows(folder: Path, format: str = "parquet") -> list[dict[str, Any]]:  # noqa
 
 
 def test_window_counts(session: Any, data: Path) -> None:
-    run(session, "window_counts", "counts", data)
+    result = run(session, "window_counts", "counts", data)
     expected: Counter[tuple[str, str]] = Counter((o["user"], o["ts"][:16]) for o in DATA.orders())
     seen = {
         (row["user"], row["window"]["start"].isoformat()[:16]): row["orders"]
         for row in rows(data / "out/window-counts")
     }
     assert seen == dict(expected)
+    # all of them with every batch
+    assert result.report.operators["per_minute"].sent >= len(seen)
 
 
 def test_deduplicate(session: Any, data: Path) -> None:
     result = run(session, "deduplicate", "once", data)
     assert sorted(row["order"] for row in rows(data / "out/deduplicate")) == list(range(600))
     assert result.report.audit.emitted == len(DATA.orders())
+    assert result.report.operators["distinct"].received == len(DATA.orders())
+    assert result.report.operators["distinct"].sent == result.report.operators["kept"].received == 600
 
 
 @pytest.fixture

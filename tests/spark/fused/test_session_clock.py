@@ -46,9 +46,9 @@ def test_pandas_code_has_the_clock_it_had(session_in_zone: Any, tmp_path: Path) 
     # behind code that says its schema, and without one of its own
     p.then("same", logic=lambda frame: frame[frame["at"] > pd.Timestamp("2026-01-01")], per="pandas")
     p.sink("out", reads="same", format="parquet", options={"path": str(out)})
-    report = penstock.run(p, session=session, slots=1, until_end=True)
+    result = penstock.run(p, session=session, slots=1, until_end=True)
 
-    assert report.audit.dead == 0
+    assert result.report.audit.dead == 0
     made = sorted(session.read.parquet(str(out)).select("at", "hour", "late").collect())
     assert made == sorted(by_hand.collect())
     assert [row["hour"] for row in made] == [9, 23]

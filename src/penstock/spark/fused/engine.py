@@ -38,6 +38,7 @@ from penstock.spark.fused.region_steps import CodeOptions
 from penstock.spark.fused.told_groups import ToldGroups
 from penstock.spark.fused.topics import connector_notes, lag_of, read_by_us
 from penstock.spark.fused.writers import CountingWriter, letter_writer, make_writer, write_batch
+from penstock.spark.fused.written_rows import WrittenRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -118,6 +119,7 @@ class FusedQuery:
         reads = reads_of_sources(self._frames.frame, len(spec.pipeline.sources))
         self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local, reads=reads)
         self.shares = BatchShares()
+        self._written = WrittenRows(spec.pipeline, spec.code)
         self._records: dict[int, Any] = {}
         self._is_counted_by_spark = self._may_be_counted_by_spark()
         self._write_failed: BadInputError | RunFailedError | None = None
@@ -210,7 +212,7 @@ class FusedQuery:
         try:
             for sink in self._frames.sinks:
                 part = self.shares.observed(sink, self._frames.of_sink(frame, sink))
-                write_batch(self._writers[sink], sink, part, number)
+                write_batch(self._writers[sink], sink, self._written.observed(number, sink, part), number)
                 if sink in self._shown:
                     self._console.take(sink, part)
         except (BadInputError, RunFailedError) as error:
@@ -252,7 +254,7 @@ class FusedQuery:
         for progress in self._query.new_progress():
             number = progress.batchId
             records = self._accounts.take(number) if self._is_counted_by_spark else self._records.pop(number, None)
-            batch = self._observer.observe(progress, records)
+            batch = self._observer.observe(progress, records, self._written.of_batch(progress))
             self._lag = lag_of(progress) or self._lag
             self._groups.tell(progress)
             if batch is not None:

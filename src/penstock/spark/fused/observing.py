@@ -62,13 +62,17 @@ class BatchObserver:
         """When the load did, in seconds since the epoch."""
         self.first_errors: list[tuple[str, int | None, str]] = []
 
-    def observe(self, progress: StreamingQueryProgress, records: BatchRecords | None) -> BatchObservation | None:
-        """None: the batch held nothing; Spark may begin, and close windows, with such."""
+    def observe(
+        self, progress: StreamingQueryProgress, records: BatchRecords | None, written: Mapping[str, int] | None = None
+    ) -> BatchObservation | None:
+        """None: the batch held nothing; Spark may begin, and close windows, with such. `written`: rows of sinks behind
+        Spark's own operators."""
         finished = seconds_of(progress.timestamp) + progress.batchDuration / 1000
         self._late += sum(state.numRowsDroppedByWatermark for state in progress.stateOperators)
         account = None if records is None else records.account()
         tuples, backlog, latencies = self._taken_in(progress, finished, records)
-        if not tuples and (account is None or not account.rows_in):
+        written = written or {}
+        if not tuples and (account is None or not account.rows_in) and not any(written.values()):
             return None
         if account is not None:
             self.first_errors = [*self.first_errors, *account.errors][:20]
@@ -79,7 +83,7 @@ class BatchObserver:
             tuples=tuples,
             backlog=backlog,
             latencies=latencies,
-            operators=self._operators(account, tuples, progress, tasks),
+            operators=self._operators(account, tuples, progress, tasks, written),
             slots=self._slot_observations(tasks),
             latency_weight=tuples / max(1, len(latencies)),
             seconds=progress.batchDuration / 1000,
@@ -121,6 +125,7 @@ class BatchObserver:
         tuples: int,
         progress: StreamingQueryProgress,
         tasks: tuple[TaskRecord, ...],
+        written: Mapping[str, int],
     ) -> dict[str, OperatorObservation]:
         counts = {} if account is None else account.operators
         observed = {} if account is None else self._counted(account)
@@ -130,8 +135,11 @@ class BatchObserver:
             senders = [stream.sender for stream in self._pipeline.inputs(name)]
             receivers = [stream.receiver for stream in self._pipeline.outputs(name)]
             received = sum(observed[sender].sent if sender in observed else tuples for sender in senders)
-            sent = max((counts[receiver].rows_in for receiver in receivers if receiver in counts), default=0)
+            got = {**written, **{receiver: counts[receiver].rows_in for receiver in receivers if receiver in counts}}
+            sent = max((got[receiver] for receiver in receivers if receiver in got), default=0)
             observed[name] = OperatorObservation(received, sent, 0, 0, rest / len(self._sparks_own))
+        for sink, rows in written.items():
+            observed.setdefault(sink, OperatorObservation(rows, rows, 0, 0, 0.0))
         return observed
 
     def _counted(self, account: Account) -> dict[str, OperatorObservation]:
