@@ -23,7 +23,7 @@ def schema_of(zone: str | None) -> pa.Schema:
     return pa.schema([("at", pa.timestamp("us", tz=zone))])
 
 
-def moments_of(frame: pd.DataFrame, zone: str | None = AMSTERDAM) -> list[datetime]:
+def moments_of(frame: pd.DataFrame, zone: str | None = AMSTERDAM) -> list[datetime | None]:
     rows, misfits = frame_to_schema(frame, schema_of(zone))
     assert misfits == []
     return [None if at is None else at.astimezone(UTC) for at in rows["at"].to_pylist()]

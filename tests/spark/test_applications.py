@@ -76,8 +76,8 @@ LEAVING = {"app-traffic": 3, "app-finance": 3, "app-grid": 4}
 """Of reference tasks, whose sinks get rows of several kinds: as many leave for one that enters as document 000 says. A
 topic takes rows of one kind only; tests/workloads looks at what is in them."""
 QUICK = ("processing",)
-QUICK_FROM_TOPICS = ("word-count", "nexmark-q8")
-"""An aggregation and a join; windows are in a test of their own. The others differ in what they work out, and
+QUICK_FROM_TOPICS = ("word-count",)
+"""An aggregation; windows are in a test of their own. The others differ in what they work out, and
 tests/workloads looks at that as far as it is not Spark's."""
 RATE = {"linear-cpu": 100, "diamond-cpu": 50, "star-cpu": 50, "app-traffic": 20, "app-finance": 20, "app-grid": 20}
 USUAL_RATE = 800

@@ -112,6 +112,7 @@ def counted(frame: Any) -> Any:
     return frame.groupBy("word").count()
 
 
+@pytest.mark.long("it compares times")
 def test_a_grouping_costs_every_batch_more_than_nothing_does(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # of rows only that they cost something: ten thousands will do, not a million
     monkeypatch.setattr(own_operators, "MOST_ROWS", 40_000)

@@ -26,6 +26,7 @@ def wait(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.long("it compares times, and waits for Java to compile")
 def test_two_sizes_of_batches_tell_what_a_tuple_takes(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsal, "WARM_SECONDS", 4.0)  # of a tuple that waits Java has little to compile
     pipeline = penstock.pipeline("p").source("load").then("wait", logic=Logic(wait, schema="value long"))

@@ -19,6 +19,9 @@ from topic_runs import double
 PATIENCE_SECONDS = 120.0
 
 
+OF_A_BROKER = pytest.mark.long("a broker's own way of what fused/test_fused_topics.py sees of the embedded log")
+
+
 @pytest.fixture
 def address(broker: RunningBroker) -> LogAddress:
     return parse_log(broker.address)
@@ -69,6 +72,7 @@ def test_a_wrong_topic_is_named_with_one_like_it(
         penstock.run(doubling_of(address, "order"), session=session, until_end=True, folder=tmp_path / "run")
 
 
+@OF_A_BROKER
 def test_partitions_that_are_added_are_read_while_the_run_goes_on(
     session: Any, address: LogAddress, log: TopicLog, tmp_path: Path, own_runs: Path
 ) -> None:
@@ -94,6 +98,7 @@ def await_values(run: Any, log: TopicLog, topic: str, expected: list[bytes]) -> 
         assert watch.seconds() < PATIENCE_SECONDS, values(log, topic)
 
 
+@OF_A_BROKER
 def test_retention_past_the_offsets_stops_the_run_or_is_counted(
     session: Any, address: LogAddress, log: TopicLog, tmp_path: Path, own_runs: Path
 ) -> None:

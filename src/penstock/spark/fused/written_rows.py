@@ -53,9 +53,9 @@ class WrittenRows:
 
     def of_batch(self, progress: StreamingQueryProgress) -> dict[str, int]:
         """By sink; one is left out of which nobody knows, because a function of the user's did not read its rows."""
-        told = progress.sink.numOutputRows
-        if self._only is not None and told >= 0:
-            return {self._only: told}
+        by_spark = progress.sink.numOutputRows
+        if self._only is not None and by_spark >= 0:
+            return {self._only: by_spark}
         waited = Stopwatch()
         rows: dict[str, int] = {}
         for sink, observation in self._observations.pop(progress.batchId, {}).items():
