@@ -159,7 +159,7 @@ def test_put_and_pick_leave_no_trace(data: st.DataObject) -> None:
 def test_random_clusters_filled_to_95_percent_hold_what_others_place() -> None:
     """A few of those of `bench/place_everything.py`, which tries 200."""
     bench = bench_module("place_everything")
-    for seed in (0, 1, 2, 71, 132):
+    for seed in (0, 71, 132):
         case = bench.measure(seed)
         placed = case["placed"]
         assert placed["compact"] >= max(placed.values())

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from segment_builders import FORMS, NUMBERS, collected, expected_of, numbers, values, waits, with_ids
 
+from effort import tries
 from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.batch import Batch
 from penstock.runtime.dead_letters import DEAD_LETTERS
@@ -45,7 +46,7 @@ def plain_loop(ids: Iterable[int], depth: int) -> tuple[Counter[tuple[int, int]]
     return Counter(alive), dead, filtered
 
 
-@settings(deadline=None, max_examples=40)
+@tries(2)
 @given(
     forms=st.lists(st.tuples(st.sampled_from(sorted(FORMS)), st.integers(1, 3)), min_size=1, max_size=3),
     sizes=st.lists(st.integers(0, 60), max_size=5),
@@ -89,7 +90,7 @@ def graphs(draw: st.DrawFn) -> list[Step]:
     return steps
 
 
-@settings(deadline=None, max_examples=40)
+@tries(2)
 @given(graphs(), st.integers(0, 30), st.integers(1, 20))
 def test_any_graph_gives_what_a_plain_loop_gives(steps: list[Step], size: int, queue_rows: int) -> None:
     sent: list[list[tuple[int, int]]] = []
@@ -114,7 +115,7 @@ def test_any_graph_gives_what_a_plain_loop_gives(steps: list[Step], size: int, q
         assert set(account.ids.accounted()) == set(range(size))
 
 
-@settings(deadline=None, max_examples=10)
+@tries(0.75)
 @given(
     hangs=st.sets(st.integers(0, 40), max_size=3),
     per=st.sampled_from([Per.ROW, Per.PANDAS, Per.MAP_IN_PANDAS]),

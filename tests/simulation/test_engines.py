@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from systems import alone, queue, scenarios
 
+from effort import tries
 from penstock.simulation.arrays.engine import simulate_arrays
 from penstock.simulation.checks import check_scenario
 from penstock.simulation.engine import feeds_back, simulate_scenario
@@ -17,7 +18,7 @@ from penstock.simulation.events.engine import simulate_events
 from penstock.simulation.outcome import SimulationOutcome
 from penstock.simulation.system import Scenario, SimulatedPipeline
 
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = tries(2)
 
 COUNTS = (
     *(

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from systems import NO_DELAY
 
 import penstock
 from adapters import model
+from effort import tries
 from penstock.allocation.pipeline import demands_of
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.load import Load
@@ -83,7 +84,7 @@ def test_slots_use_what_is_predicted() -> None:
 PEAKS = (5.0, 8.0, 20.0, 40.0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@tries(2)
 @given(
     st.lists(
         st.tuples(
