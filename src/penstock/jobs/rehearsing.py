@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 PART, SMALLER = 0.6, 6
 """Batches of a rehearsal hold so much of the work of those of a trial, as the models say, and so many times less."""
+LONGER = 3.0
+"""Times as much work where an operator has several threads: they begin together and are in each other's way, a round of
+20 ms takes 24, until they have drifted apart."""
 MORE_THAN_DONE = 3.0
 """So many times what the models say is due, so that batches are full."""
 MOST_SLOTS = 4
@@ -86,7 +89,8 @@ def spec_to_rehearse(
 ) -> RehearsalSpec:
     from penstock.spark.trials.rehearsal import RehearsalSpec  # noqa: PLC0415 - Spark loads only when it is used
 
-    large = rows_of_batch(setup, batch_seconds)
+    waits = any(count > 1 for count in setup.threads.values())
+    large = rows_of_batch(setup, LONGER * batch_seconds if waits else batch_seconds)
     small = max(setup.slots, large // SMALLER)
     return RehearsalSpec(
         pipeline=subject.pipeline,
