@@ -41,7 +41,7 @@ def test_a_rate_that_is_not_kept_is_exit_code_1(penstock: Penstock, tmp_path: Pa
     [
         (("produce",), "expected a file, or --to and --rate"),
         (("produce", "--to", "kafka:127.0.0.1:1/t", "--data", "tweets", "--rate", "1"), "Kafka at 127.0.0.1:1"),
-        (("produce", "--to", "log:l/t", "--data", "tweets", "--rate", "1"), "no topic 't'"),
+        (("produce", "--to", "log:l/t", "--data", "tweets", "--rate", "1"), "--partitions N) makes it"),
         (("produce", "none.yaml"), "none.yaml"),
         (("run", "page-load", "--from", "log:l/events"), "no topic 'events'"),
         (("run", "page-load", "--from", "files:l"), "expected kafka:HOST:PORT/TOPIC or log:FOLDER/TOPIC"),

@@ -7,6 +7,7 @@ import pytest
 
 import penstock
 from penstock.connectors.kafka.settings import client_settings
+from penstock.connectors.secrets_elsewhere import with_secrets
 from penstock.dataflow.secret_options import is_secret, secret_elsewhere
 from penstock.errors import BadInputError
 from penstock.workloads.producing.spec import producer_spec
@@ -63,11 +64,27 @@ def test_a_secret_in_plain_reaches_no_plan(tmp_path: Path, name: str, kind: str,
 
 def test_other_formats_keep_their_options_but_for_those_of_kafkas_clients() -> None:
     def built(**options: str) -> object:
-        return penstock.pipeline("p").source("s", format="jdbc", options=options).sink("k").build()
+        return penstock.pipeline("p").source("s", format="delta", options=options).sink("k").build()
 
     assert built(password="table's own")  # noqa: S106 - that is the point
     with pytest.raises(BadInputError, match=r"kafka\.sasl\.password\.file: PATH"):
         built(**{"Kafka.Sasl.Password": "hush"})
+
+
+def test_the_password_of_a_database_is_said_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def built(**options: str) -> object:
+        return penstock.pipeline("p").source("s").sink("k", format="jdbc", options=options).build()
+
+    with pytest.raises(BadInputError, match=r"'Password' is a secret: say Password\.env: VARIABLE or Password\.file"):
+        built(Password="hush")  # noqa: S106 - that is the point
+    options = {"url": "jdbc:x:y", "user": "me", "password.env": "DB_WORD"}
+    assert built(**options)
+    with pytest.raises(BadInputError, match=r"^sink 'k': option password\.env: the environment has no DB_WORD$"):
+        with_secrets(options, "sink 'k'")
+    monkeypatch.setenv("DB_WORD", "hush")
+    assert with_secrets(options, "sink 'k'") == {"url": "jdbc:x:y", "user": "me", "password": "hush"}
+    (tmp_path / "word").write_text("quiet\n")
+    assert with_secrets({"password.file": str(tmp_path / "word")}, "sink 'k'") == {"password": "quiet"}
 
 
 def test_a_producer_is_told_no_secret_in_plain_either() -> None:

@@ -198,7 +198,7 @@ class Operator(Spec):
     @model_validator(mode="after")
     def _no_secret_in_plain(self) -> Self:
         try:
-            check_no_secret(self.options, all_are_kafkas=self.format == "kafka")
+            check_no_secret(self.options, self.format)
         except ValueError as error:
             raise ValueError(f"{self.kind} '{self.name}': {error}") from error
         return self

@@ -1,4 +1,4 @@
-"""Which options of Kafka's are secrets, by their names.
+"""Which options of Kafka's and of databases are secrets, by their names.
 
 A pipeline is written into plans, reports and stores as it is: a secret must not stand in it. It names where the secret
 is, with `.env` (a variable of the environment) or `.file` (a path) behind the option, and whoever makes a client looks.
@@ -39,10 +39,10 @@ def secret_elsewhere(option: str) -> tuple[str, str] | None:
     return (secret, where) if where in {ENV, FILE} and is_secret(secret) else None
 
 
-def check_no_secret(options: Iterable[str], *, all_are_kafkas: bool = True) -> None:
-    """Raises ValueError where a secret stands among options by name, whatever their letters. The value is not
-    repeated."""
+def check_no_secret(options: Iterable[str], format_of_end: str | None = "kafka") -> None:
+    """Raises ValueError where a secret stands among options by name, whatever their letters. The value is not repeated.
+    Options of a format that is not known here are looked at where they begin as Kafka's do."""
     for option in options:
-        if (all_are_kafkas or option.lower().startswith(PREFIX)) and is_secret(option):
-            asked = PREFIX + plain_name(option)
+        if (format_of_end in {"kafka", "jdbc"} or option.lower().startswith(PREFIX)) and is_secret(option):
+            asked = option if format_of_end == "jdbc" else PREFIX + plain_name(option)
             raise ValueError(f"option '{option}' is a secret: say {asked}.{ENV}: VARIABLE or {asked}.{FILE}: PATH")

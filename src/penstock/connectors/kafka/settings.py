@@ -6,13 +6,11 @@ are looked up where a client is made, so that neither a plan, a report nor a com
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.secret_options import FILE, PREFIX, check_no_secret, plain_name, secret_elsewhere
+from penstock.connectors.secrets_elsewhere import looked_up
+from penstock.dataflow.secret_options import PREFIX, check_no_secret, plain_name, secret_elsewhere
 from penstock.errors import BadInputError
-from penstock.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +35,7 @@ def client_settings(options: Mapping[str, str], who: str = "kafka") -> dict[str,
         if elsewhere is None:
             settings[name] = value
         else:
-            settings[elsewhere[0]] = _looked_up(*elsewhere, value, who)
+            settings[elsewhere[0]] = looked_up(option, value, who)
     if not settings.get(SERVERS):
         raise BadInputError(f"{who}: expected the option kafka.bootstrap.servers: HOST:PORT")
     return settings
@@ -77,12 +75,3 @@ def _jaas(mechanism: str, user: str, password: str, who: str) -> str:
         raise BadInputError(f"{who}: option kafka.sasl.mechanism: expected one of {known}, found '{mechanism}'")
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password)]
     return f'{_LOGIN_MODULES[mechanism]} required username="{quoted[0]}" password="{quoted[1]}";'
-
-
-def _looked_up(secret: str, where: str, name: str, who: str) -> str:
-    if where == FILE:
-        return read_text(Path(name)).strip()
-    value = os.environ.get(name)
-    if value is None:
-        raise BadInputError(f"{who}: option kafka.{secret}.env: the environment has no {name}")
-    return value

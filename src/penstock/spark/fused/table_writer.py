@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from penstock.connectors.secrets_elsewhere import with_secrets
 from penstock.errors import BadInputError
 from penstock.spark.fused.complaints import in_one_line
 
@@ -33,7 +34,7 @@ class TableWriter:
                 raise BadInputError(f"{who}: format jdbc needs options: {needed}")
         self._session = session
         self._who = who
-        self._options = dict(options)
+        self._options = with_secrets(options, who)
         self._owner = owner
         self._table = options["dbtable"]
         self._staged_by_owner = f"{self._table}_staged_{sha256(owner.encode()).hexdigest()[:12]}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.clock import Stopwatch
 from penstock.connectors.log.address import LogAddress, parse_topic
+from penstock.connectors.log.contract import UnknownTopicError
 from penstock.errors import BadInputError
 from penstock.files import output_path
 from penstock.workloads.producing.spec import FILES
@@ -99,7 +100,10 @@ def target_of(spec: ProducerSpec) -> ProducerTarget:
     address, topic = parse_topic(spec.to)
     log = LogAddress(address.format, {**address.options, **spec.options}).open()
     if spec.partitions is None:
-        log.spans(topic)  # says which topics there are
+        try:
+            log.spans(topic)  # says which topics there are
+        except UnknownTopicError as error:
+            raise UnknownTopicError(f"{error}; partitions (--partitions N) makes it") from error
     if spec.partitions is not None or spec.retention_seconds is not None:
         log.create(topic, spec.partitions or log.topics()[topic], spec.retention_seconds)
     return _TopicTarget(log, topic)
