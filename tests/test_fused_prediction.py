@@ -14,6 +14,7 @@ from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import Gain, topological_order
 from penstock.jobs.fused import closing_notes, unmeasured_ends
+from penstock.jobs.rehearsing import rows_to_rehearse
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
 from penstock.prediction.closing import closing_seconds
 from penstock.prediction.crews import crews_of
@@ -61,6 +62,14 @@ def test_batches_are_whole_rounds_of_the_slowest() -> None:
     # a tenth of a second is less than one round
     assert rows_of_batch(both(1), 0.1) == 10
     assert rows_of_batch(FusedSetup({}, {}, {}, 1, 1, 1, 0.0, 0.0), 1.0) == 100_000
+
+
+def test_threads_that_wait_are_rehearsed_with_more() -> None:
+    # 0.01 / 1.2 s a tuple of the one that computes: 36 in 0.3 s; 0.05 s a tuple of ten that wait, in whole rounds: 20
+    # in 3 x 0.3 s; small batches hold a sixth, and one for every slot at least
+    assert rows_to_rehearse(one("cpu", CPU_BOUND, 1, 1, 0.2), 0.3) == (6, 36)
+    assert rows_to_rehearse(both(1), 0.3) == (3, 20)
+    assert rows_to_rehearse(both(1, slots=4), 0.3) == (13, 80)
 
 
 def test_crews_of_a_slot_overlap() -> None:

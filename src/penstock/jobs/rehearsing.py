@@ -89,20 +89,26 @@ def spec_to_rehearse(
 ) -> RehearsalSpec:
     from penstock.spark.trials.rehearsal import RehearsalSpec  # noqa: PLC0415 - Spark loads only when it is used
 
-    waits = any(count > 1 for count in setup.threads.values())
-    large = rows_of_batch(setup, LONGER * batch_seconds if waits else batch_seconds)
-    small = max(setup.slots, large // SMALLER)
+    small, large = rows_to_rehearse(setup, batch_seconds)
     return RehearsalSpec(
         pipeline=subject.pipeline,
         code=subject.logic,
         threads=setup.threads,
         slots=setup.slots,
         small=small,
-        large=max(small + setup.slots, large),
+        large=large,
         due_rate=MORE_THAN_DONE * setup.rate(),
         sources=sources,
         environment=environment,
     )
+
+
+def rows_to_rehearse(setup: FusedSetup, batch_seconds: float) -> tuple[int, int]:
+    """Of a small and of a large batch, over all slots."""
+    waits = any(count > 1 for count in setup.threads.values())
+    large = rows_of_batch(setup, LONGER * batch_seconds if waits else batch_seconds)
+    small = max(setup.slots, large // SMALLER)
+    return small, max(small + setup.slots, large)
 
 
 def as_a_whole(rehearsal: Rehearsal, setup: FusedSetup) -> str:
