@@ -435,10 +435,10 @@ def test_too_much_is_told_in_bounded_memory(service: Service) -> None:
 @pytest.mark.parametrize("arrivals", list(Arrivals))
 @pytest.mark.parametrize("in_flight", [None, 10_000])
 def test_far_too_much_takes_no_longer(arrivals: Arrivals, in_flight: int | None) -> None:
-    # a million million tuples are offered, and nobody makes them one by one
+    # half a million million tuples are offered, and nobody makes them one by one
     pipeline = queue(1e11, 0.001, arrivals=arrivals, in_flight=in_flight)
-    found = seen(pipeline, 10.0, most_waiting=20_000)
-    assert found.offered == pytest.approx(1e12, rel=1e-5)
+    found = seen(pipeline, 5.0, most_waiting=20_000)
+    assert found.offered == pytest.approx(5e11, rel=1e-5)
     assert found.sustained_rate == pytest.approx(1000.0, rel=0.01)
     assert found.waiting == found.offered - found.emitted
 

@@ -23,6 +23,7 @@ from penstock.spark.standalone.state import RunningCluster
 
 NOBODY = 65534
 PATIENCE_SECONDS = 90.0
+OF_A_CLUSTER = pytest.mark.long("a cluster of its own, and two sessions that are not let in")
 
 INTRUDER = """
 import sys
@@ -100,6 +101,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may become a
 
 
 @needs_root
+@OF_A_CLUSTER
 def test_nothing_of_a_cluster_can_be_read(cluster: RunningCluster) -> None:
     secret = cluster.secret()
     assert secret is not None
@@ -145,6 +147,7 @@ def test_the_check_of_files_can_fail(public: Path) -> None:
     assert as_another_user(lambda: readable_below(folder)) == [str(folder), str(folder / "file")]
 
 
+@OF_A_CLUSTER
 @pytest.mark.parametrize("secret", ["", "w" * 64], ids=["none", "a wrong one"])
 def test_who_does_not_know_the_secret_gets_no_job(cluster: RunningCluster, tmp_path: Path, secret: str) -> None:
     log = tmp_path / "java.log"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from topic_chaos import rounds
 
 from penstock.connectors.log.address import parse_log
 from penstock.spark.broker.broker import RunningBroker
 
 
+@pytest.mark.long("a broker's own way of what placed/test_placed_topics.py sees of the embedded log")
 def test_placed_rounds_of_every_fault(
     broker: RunningBroker, restart_broker: Callable[[], None], tmp_path: Path
 ) -> None:
