@@ -75,7 +75,7 @@ SINKS: dict[str, dict[str, Answer]] = {
 LEAVING = {"app-traffic": 3, "app-finance": 3, "app-grid": 4}
 """Of reference tasks, whose sinks get rows of several kinds: as many leave for one that enters as document 000 says. A
 topic takes rows of one kind only; tests/workloads looks at what is in them."""
-QUICK = ("processing",)
+QUICK: tuple[str, ...] = ()
 QUICK_FROM_TOPICS = ("word-count",)
 """An aggregation; windows are in a test of their own. The others differ in what they work out, and
 tests/workloads looks at that as far as it is not Spark's."""

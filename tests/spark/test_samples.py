@@ -187,6 +187,7 @@ streams:
         take_samples(session, broken, logic_of(broken), {"check"}, {})
 
 
+@pytest.mark.long("windows take their time")
 def test_an_operator_behind_windows_gets_their_watermark(session: Any, tmp_path: Path) -> None:
     """Ranks of counts per window: in a trial only the watermark of the operator before tells that one is over."""
     pipeline = find_pipeline("twitter-sentiment")
