@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import Stopwatch, pause
+from penstock.clock import Stopwatch
+from penstock.spark.fused.observations import answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
-PATIENCE_SECONDS = 1.0
-"""Spark tells what it observed a moment after the batch is written; a function of the user's may never read it."""
 _TUPLES = "tuples"
 
 
@@ -57,12 +56,8 @@ class BatchShares:
         waited = Stopwatch()
         shares = dict(self.last)
         for observation, numbers in self._observed:
-            answer = observation._jo.future()
-            while not answer.isCompleted() and waited.seconds() < PATIENCE_SECONDS:
-                pause(0.005)
-            if answer.isCompleted():
-                counts = observation.get
-                if counts[_TUPLES]:
-                    shares |= {number: counts[str(number)] / counts[_TUPLES] for number in numbers}
+            counts = answer_of(observation, waited)
+            if counts is not None and counts[_TUPLES]:
+                shares |= {number: counts[str(number)] / counts[_TUPLES] for number in numbers}
         self._observed.clear()
         self.last = {number: share for number, share in shares.items() if number in self._watched}

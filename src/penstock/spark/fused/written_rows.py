@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import Stopwatch, pause
+from penstock.clock import Stopwatch
 from penstock.dataflow.endpoints import writing_of
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.regions import is_sparks_own
+from penstock.spark.fused.observations import PATIENCE_SECONDS, answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import Logic
     from penstock.dataflow.pipeline import Pipeline
 
-PATIENCE_SECONDS = 1.0
-"""Spark tells what it counted a moment after the batch is written."""
 _ROWS = "rows"
 
 
@@ -59,9 +58,7 @@ class WrittenRows:
         waited = Stopwatch()
         rows: dict[str, int] = {}
         for sink, observation in self._observations.pop(progress.batchId, {}).items():
-            answer = observation._jo.future()
-            while not answer.isCompleted() and sink not in self._of_the_user and waited.seconds() < PATIENCE_SECONDS:
-                pause(0.005)
-            if answer.isCompleted():
-                rows[sink] = int(observation.get[_ROWS])
+            counted = answer_of(observation, waited, 0.0 if sink in self._of_the_user else PATIENCE_SECONDS)
+            if counted is not None:
+                rows[sink] = int(counted[_ROWS])
         return rows
