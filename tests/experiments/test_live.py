@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInputError
+from penstock.experiments import store
 from penstock.experiments.control.live import BASE_RATE, LATENCY_MS, LiveReading, judged, live_rates
-from penstock.experiments.e_stream.live import EStreamLive
+from penstock.experiments.e_stream.live import SECONDS, EStreamLive
+from penstock.experiments.store import CaseStore
 from penstock.experiments.sweep import live_sweep
 
 RISE = 3 * BASE_RATE
@@ -71,3 +73,10 @@ def test_cases_are_run_some_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sweep(2) is not None
     assert run == ["step", "sine", "spike"]
     assert told[-1] == (3, 3)
+
+    # by other code all are run again, and first the one nothing is kept of
+    monkeypatch.setattr(store, "code_version", lambda: "another")
+    CaseStore(tmp_path, "e-stream-live").path_of({"load": "sine", "seconds": SECONDS}).unlink()
+    run.clear()
+    assert sweep(2) is None
+    assert run == ["sine", "step"]

@@ -103,11 +103,12 @@ def live_sweep(
     most: int | None = None,
 ) -> Finding | None:
     """An experiment for real, one case after the other, in this process. Cases that are done already are not run
-    again, and no more than `most` are run now; None while some are left."""
+    again, and no more than `most` are run now: those nothing is kept of come before those of earlier code. None while
+    some are left."""
     experiment = LIVE.create(name)
     store, cases = CaseStore(folder.absolute(), experiment.name), list(experiment.cases(quick=quick))
     store.begin(cases, quick=quick)
-    missing = store.missing(cases)
+    missing = sorted(store.missing(cases), key=lambda case: store.path_of(case).is_file())
     now = missing[:most]
     for number, case in enumerate(now):
         if progress is not None:
