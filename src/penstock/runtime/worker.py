@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.runtime.column_calls import ColumnCall
     from penstock.runtime.frame_stream import Yielded
     from penstock.runtime.pieces import Piece
+    from penstock.runtime.shared_rows import RowShare
 
 
 @dataclass(slots=True)
@@ -36,12 +37,18 @@ class Errand:
     """Steps still to be done, with what they get; the last is next."""
     rows: int
     """It began with."""
-    call: RowCall | ColumnCall | None = None
+    call: RowCall | ColumnCall | RowShare | None = None
     position: int = 0
     """Of the step whose call is under way."""
     lost_seconds: float = 0.0
     """That threads which were given up on spent in that call."""
     busy_seconds: float = 0.0
+    share: RowShare | None = None
+    """Where it is a part in rows that a crew shares: how many it takes is known in the end."""
+
+    @property
+    def rows_taken(self) -> int:
+        return self.rows if self.share is None else self.share.size
 
 
 @dataclass(slots=True, eq=False)
