@@ -22,16 +22,14 @@ from penstock.runtime.crew import Crew, next_piece_rows
 from penstock.runtime.dead_letters import StoppedError
 from penstock.runtime.outbox import Outbox
 from penstock.runtime.passage import Passage
-from penstock.runtime.shared_rows import RowShare
 from penstock.runtime.steps import ENTRANCE, crews_entered, plan_crews
-from penstock.runtime.worker import Errand, Worker
+from penstock.runtime.worker import Errand, Worker, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.runtime.account import Account
     from penstock.runtime.breadcrumbs import Breadcrumbs
-    from penstock.runtime.shared_rows import SharedRows
     from penstock.runtime.steps import Step
 
 YIELD_SECONDS = 0.02
@@ -234,7 +232,7 @@ class Segment:
                     return None
                 shared = crew.next_shared()
                 if shared is not None:
-                    return _part_in(shared, worker)
+                    return share_of(shared, worker.crew)
                 # what there was to share may be over by now: whoever ends it does not hold this lock
                 if crew.rows:
                     break
@@ -244,7 +242,7 @@ class Segment:
             if was_full and crew.has_room:
                 self._changed.notify_all()
         self._passage.waited(position, waited)
-        return Errand(worker.crew, [(position, piece)], len(piece)) if shared is None else _part_in(shared, worker)
+        return Errand(worker.crew, [(position, piece)], len(piece)) if shared is None else share_of(shared, worker.crew)
 
     def _finish(self, number: int) -> None:
         """Asks all threads of a crew to end their streams; the caller's own does so at once."""
@@ -398,8 +396,3 @@ class Segment:
             raise StoppedError(f"operator '{hung}': {len(self._hanging)} calls that took too long still hang")
         with self._lock:
             self._start(heir)
-
-
-def _part_in(shared: SharedRows, worker: Worker) -> Errand:
-    share = RowShare(shared)
-    return Errand(worker.crew, [], 0, share, shared.position, share=share)
