@@ -12,6 +12,7 @@ median of the ratios of single rounds, `..._spread` how far these were apart.
     spark_ratio     Spark's own column expressions            against the plain query
     row_ratio       heavy code per row                        against a loop over rows in mapInPandas
     audited_ratio   pandas code with every id audited         against mapInPandas on the same source
+    waiting_ratio   64 threads that wait 20 ms a row          against a pool of 64 threads in mapInPandas
     overlap_ratio   two operators of 16 threads that wait 20 ms, against 16 threads that do one wait after the other
 
 `overlap_predicted_ratio` is what a quick profile of the two operators predicts for them: rows/s predicted / seen.
@@ -96,17 +97,21 @@ def by_hand_rows(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame.from_records([heavy_row(row) for row in frame.to_dict("records")])
 
 
-_pool: list[ThreadPoolExecutor] = []
+_pools: dict[int, ThreadPoolExecutor] = {}
 
 
-def by_hand_waits(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    import pandas as pd  # noqa: PLC0415 - in the worker
+def by_hand_pool(
+    threads: int, code: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
+    def through_pool(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        import pandas as pd  # noqa: PLC0415 - in the worker
 
-    if not _pool:
-        _pool.append(ThreadPoolExecutor(16))
-    for frame in frames:
-        rows = _pool[0].map(lambda row: wait_20_ms(wait_20_ms(row)), frame.to_dict("records"))
-        yield pd.DataFrame.from_records(list(rows))
+        if threads not in _pools:
+            _pools[threads] = ThreadPoolExecutor(threads)
+        for frame in frames:
+            yield pd.DataFrame.from_records(list(_pools[threads].map(code, frame.to_dict("records"))))
+
+    return through_pool
 
 
 SCORED = "value long, score double"
@@ -161,12 +166,19 @@ CASES = (
         load=True,
     ),
     Case(
+        "waiting_ratio",
+        12_800,
+        lambda p: p.then("ask", logic=wait_20_ms, schema="value long"),
+        lambda frame: frame.mapInPandas(by_hand_pool(64, wait_20_ms), "value long"),
+        threads=64,
+    ),
+    Case(
         "overlap_ratio",
         3_200,
         lambda p: p.then("first", logic=wait_20_ms, schema="value long").then(
             "second", logic=wait_20_ms, schema="value long"
         ),
-        lambda frame: frame.mapInPandas(by_hand_waits, "value long"),
+        lambda frame: frame.mapInPandas(by_hand_pool(16, lambda row: wait_20_ms(wait_20_ms(row))), "value long"),
         threads=16,
     ),
 )

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from segment_builders import FORMS, NUMBERS, collected, expected_of, numbers, values, waits, with_ids
+from segment_builders import FORMS, NUMBERS, FiveError, collected, expected_of, numbers, values, waits, with_ids
 
 from effort import tries
+from penstock.clock import pause
 from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.batch import Batch
 from penstock.runtime.dead_letters import DEAD_LETTERS
@@ -375,3 +376,80 @@ def test_a_field_that_is_missing_is_none_for_the_next_operator() -> None:
         segment = Segment(steps)
         assert values(collected(segment, [numbers(0, 2)])["sink"], "k") == [1, 1]
         segment.close()
+
+
+def test_rows_of_code_that_waits_become_dicts_and_columns_many_at_a_time() -> None:
+    """64 rows that wait, 16 threads: a thread has a row or two at a time, but what leaves comes in pieces for all."""
+
+    def wait(row: dict[str, Any]) -> dict[str, Any]:
+        pause(0.01)
+        return row
+
+    leaving: list[int] = []
+    segment = Segment(
+        [Step("wait", Logic(wait), threads=16, schema=NUMBERS, leaves=True)],
+        emit=lambda _, batch: leaving.append(len(batch)),
+    )
+    try:
+        segment.feed(numbers(0, 64))
+        segment.flush()
+        account = segment.take_account()
+    finally:
+        segment.close()
+    assert sum(leaving) == 64
+    assert len(leaving) <= 16
+    counted = account.operators["wait"]
+    assert (counted.rows_in, counted.rows_out, counted.calls) == (64, 64, 64)
+    # 64 waits of 10 ms, whichever threads they were in
+    assert counted.busy_seconds >= 0.64
+
+
+def test_a_slow_row_does_not_keep_what_its_neighbours_made() -> None:
+    """One row of sixteen hangs until the others have left, which its piece alone would never let them."""
+    others_left = threading.Event()
+
+    def wait(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 3:
+            assert others_left.wait(20)
+        return row
+
+    leaving: list[int] = []
+
+    def emit(_operator: str, batch: Batch) -> None:
+        leaving.extend(batch.rows.column("n").to_pylist())
+        if len(leaving) == 15:
+            others_left.set()
+
+    segment = Segment([Step("wait", Logic(wait), threads=16, schema=NUMBERS, leaves=True)], emit=emit)
+    try:
+        segment.feed(numbers(0, 16))
+        segment.flush()
+    finally:
+        segment.close()
+    assert sorted(leaving) == list(range(16))
+    assert leaving[-1] == 3
+
+
+def test_rows_that_hang_leave_the_rest_of_their_piece_to_others() -> None:
+    """Two of forty rows, which four threads share, take longer than they may; one raises, one makes nothing."""
+
+    def code(row: dict[str, Any]) -> dict[str, Any] | None:
+        if row["n"] in {5, 17}:
+            pause(0.6)
+        if row["n"] == 11:
+            raise FiveError("eleven")
+        return None if row["n"] == 12 else row
+
+    segment = Segment(
+        [Step("code", Logic(code, timeout_seconds=0.1), threads=4, schema=NUMBERS, leaves=True)],
+        SegmentOptions(audit=True, emit_dead_letters=True),
+    )
+    try:
+        out = collected(segment, [numbers(0, 40)])
+        account = segment.take_account()
+    finally:
+        segment.close()
+    assert sorted(values(out["code"])) == sorted(set(range(40)) - {5, 11, 12, 17})
+    assert sorted(values(out[DEAD_LETTERS], "id")) == [5, 11, 17]
+    counted = account.operators["code"]
+    assert (counted.rows_in, counted.rows_out, counted.calls, counted.dead, counted.filtered) == (40, 36, 40, 3, 1)

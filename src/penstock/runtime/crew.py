@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch
+from penstock.dataflow.logic import Per
 from penstock.runtime.batch import Batch
+from penstock.runtime.shared_rows import OVERDUE_SECONDS, SharedRows
 
 if TYPE_CHECKING:
-    from penstock.runtime.steps import CrewPlan
+    from collections.abc import Callable, Sequence
+
+    from penstock.runtime.steps import CrewPlan, Step
 
 PIECE_SECONDS = 0.025
 """About what a piece takes, where rows take less: the crew behind waits so long for its first one, and ends so much
@@ -37,6 +41,11 @@ def rows_to_take(queued: int, threads: int, rows: int) -> int:
     return min(rows, max(half, rows // SMALLEST_PART, 1))
 
 
+def rows_to_share(threads: int, rows: int) -> int:
+    """`rows` for every thread of a crew."""
+    return min(MOST_ROWS, threads * rows)
+
+
 @dataclass(slots=True)
 class _Queued:
     position: int
@@ -48,9 +57,19 @@ class _Queued:
 class Crew:
     """Every method is called with the segment's lock held; the conditions share it."""
 
-    def __init__(self, plan: CrewPlan, lock: threading.Lock, most_rows: int, most_bytes: int) -> None:
+    def __init__(
+        self, plan: CrewPlan, steps: Sequence[Step], lock: threading.Lock, most_rows: int, most_bytes: int
+    ) -> None:
         self.positions = frozenset(plan.positions)
         self.threads = plan.threads
+        # several threads never have more than one step
+        step = steps[min(plan.positions)]
+        self._shares = plan.threads > 1 and step.logic is not None and step.logic.per is Per.ROW
+        self._steps = steps
+        self._shared: list[SharedRows] = []
+        """Some of them may be over; the last may have rows left to begin."""
+        self._is_watched = False
+        """A thread that has nothing to do looks for rows that are overdue."""
         self.not_empty = threading.Condition(lock)
         self.not_full = threading.Condition(lock)
         self.rows = 0
@@ -81,9 +100,52 @@ class Crew:
         # as many threads as there may be pieces; one that finds nothing waits again
         self.not_empty.notify(min(self.threads, len(batch)))
 
+    def wait_for_work(self, is_told: Callable[[], object]) -> None:
+        """Until there is some, or the thread `is_told` something else. While rows are unfinished one thread of those
+        that wait looks whether they are overdue, and passes that on when it leaves."""
+        while not (self.has_work or is_told()):
+            watches = bool(self._unfinished()) and not self._is_watched
+            self._is_watched = self._is_watched or watches
+            self.not_empty.wait(OVERDUE_SECONDS if watches else None)
+            if watches:
+                self._is_watched = False
+        if self._unfinished() and not self._is_watched:
+            self.not_empty.notify()
+
+    @property
+    def has_work(self) -> bool:
+        return self.rows > 0 or any(shared.has_more or shared.is_overdue for shared in self._shared)
+
+    def next_shared(self) -> SharedRows | None:
+        """Rows that others have begun to share: those that are overdue, if only to send on what is finished, else
+        those of which some are left. None: there are none, or nothing is shared here."""
+        unfinished = self._unfinished()
+        overdue = (shared for shared in unfinished if shared.is_overdue)
+        joined = next(overdue, None) or next((shared for shared in unfinished if shared.has_more), None)
+        if joined is not None:
+            self.at_work += 1
+        return joined
+
+    def _unfinished(self) -> list[SharedRows]:
+        if any(shared.over for shared in self._shared):
+            self._shared = [shared for shared in self._shared if not shared.over]
+        return self._shared
+
+    def share(self, position: int, piece: Batch) -> SharedRows | None:
+        """A piece for all threads, where they have code per row."""
+        step = self._steps[position]
+        if not self._shares or step.logic is None:
+            return None
+        shared = SharedRows(position, step, step.logic, piece)
+        self._shared.append(shared)
+        return shared
+
     def take(self) -> tuple[int, Batch, float]:
         """The next piece: for which step, its rows, and how long its first had waited."""
-        wanted = rows_to_take(self.rows, self.threads, self.piece_rows)
+        if self._shares:
+            wanted = rows_to_share(self.threads, self.piece_rows)
+        else:
+            wanted = rows_to_take(self.rows, self.threads, self.piece_rows)
         first = self._queue[0]
         waited = first.since.seconds()
         parts: list[Batch] = []
@@ -120,4 +182,6 @@ class Crew:
         """Forgets what is queued."""
         self._queue.clear()
         self.rows = self._nbytes = 0
+        for shared in self._shared:
+            shared.cut()
         self.not_full.notify_all()

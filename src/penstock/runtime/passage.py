@@ -76,7 +76,7 @@ class Passage:
             call = errand.call or self._begin(errand, worker)
             call.run(worker.code(call.operator, call.logic), worker.arguments(call.operator, call.logic))
             outcome = call.outcome()
-            if isinstance(outcome.made, Rows):
+            if isinstance(outcome.made, Rows) and len(outcome.made):
                 as_wanted = to_columns if errand.position in self._columns_wanted else to_named_rows
                 made, misfits = as_wanted(call.operator, call.logic, outcome.made)
                 outcome = replace(outcome, made=made, letters=[*outcome.letters, *misfits])

@@ -23,7 +23,7 @@ from penstock.runtime.dead_letters import StoppedError
 from penstock.runtime.outbox import Outbox
 from penstock.runtime.passage import Passage
 from penstock.runtime.steps import ENTRANCE, crews_entered, plan_crews
-from penstock.runtime.worker import Errand, Worker
+from penstock.runtime.worker import Errand, Worker, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,7 +70,7 @@ class Segment:
         """For whoever feeds or flushes: there is room again or much output, all is done, or something failed."""
         self._outbox = Outbox(self._lock)
         plans = plan_crews(steps, alone=options.crumbs is not None)
-        self._crews = [Crew(plan, self._lock, options.queue_rows, options.queue_bytes) for plan in plans]
+        self._crews = [Crew(plan, steps, self._lock, options.queue_rows, options.queue_bytes) for plan in plans]
         crew_of = {position: number for number, plan in enumerate(plans) for position in plan.positions}
         self._crew_of = crew_of
         self._entered = crews_entered(steps, crew_of)
@@ -216,7 +216,7 @@ class Segment:
                 self._passage.carry_out(errand, worker)
                 worker.errand = None
                 with self._lock:
-                    crew.done(errand.rows, errand.busy_seconds)
+                    crew.done(errand.rows_taken, errand.busy_seconds)
                     if self._dropping or self._idle:
                         self._changed.notify_all()
         finally:
@@ -226,15 +226,23 @@ class Segment:
         """None: no more will come, for now (`to_finish`) or for ever."""
         crew = self._crews[worker.crew]
         with self._lock:
-            crew.not_empty.wait_for(lambda: crew.rows or worker.to_finish or self._closing.is_set())
-            if self._closing.is_set() or not crew.rows:
-                return None
+            while True:
+                crew.wait_for_work(lambda: worker.to_finish or self._closing.is_set())
+                if self._closing.is_set() or not crew.has_work:
+                    return None
+                shared = crew.next_shared()
+                if shared is not None:
+                    return share_of(shared, worker.crew)
+                # what there was to share may be over by now: whoever ends it does not hold this lock
+                if crew.rows:
+                    break
             was_full = not crew.has_room
             position, piece, waited = crew.take()
+            shared = crew.share(position, piece)
             if was_full and crew.has_room:
                 self._changed.notify_all()
         self._passage.waited(position, waited)
-        return Errand(worker.crew, [(position, piece)], len(piece))
+        return Errand(worker.crew, [(position, piece)], len(piece)) if shared is None else share_of(shared, worker.crew)
 
     def _finish(self, number: int) -> None:
         """Asks all threads of a crew to end their streams; the caller's own does so at once."""

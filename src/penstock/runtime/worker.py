@@ -13,6 +13,7 @@ from penstock.runtime.abandoned import AbandonedError, interrupt
 from penstock.runtime.code_calls import one_or_several
 from penstock.runtime.dead_letters import FAILURES, StoppedError, error_line
 from penstock.runtime.frame_stream import FrameStream
+from penstock.runtime.shared_rows import RowShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.runtime.column_calls import ColumnCall
     from penstock.runtime.frame_stream import Yielded
     from penstock.runtime.pieces import Piece
+    from penstock.runtime.shared_rows import SharedRows
 
 
 @dataclass(slots=True)
@@ -36,12 +38,24 @@ class Errand:
     """Steps still to be done, with what they get; the last is next."""
     rows: int
     """It began with."""
-    call: RowCall | ColumnCall | None = None
+    call: RowCall | ColumnCall | RowShare | None = None
     position: int = 0
     """Of the step whose call is under way."""
     lost_seconds: float = 0.0
     """That threads which were given up on spent in that call."""
     busy_seconds: float = 0.0
+    share: RowShare | None = None
+    """Where it is a part in rows that a crew shares: how many it takes is known in the end."""
+
+    @property
+    def rows_taken(self) -> int:
+        return self.rows if self.share is None else self.share.size
+
+
+def share_of(shared: SharedRows, crew: int) -> Errand:
+    """A thread's part in rows that its crew shares."""
+    share = RowShare(shared)
+    return Errand(crew, [], 0, share, shared.position, share=share)
 
 
 @dataclass(slots=True, eq=False)
