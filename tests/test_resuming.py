@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.jobs import fused_run, resuming
-from penstock.jobs.fused import FusedJob, prepare
+from penstock.jobs.fused import INTERVAL_MS, FusedJob, prepare
 from penstock.jobs.fused_run import FusedOptions, start_fused
 from penstock.jobs.sessions import SparkOptions
 from penstock.planning.file import write_plan
@@ -47,10 +47,11 @@ def begin(given: Any, folder: Path | None, **more: Any) -> None:
         "audit": None,
         "dead_letters": None,
         "most_dead": 0.01,
-        "interval_ms": 100,
         "checkpoint": None,
     }
-    job = prepare(given, 10.0, more.pop("slots", None), None, search=False)
+    job = prepare(
+        given, 10.0, more.pop("slots", None), None, search=False, interval_ms=more.pop("interval_ms", INTERVAL_MS)
+    )
     with pytest.raises(DiedError):
         start_fused(
             job,
@@ -152,8 +153,8 @@ def test_a_run_of_a_plan_writes_down_the_memory_of_its_executors(tmp_path: Path)
 @pytest.mark.usefixtures("no_session")
 def test_options_stay(tmp_path: Path, elsewhere: Resume) -> None:
     begin("linear", tmp_path / "run", most_dead=0.2, checkpoint=str(tmp_path / "its own"), interval_ms=50)
-    _, options = elsewhere(tmp_path / "run")
-    assert (options.most_dead, options.checkpoint, options.interval_ms) == (0.2, str(tmp_path / "its own"), 50)
+    job, options = elsewhere(tmp_path / "run")
+    assert (options.most_dead, options.checkpoint, job.interval_ms) == (0.2, str(tmp_path / "its own"), 50)
 
 
 @pytest.mark.usefixtures("no_session")

@@ -50,7 +50,6 @@ class FusedOptions:
     dead_letters: str | None = None
     most_dead: float = MOST_DEAD
     """The part of all tuples that may become dead letters in a run that counts as stable."""
-    interval_ms: int = 100
     folder: Path | None = None
     checkpoint: str | None = None
     given: str | None = None
@@ -61,8 +60,6 @@ class FusedOptions:
             raise BadInputError(f"warm_up=: expected at least 0, found {self.warm_up:g}")
         if self.seconds is not None and self.seconds <= self.warm_up:
             raise BadInputError(f"seconds=: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
-        if self.interval_ms < 1:
-            raise BadInputError(f"interval_ms=: expected at least 1, found {self.interval_ms}")
         if not 0 <= self.most_dead <= 1:
             raise BadInputError(f"most_dead=: expected a part of all tuples, from 0 to 1, found {self.most_dead:g}")
 
@@ -82,7 +79,7 @@ def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> Fus
         load=job.load if driven else None,
         most_rows=job.most_rows,
         batch_seconds=job.batch_seconds,
-        interval_ms=options.interval_ms,
+        interval_ms=job.interval_ms,
         audit=audits(job, options.audit),
         dead_letters=options.dead_letters,
         until_end=options.until_end,
@@ -184,9 +181,17 @@ def _handle(
         if not folder.has_run:
             raise BadInputError(f"run '{spec.run}' came to its end: there is nothing to go on with")
         if plan is not None:
-            next_job = prepare(plan, spec.load, slots, models, search=False)
+            next_job = prepare(plan, spec.load, slots, models, search=False, interval_ms=job.interval_ms)
         elif slots is not None:
-            next_job = prepare(job.pipeline, spec.load, slots, models, search=False, threads=job.all_threads)
+            next_job = prepare(
+                job.pipeline,
+                spec.load,
+                slots,
+                models,
+                search=False,
+                threads=job.all_threads,
+                interval_ms=job.interval_ms,
+            )
         else:
             next_job = job
         return start_fused(next_job, replace(options, folder=folder.path, seconds=seconds), spark, listener)
@@ -217,7 +222,7 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
             threads=dict(job.threads),
             most_rows=job.most_rows,
             batch_seconds=job.batch_seconds,
-            interval_ms=options.interval_ms,
+            interval_ms=job.interval_ms,
             checkpoint=options.checkpoint or str(folder.path / "checkpoint"),
             master=spark.master,
             executor_memory_mb=spark.on_slots_of(job.slot_memory_mb).executor_memory_mb,

@@ -63,7 +63,7 @@ def resume_fused(
     if plan is None:
         job = _as_before(known, given if given is not None else _named(known, folder), slots, models)
     else:
-        job = prepare(plan, _load(known), slots, models, search=False)
+        job = prepare(plan, _load(known), slots, models, search=False, interval_ms=known.interval_ms)
     in_its_folder = known.checkpoint == str(folder.absolute() / "checkpoint")
     options = FusedOptions(
         seconds=seconds,
@@ -72,7 +72,6 @@ def resume_fused(
         audit=known.audit,
         dead_letters=known.dead_letters,
         most_dead=known.most_dead,
-        interval_ms=known.interval_ms,
         folder=folder,
         checkpoint=None if in_its_folder else known.checkpoint,
         given=known.given if plan is None else name_to_resume_by(plan),
@@ -92,7 +91,15 @@ def _as_before(known: FusedDescription, pipeline: RunnableLike, slots: int | Non
     """With the threads it had, over as many slots as are wanted now; and with batches as it had them, unless other
     slots or models say otherwise."""
     threads = {name: count * known.slots for name, count in known.threads.items()}
-    job = prepare(pipeline, _load(known), slots or known.slots, models, search=False, threads=threads)
+    job = prepare(
+        pipeline,
+        _load(known),
+        slots or known.slots,
+        models,
+        search=False,
+        threads=threads,
+        interval_ms=known.interval_ms,
+    )
     if models is None and job.slots == known.slots:
         return replace(job, most_rows=known.most_rows, batch_seconds=known.batch_seconds)
     return job
