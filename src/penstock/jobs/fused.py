@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.allocation.pipeline import demands_of
 from penstock.clock import Stopwatch
+from penstock.cluster.cores import cores_here
 from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Per
@@ -139,9 +139,11 @@ def prepare(
     search: bool,
     threads: Mapping[str, int] | None = None,
     interval_ms: int = INTERVAL_MS,
+    here: bool = True,
 ) -> FusedJob:
     """Everything about a run that can be known, and be wrong, before Spark is started. `threads`: over all slots, those
-    of a run that goes on, instead of what plan, pipeline and models say."""
+    of a run that goes on, instead of what plan, pipeline and models say. `here`: its slots share the cores of this
+    machine; elsewhere each has its own."""
     if interval_ms < 1:
         raise BadInputError(f"interval_ms=: expected at least 1, found {interval_ms}")
     find_code_beside(pipeline)
@@ -164,8 +166,9 @@ def prepare(
         planned = PlannedRun(load.peak_rate, known, slots or 1, plan_rates or {})
     most_work = most_work_seconds(interval_ms / 1000)
     most_rate = math.inf if search else load.peak_rate
-    setup = fused_setup(pipeline_to_run, planned, demands, slots, most_rate, os.cpu_count() or 1, most_work)
-    slots = setup.slots
+    slots = slots or (planned.slots if planned else None) or cores_here()
+    cores = cores_here() if here else slots
+    setup = fused_setup(pipeline_to_run, planned, demands, slots, most_rate, cores, most_work)
     unknown = [
         n for n, operator in pipeline_to_run.operators.items() if operator.kind is Kind.OPERATOR and demands[n] is None
     ]
@@ -176,8 +179,7 @@ def prepare(
     )
     modelled = any(isinstance(demand, Model) for demand in demands.values())
     notes = [f"operator '{name}' has no model: its work is not in the prediction" for name in unknown if modelled]
-    cores = os.cpu_count()
-    if modelled and cores is not None and slots > cores:
+    if modelled and slots > cores:
         notes.append(f"{slots} slots share {cores} cores here")
     return FusedJob(
         pipeline=pipeline_to_run,

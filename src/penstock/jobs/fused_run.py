@@ -181,7 +181,15 @@ def _handle(
         if not folder.has_run:
             raise BadInputError(f"run '{spec.run}' came to its end: there is nothing to go on with")
         if plan is not None:
-            next_job = prepare(plan, spec.load, slots, models, search=False, interval_ms=job.interval_ms)
+            next_job = prepare(
+                plan,
+                spec.load,
+                slots,
+                models,
+                search=False,
+                interval_ms=job.interval_ms,
+                here=spark.is_on_this_machine,
+            )
         elif slots is not None:
             next_job = prepare(
                 job.pipeline,
@@ -191,6 +199,7 @@ def _handle(
                 search=False,
                 threads=job.all_threads,
                 interval_ms=job.interval_ms,
+                here=spark.is_on_this_machine,
             )
         else:
             next_job = job

@@ -60,10 +60,19 @@ def resume_fused(
     from penstock.spark.fused.run_folder import FusedRunFolder  # noqa: PLC0415 - Spark loads only when it is used
 
     known = FusedRunFolder(folder).description()
+    if spark.session is None:
+        spark = replace(
+            spark,
+            master=spark.master or known.master,
+            packages=spark.packages or known.packages,
+            executor_memory_mb=spark.executor_memory_mb or (known.executor_memory_mb if plan is None else None),
+            settings={**known.settings, **spark.settings},
+        )
+    here = spark.is_on_this_machine
     if plan is None:
-        job = _as_before(known, given if given is not None else _named(known, folder), slots, models)
+        job = _as_before(known, given if given is not None else _named(known, folder), slots, models, here=here)
     else:
-        job = prepare(plan, _load(known), slots, models, search=False, interval_ms=known.interval_ms)
+        job = prepare(plan, _load(known), slots, models, search=False, interval_ms=known.interval_ms, here=here)
     in_its_folder = known.checkpoint == str(folder.absolute() / "checkpoint")
     options = FusedOptions(
         seconds=seconds,
@@ -76,18 +85,12 @@ def resume_fused(
         checkpoint=None if in_its_folder else known.checkpoint,
         given=known.given if plan is None else name_to_resume_by(plan),
     )
-    if spark.session is None:
-        spark = replace(
-            spark,
-            master=spark.master or known.master,
-            packages=spark.packages or known.packages,
-            executor_memory_mb=spark.executor_memory_mb or (known.executor_memory_mb if plan is None else None),
-            settings={**known.settings, **spark.settings},
-        )
     return start_fused(job, options, spark, listener)
 
 
-def _as_before(known: FusedDescription, pipeline: RunnableLike, slots: int | None, models: ModelsLike) -> FusedJob:
+def _as_before(
+    known: FusedDescription, pipeline: RunnableLike, slots: int | None, models: ModelsLike, *, here: bool
+) -> FusedJob:
     """With the threads it had, over as many slots as are wanted now; and with batches as it had them, unless other
     slots or models say otherwise."""
     threads = {name: count * known.slots for name, count in known.threads.items()}
@@ -99,6 +102,7 @@ def _as_before(known: FusedDescription, pipeline: RunnableLike, slots: int | Non
         search=False,
         threads=threads,
         interval_ms=known.interval_ms,
+        here=here,
     )
     if models is None and job.slots == known.slots:
         return replace(job, most_rows=known.most_rows, batch_seconds=known.batch_seconds)

@@ -80,7 +80,15 @@ def run(
         checkpoint=checkpoint,
     )
     spark = spark_options(master, session, packages, settings, secret_file, executor_memory_mb)
-    job = prepare(pipeline, rate, slots or local_slots(master), models, search=find_max, interval_ms=interval_ms)
+    job = prepare(
+        pipeline,
+        rate,
+        slots or local_slots(master),
+        models,
+        search=find_max,
+        interval_ms=interval_ms,
+        here=spark.is_on_this_machine,
+    )
     if find_max:
         with temporary_folder("search") as scratch:
             return search_highest(job, options, spark, low, high, listener, scratch)
