@@ -235,13 +235,15 @@ class FusedQuery:
 
     # -- while it runs ---------------------------------------------------------------------------------------------
 
-    def begin(self) -> float:
-        """From now on the load runs; returns when it began. Other sources began when the query was started."""
+    def begin(self, is_given_up: Callable[[], bool] = lambda: False) -> float:
+        """From now on the load runs, once the query is ready for it, unless it is given up before that; returns when it
+        began. Other sources began when the query was started, and nobody waits for their first batch."""
         began = now()
-        with self._better_said():
-            self._query.wait_until_ready()
         if self._driven_by_load:
-            began = load_source.begin(self._spec.folder)
+            with self._better_said():
+                self._query.wait_until_ready(is_given_up)
+            if not is_given_up():
+                began = load_source.begin(self._spec.folder)
         self._observer.began = began
         return began
 
@@ -299,6 +301,10 @@ class FusedQuery:
     def ended(self) -> bool:
         """Everything there is was taken in (`until_end`)."""
         return self._query.ended
+
+    @property
+    def is_ready(self) -> bool:
+        return self._query.is_ready
 
     @property
     def is_working(self) -> bool:

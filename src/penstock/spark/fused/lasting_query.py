@@ -105,9 +105,14 @@ class LastingQuery:
             self.last_committed = committed[-1].batchId
         return committed
 
-    def wait_until_ready(self) -> None:
-        """Until the query has asked its source for the first time, or takes tuples in already."""
-        while self._query.lastProgress is None and "Waiting" not in self._query.status["message"]:
+    @property
+    def is_ready(self) -> bool:
+        """It has asked its sources for the first time, or has taken tuples in already."""
+        return self._query.lastProgress is not None or "Waiting" in self._query.status["message"]
+
+    def wait_until_ready(self, is_given_up: Callable[[], bool]) -> None:
+        """Until it is, or nobody wants it any longer: where a source holds something, that takes a whole batch."""
+        while not self.is_ready and not is_given_up():
             pause(POLL_SECONDS / 4)
             self.check()
             if self.ended:

@@ -184,7 +184,7 @@ class FusedRun:
         machine = MachineUsage.now()
         query = self._query = FusedQuery(self._session, self._spec, self._hooks.show)
         try:
-            began = query.begin()
+            began = query.begin(self._is_given_up)
             java = java_process(self._session)
             used, ran = tree_usage(java).cpu_seconds, Stopwatch()
             self._go_to(RunState.RUNNING)
@@ -219,15 +219,20 @@ class FusedRun:
         notes = (*report.notes, *start, *disturbance(others), *query.notes, *self._changes, *end)
         return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
 
+    def _is_given_up(self) -> bool:
+        self._answer_questions()
+        return self._asked_to_end.is_set()
+
     def _flow(self, query: FusedQuery) -> None:
-        runs = Stopwatch()
+        runs: Stopwatch | None = None
         since: Stopwatch | None = None
-        while not self._asked_to_end.is_set():
+        while not self._is_given_up():
             pause(POLL_SECONDS)
             ended, is_working = query.ended, query.is_working
+            if runs is None and query.is_ready:
+                runs = Stopwatch()
             if self._take(query) and since is None:
                 since = Stopwatch()
-            self._answer_questions()
             # a first batch may take long; where none was under way there is nothing to wait for
             watch = since or (None if is_working else runs)
             if ended or (self._seconds is not None and watch is not None and watch.seconds() >= self._seconds):
