@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from penstock.report.listener import Listener
     from penstock.report.report import Report
     from penstock.report.result import RunResult
-    from penstock.spark.fused.engine import FusedSpec
     from penstock.spark.fused.run_folder import FusedRunFolder
+    from penstock.spark.fused.spec import FusedSpec
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class FusedOptions:
     """Look for every tuple in what came out; None: where the run's own generator emits them."""
     dead_letters: str | None = None
     most_dead: float = MOST_DEAD
-    """The part of all tuples that may become dead letters in a run that counts as stable."""
+    """The part of all tuples that may become dead letters in a run that counts as stable, or that goes on without
+    end."""
     folder: Path | None = None
     checkpoint: str | None = None
     given: str | None = None
@@ -65,7 +66,7 @@ class FusedOptions:
 
 
 def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> FusedSpec:
-    from penstock.spark.fused.engine import FusedSpec  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.fused.spec import FusedSpec  # noqa: PLC0415 - Spark loads only when it is used
 
     driven = is_driven_by_load(job.pipeline)
     return FusedSpec(
@@ -82,6 +83,7 @@ def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> Fus
         interval_ms=job.interval_ms,
         audit=audits(job, options.audit),
         dead_letters=options.dead_letters,
+        most_dead=options.most_dead,
         until_end=options.until_end,
         close_windows=options.until_end and options.folder is None and options.checkpoint is None,
     )
@@ -166,7 +168,7 @@ def _handle(
         spec,
         options.seconds,
         options.warm_up,
-        Hooks(hear, listener.on_tuple),
+        Hooks(hear, listener.on_tuple, listener.on_message),
         folder,
         started.executors,
     )

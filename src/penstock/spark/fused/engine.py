@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.clock import now
@@ -41,52 +40,21 @@ from penstock.spark.fused.writers import CountingWriter, letter_writer, make_wri
 from penstock.spark.fused.written_rows import WrittenRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.dataflow.load import Load
-    from penstock.dataflow.logic import Logic
-    from penstock.dataflow.pipeline import Operator, Pipeline
+    from penstock.dataflow.pipeline import Operator
     from penstock.report.report import Audit, BatchObservation
     from penstock.spark.fused.frames import Frames
+    from penstock.spark.fused.spec import FusedSpec
     from penstock.spark.fused.writers import Writer
 
 LARGEST_STEP = 20.0
 """The first batches tell little: no batch is more than so many times the one before."""
-
-
-@dataclass(frozen=True)
-class FusedSpec:
-    """What to run and how. `threads` are those of each operator in ONE slot."""
-
-    run: str
-    """Names the run for good, in files and tables of sinks too."""
-    pipeline: Pipeline
-    code: Mapping[str, Logic]
-    threads: Mapping[str, int]
-    slots: int
-    folder: Path
-    """Of the run, on this machine."""
-    checkpoint: str
-    """Where Spark keeps its own: reached by the driver and every executor."""
-    load: Load | None = None
-    most_rows: int = 1_000_000
-    """The most tuples of the load one batch takes in, over all slots."""
-    batch_seconds: float | None = None
-    """Where given, `most_rows` is only the beginning: batches are resized to hold so many seconds of work."""
-    interval_ms: int = 100
-    environment: Mapping[str, str] = field(default_factory=dict)
-    audit: bool = False
-    dead_letters: str | None = None
-    """A folder for dead letters, as JSON."""
-    until_end: bool = False
-    """Take in what is there, and end."""
-    close_windows: bool = False
-    """With `until_end`: nobody will go on with the run, so what is still open in the end is sent on as it is."""
 
 
 class FusedQuery:
