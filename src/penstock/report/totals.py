@@ -95,3 +95,11 @@ def too_many_died(of_all: Deaths, lately: Deaths, most_dead: float) -> Deaths | 
     if lately.tuples >= LEAST_JUDGED and lately.share > max(most_dead, MOST_LATELY):
         return lately
     return None
+
+
+def forgotten_notes(kept: int, batches: int, *, whole: bool) -> list[str]:
+    """What a report is of, where more batches came than are kept. An input that came to its end is counted whole."""
+    if kept == batches:
+        return []
+    of_kept = "rates, latencies and slots" if whole else "rates, latencies, slots and operators"
+    return [f"{of_kept} are of the last {kept:,} of {batches:,} batches, ids and dead letters of all"]

@@ -136,6 +136,32 @@ def test_a_run_with_an_end_is_judged_there(start: Start, more: dict[str, Any]) -
     assert (report.verdict, report.first_errors) == ("too many tuples died", (ERROR,))
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_batches_that_are_forgotten_are_counted(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.setattr(run_module, "KEPT_BATCHES", 4)
+    usage = iter([10.0, 31.0])
+    monkeypatch.setattr(run_module, "tree_usage", lambda _: SimpleNamespace(cpu_seconds=next(usage)))
+    elapsed = SimpleNamespace(seconds=lambda: 7.0)
+    monkeypatch.setattr(run_module, "Stopwatch", lambda: elapsed)
+    seen: list[BatchObservation] = []
+    run = start(Query(*(batch(number, 100, 1) for number in range(10)), ends=whole), hooks=Hooks(watch=seen.append))
+    if not whole:
+        while len(seen) < 10:
+            pause(0.01)
+        run.drain()
+    report = run.await_end(10.0)
+    assert report is not None
+    assert state(run, tmp_path)["batches"] == 10
+    # 21 s of CPU in 7 s, of which ten batches took 2 s each
+    assert report.engine_cpu == pytest.approx(1 / 7)
+    assert (report.audit.emitted, report.audit.dead) == (1000, 10)
+    # all of an input that came to its end; else of the batches that are kept, but for the first, which is the warm-up
+    assert report.operators["a"].received == (1000 if whole else 300)
+    assert any("of the last 4 of 10 batches, ids and dead letters of all" in note for note in report.notes)
+
+
 def test_few_deaths_end_nothing(start: Start) -> None:
     run = start(Query(*(batch(number, 1000, 10) for number in range(20)), ends=True))
     assert run.await_end(10.0) is not None

@@ -13,7 +13,7 @@ from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal,
 from penstock.report.disturbance import disturbance
 from penstock.report.report import summarise
 from penstock.report.settling import became_faster, notes_of_all, notes_under_load, settled_after
-from penstock.report.totals import Totals, deaths_lately, too_many_died
+from penstock.report.totals import Totals, deaths_lately, forgotten_notes, too_many_died
 from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.lasting_query import GROUPS, POLL_SECONDS, reason
 from penstock.spark.fused.run_folder import RunState, moved
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["FusedRun", "Hooks", "RunFailedError", "run_fused"]
 
 KEPT_BATCHES = 20_000
-"""A run without end remembers so many batches."""
+"""A run without end remembers so many batches; what is counted over all of them is added up as they come."""
 SHOWN_ERRORS = 3
 """Of dead letters, in the state of a run."""
 
@@ -206,22 +206,24 @@ class FusedRun:
         finally:
             query.stop()
         batches = self.batches
-        own = sum(slot.cpu_seconds for batch in batches for slot in batch.slots)
         warm_up = self._settled_after(batches)
         report = summarise(
             batches,
             self._offered(batches, began, warm_up),
             warm_up,
             query.audit() or self._totals.audit,
-            max(0.0, used - own) / elapsed,
+            max(0.0, used - self._totals.cpu_seconds) / elapsed,
             began,
             whole=whole,
         )
+        if whole and report.operators:
+            report = replace(report, operators=self._totals.operators)
         others = share_of_others(machine, MachineUsage.now())
         pace = None if report.pace is None else report.pace * share_given(machine, MachineUsage.now())
         end = self._end_notes(query, report) if whole else ()
         start = self._start_notes(warm_up, report)
-        notes = (*report.notes, *start, *disturbance(others), *query.notes, *self._changes, *end)
+        forgotten = forgotten_notes(len(batches), self._totals.batches, whole=whole)
+        notes = (*report.notes, *start, *disturbance(others), *query.notes, *self._changes, *forgotten, *end)
         return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
 
     def _is_given_up(self) -> bool:
@@ -307,7 +309,7 @@ class FusedRun:
             return
         self._written = Stopwatch()
         last = self._batches[-1] if self._batches else None
-        details: dict[str, Any] = {"slots": self._slots, "batches": len(self._batches), "dead": self._totals.dead}
+        details: dict[str, Any] = {"slots": self._slots, "batches": self._totals.batches, "dead": self._totals.dead}
         if self._first_errors:
             details["first_errors"] = list(self._first_errors[:SHOWN_ERRORS])
         if last is not None:
