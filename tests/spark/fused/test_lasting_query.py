@@ -35,6 +35,23 @@ def lasting(*queries: Query) -> LastingQuery:
     return LastingQuery(lambda: next(started))
 
 
+def test_batches_of_a_query_that_died_are_told_once() -> None:
+    gone = Query([0, 1, 2], died_of="java.net.SocketException: Connection reset")
+    query = lasting(gone, Query([3]))
+    query.check()
+    assert query.restarts
+    assert [told.batchId for told in query.new_progress()] == [0, 1, 2, 3]
+    assert query.new_progress() == []
+
+
+def test_batches_of_two_queries_that_died_between_two_looks() -> None:
+    reset = "java.net.SocketException: Connection reset"
+    query = lasting(Query([0], died_of=reset), Query([1], died_of=reset), Query([]))
+    query.check()
+    query.check()
+    assert [told.batchId for told in query.new_progress()] == [0, 1]
+
+
 def test_a_first_batch_that_does_not_end_can_be_given_up() -> None:
     query = lasting(Query([]))
     answers = iter([False, False, True])
