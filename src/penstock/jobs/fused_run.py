@@ -172,7 +172,6 @@ def _handle(
         folder,
         started.executors,
     )
-    closing = opened.pop_all()
 
     def result(report: Report) -> RunResult:
         offered = spec.load or Load.constant(max(report.offered_rate, 1e-3))
@@ -207,8 +206,8 @@ def _handle(
             next_job = job
         return start_fused(next_job, replace(options, folder=folder.path, seconds=seconds), spark, listener)
 
-    run.start()
-    return RunHandle(folder.path, run, figures, result, closing.close, again)
+    run.start(opened.pop_all().close)
+    return RunHandle(folder.path, run, figures, result, again)
 
 
 def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder: FusedRunFolder) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,11 +86,17 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Start:
     monkeypatch.setattr(run_module, "java_process", lambda _: None)
     monkeypatch.setattr(run_module, "tree_usage", lambda _: SimpleNamespace(cpu_seconds=0.0))
 
-    def started(query: Query, seconds: float | None = None, hooks: Hooks | None = None, **more: Any) -> FusedRun:
+    def started(
+        query: Query,
+        seconds: float | None = None,
+        hooks: Hooks | None = None,
+        close: Callable[[], None] = lambda: None,
+        **more: Any,
+    ) -> FusedRun:
         monkeypatch.setattr(run_module, "FusedQuery", lambda *_: query)
         spec = FusedSpec("r", pipeline, {}, {}, 1, folder.path, str(tmp_path / "checkpoint"), **more)
         run = FusedRun(None, spec, seconds, 0.0, hooks, folder)  # type: ignore[arg-type] # no session is asked
-        run.start()
+        run.start(close)
         return run
 
     return started
@@ -99,6 +106,29 @@ def state(run: FusedRun, tmp_path: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((tmp_path / "run" / "state.json").read_text())
     assert document["state"] == str(run.state)
     return document
+
+
+@pytest.mark.parametrize("dead", [0, 1000])
+def test_a_run_that_ended_holds_nothing_though_nobody_waits_for_it(start: Start, tmp_path: Path, dead: int) -> None:
+    closed = threading.Event()
+    states: list[str] = []
+
+    def close() -> None:
+        # nobody goes on with it before how it ended is written down
+        states.append(json.loads((tmp_path / "run" / "state.json").read_text())["state"])
+        closed.set()
+
+    start(Query(batch(0, 1000, dead), ends=True), close=close)
+    assert closed.wait(10.0)
+    assert states == ["failed" if dead else "ended"]
+
+
+def test_what_goes_wrong_in_letting_go_is_raised(start: Start) -> None:
+    def close() -> None:
+        raise RunFailedError("Java did not end")
+
+    with pytest.raises(RunFailedError, match="Java did not end"):
+        start(Query(batch(0, 10, 0), ends=True), close=close).await_end(10.0)
 
 
 @pytest.mark.parametrize("how", ["handle", "folder"])
@@ -118,7 +148,8 @@ def test_a_run_without_end_in_which_all_tuples_die_fails(start: Start, tmp_path:
     warnings: list[str] = []
     query = Query(*(batch(number, 100, 100) for number in range(50)))
     run = start(query, hooks=Hooks(warn=warnings.append))
-    with pytest.raises(RunFailedError, match=r"1,000 of the last 1,000 tuples .* 0.01 of all may .*ValueError: no") as died:
+    complaint = r"1,000 of the last 1,000 tuples .* 0\.01 of all may .*ValueError: no"
+    with pytest.raises(RunFailedError, match=complaint) as died:
         run.await_end(10.0)
     assert "\n" not in str(died.value)
     assert (run.state, query.stopped) == (RunState.FAILED, 1)

@@ -86,9 +86,13 @@ class FusedRun:
         self._closed: Mapping[str, int] = {}
         """What was open when the input ended, and was closed."""
         self._written = Stopwatch()
+        self._close: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._conduct, name=f"penstock-{spec.run}", daemon=True)
 
-    def start(self) -> None:
+    def start(self, close: Callable[[], None] = lambda: None) -> None:
+        """`close`: what it was started with (its session, its folder's lock) is let go of as soon as it has ended,
+        whether somebody waits for that or not."""
+        self._close = close
         self._thread.start()
 
     # -- from outside ------------------------------------------------------------------------------------------------
@@ -122,8 +126,9 @@ class FusedRun:
 
     @property
     def nodes(self) -> dict[str, int] | None:
-        """How many slots are on each node now, where that is known."""
-        return None if self._executors is None else self._executors.nodes()
+        """How many slots are on each node now, where that is known; one that has ended has none left to ask for."""
+        has_ended = self._state in {RunState.ENDED, RunState.FAILED}
+        return None if self._executors is None or has_ended else self._executors.nodes()
 
     def watch(self, fields: Mapping[int, tuple[str, float]]) -> None:
         """From the next batch on it is counted how many tuples have a field above a threshold."""
@@ -184,6 +189,13 @@ class FusedRun:
             self._failure = as_failure(error)
             log.error("run %s failed: %s", self._spec.run, error)
             self._go_to(RunState.FAILED, reason=str(error).splitlines()[0] if str(error) else type(error).__name__)
+        try:
+            with self._lock:  # a change of slots that is under way still asks Java
+                self._close()
+        except BaseException as error:
+            # raised where it is waited for, unless the run itself has failed: that says more
+            log.error("run %s: what it used could not be let go of: %s", self._spec.run, error)
+            self._failure = self._failure or error
 
     def _run(self) -> Report:
         machine = MachineUsage.now()
