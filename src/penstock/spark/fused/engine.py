@@ -28,7 +28,7 @@ from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
 from penstock.spark.fused.frames import FrameBuilder
 from penstock.spark.fused.inference import infer_schemas
-from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch
+from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch, closing_batch
 from penstock.spark.fused.lasting_query import GROUPS, LastingQuery
 from penstock.spark.fused.lost_messages import lost_messages
 from penstock.spark.fused.observing import BatchObserver, reads_of_sources
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 
 LARGEST_STEP = 20.0
 """The first batches tell little: no batch is more than so many times the one before."""
+CLOSED_BEFORE = (
+    "its input had ended before it went on: what was open then was closed; what came since is for another run"
+)
 
 
 class FusedQuery:
@@ -89,12 +92,13 @@ class FusedQuery:
         self.shares = BatchShares()
         self._written = WrittenRows(spec.pipeline, spec.code)
         self._records: dict[int, Any] = {}
+        self._last_batch = closing_batch(session, spec.checkpoint)
+        """The one that closes all windows: none behind it may begin to write."""
+        self._was_closing = self._last_batch is not None
         self._is_counted_by_spark = self._may_be_counted_by_spark()
         self._write_failed: BadInputError | RunFailedError | None = None
         self._drained = threading.Event()
         """No batch may begin to write: sources of Spark's own cannot be told to hold."""
-        self._last_batch: int | None = None
-        """The one that closes all windows: none behind it may begin to write."""
         if self._bounds_batches:
             load_source.bound_batches(spec.folder, spec.most_rows)
         with in_one_line(f"pipeline '{spec.pipeline.name}'"):
@@ -147,7 +151,10 @@ class FusedQuery:
 
     def _may_be_counted_by_spark(self) -> bool:
         """Whether nothing has to be done when a batch is there: Spark's sink that keeps nothing does, and spares its
-        rows the way from one plan to the next that `foreachBatch` is."""
+        rows the way from one plan to the next that `foreachBatch` is. Where nothing more may be taken in, that has to
+        be seen to."""
+        if self._was_closing:
+            return False
         only = self._frames.sinks[0] if len(self._frames.sinks) == 1 else None
         return isinstance(self._writers.get(only or ""), CountingWriter) and self._audits is None and not self._shown
 
@@ -217,7 +224,7 @@ class FusedQuery:
 
     def poll(self) -> list[BatchObservation]:
         """Batches committed since the last look; raises if the query ended for good."""
-        if not self._drained.is_set() and self._last_batch is None:
+        if not self._query.is_active and not self._drained.is_set() and not self._has_closed:
             with self._better_said():
                 self._query.check()
         batches = []
@@ -268,7 +275,16 @@ class FusedQuery:
     @property
     def ended(self) -> bool:
         """Everything there is was taken in (`until_end`)."""
-        return self._query.ended
+        return self._query.ended or (not self._query.is_active and self._has_closed)
+
+    @property
+    def _has_closed(self) -> bool:
+        """The last batch is committed: a complaint behind it is none."""
+        return self._last_batch is not None and self._committed >= self._last_batch
+
+    @property
+    def _committed(self) -> int:
+        return CheckpointLog(self._session, self._spec.checkpoint, "commits").last()
 
     @property
     def is_ready(self) -> bool:
@@ -308,8 +324,7 @@ class FusedQuery:
         """Over all processes that ever ran it; only when the query was stopped."""
         if self._audits is None:
             return None
-        committed = CheckpointLog(self._session, self._spec.checkpoint, "commits").last()
-        return self._audits.audit(committed, self._observer.reached)
+        return self._audits.audit(self._committed, self._observer.reached)
 
     @property
     def first_errors(self) -> tuple[str, ...]:
@@ -330,14 +345,14 @@ class FusedQuery:
         """The input has ended: sends on what waits for the watermark. Returns what was closed, by what it is; nothing:
         none was open, or it cannot be closed."""
         before = self.held_back
-        if not before or not self._query.has_watermark:
+        if not before or not self._query.has_watermark or self._was_closing:
             return {}
         last = append_last_batch(self._session, self._spec.checkpoint)
         if last is None:
             return {}
         self._last_batch = last
         self._query.run_last_batch(is_given_up)
-        if CheckpointLog(self._session, self._spec.checkpoint, "commits").last() < last:
+        if self._committed < last:
             why = self._query.failure or "it was stopped"
             raise RunFailedError(f"the input ended, and its open windows could not be closed: {why}")
         after = self.held_back
@@ -350,7 +365,9 @@ class FusedQuery:
         topics = connector_notes(self._session, self._spec.pipeline)
         topics += waiting_notes(self._lag)
         topics += lost_messages(self._spec.folder).notes
-        return (*self._query.notes, *self._observer.notes, *self._unaudited(), *twice, *topics, *self._groups.notes)
+        closed = (CLOSED_BEFORE,) if self._was_closing else ()
+        query = (*self._query.notes, *closed)
+        return (*query, *self._observer.notes, *self._unaudited(), *twice, *topics, *self._groups.notes)
 
     def _unaudited(self) -> list[str]:
         unaudited = unaudited_by(self._spec.pipeline, sparks_own_code(self._spec.code))
