@@ -53,13 +53,18 @@ def resume_fused(
     warm_up: float,
     models: ModelsLike,
     given: Pipeline | None,
+    dead_letters: str | None,
     spark: SparkOptions,
     listener: Listener,
 ) -> RunHandle:
-    """From the last commit, with the options it was started with; another plan brings other threads and slots."""
+    """From the last commit, with the options it was started with; another plan brings other threads and slots, and
+    `dead_letters` may go to another place."""
     from penstock.spark.fused.run_folder import FusedRunFolder  # noqa: PLC0415 - Spark loads only when it is used
 
     known = FusedRunFolder(folder).description()
+    if dead_letters is not None and known.dead_letters is None:
+        # they are an exit of the query, and its checkpoint knows how often it reads its sources
+        raise BadInputError(f"dead_letters=: run '{known.run}' was started without; start another run to keep them")
     if spark.session is None:
         spark = replace(
             spark,
@@ -79,7 +84,7 @@ def resume_fused(
         warm_up=warm_up,
         until_end=known.until_end,
         audit=known.audit,
-        dead_letters=known.dead_letters,
+        dead_letters=dead_letters or known.dead_letters,
         most_dead=known.most_dead,
         folder=folder,
         checkpoint=None if in_its_folder else known.checkpoint,
