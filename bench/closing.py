@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import penstock
 from penstock.clock import now
-from penstock.jobs.fused import INTERVAL_SECONDS, prepare
+from penstock.jobs.fused import INTERVAL_MS, prepare
 from penstock.prediction.closing import closing_seconds
 from unseen import WINDOWS, keyed, unseen
 
@@ -57,7 +57,7 @@ def main() -> None:
     most = prepare(unseen()["windows"], MORE_THAN_ANY, None, models, search=False).predicted_rate or 0.0
     rate = round(given.part * most)
     setup = prepare(noted(), rate, None, models, search=False).setup
-    steady = None if setup is None else setup.steady_batch(rate, INTERVAL_SECONDS)
+    steady = None if setup is None else setup.steady_batch(rate, INTERVAL_MS / 1000)
     aggregate = noted().operators["sum"].aggregate
     if steady is None or aggregate is None:
         raise SystemExit(f"{rate:,} tuples/s are more than is predicted")

@@ -38,7 +38,8 @@ from penstock.dataflow.load import Load
 from penstock.files import temporary_folder
 from penstock.jobs.fused import prepare
 from penstock.spark.fused import load_source
-from penstock.spark.fused.engine import FusedQuery, FusedSpec
+from penstock.spark.fused.engine import FusedQuery
+from penstock.spark.fused.spec import FusedSpec
 from penstock.spark.session.embedded import embedded_session
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import penstock
+from penstock.cluster.cores import cores_here
 from penstock.jobs.fused import prepare
 from penstock.report.simulated_result import measured_of
 
@@ -62,7 +62,7 @@ def row(name: str, plan: penstock.Plan, offered: float, models: Path, seconds: f
             offered,
             mode="fused",
             models=models,
-            cores=os.cpu_count(),
+            cores=cores_here(),
             batch_overhead_ms=overhead,
             seconds=10 * seconds if part == "part" else seconds + 2,
             warm_up=seconds / 3,

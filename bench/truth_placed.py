@@ -25,6 +25,7 @@ import numpy as np
 
 import penstock
 from penstock.clock import pause
+from penstock.cluster.cores import cores_here
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.errors import PenstockError
@@ -133,7 +134,7 @@ def run(
     saturated: bool,
 ) -> PlacedCase:  # fmt: skip
     job = prepare_placed(plan, None, models, None, pipeline)
-    predicted = job.predicted(os.cpu_count() or 1)
+    predicted = job.predicted(cores_here())
     able = min(rate for rate in (predicted.slots_rate, predicted.engine_rate) if rate is not None)
     offered = (OVERLOAD if saturated else PART_LOAD) * able
     result = penstock.run_placed(

@@ -13,7 +13,7 @@ from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import Gain, topological_order
-from penstock.jobs.fused import closing_notes, unmeasured_ends
+from penstock.jobs.fused_results import closing_notes, unmeasured_ends
 from penstock.jobs.rehearsing import rows_to_rehearse
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
 from penstock.prediction.closing import closing_seconds
@@ -256,10 +256,16 @@ def test_what_leaves_a_window_waits_until_it_closes(more: dict[str, float], part
     assert closing_seconds(aggregate, 0.2, 0.4, part) == pytest.approx(expected)
 
 
+def test_no_batch_begins_before_the_interval_is_over() -> None:
+    # a batch of 120 tuples takes 1.2 s
+    assert one("cpu", CPU_BOUND, 1, 120, 0.2).rate(1.0) == pytest.approx(100.0)
+    assert one("cpu", CPU_BOUND, 1, 120, 0.2).rate(2.0) == pytest.approx(60.0)
+
+
 def test_a_run_says_how_long_windows_keep_their_tuples() -> None:
     def notes(aggregate: dict[str, object], rate: float = 60.0) -> list[str]:
         made = penstock.pipeline("w").source("load").then("sum", aggregate=aggregate).sink("out").build()
-        return closing_notes(made, one("cpu", CPU_BOUND, 1, 1000, overhead=0.2), rate)
+        return closing_notes(made, one("cpu", CPU_BOUND, 1, 1000, overhead=0.2), rate, 0.1)
 
     # batches of 0.4 s, one behind the other: 1 s for half of a window of 2, 0.4 + 0.2 and 0.4
     assert [note for note in notes({**WINDOW, "window_seconds": 2}) if "'sum'" in note and " 2.0 s " in note]

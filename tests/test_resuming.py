@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.errors import BadInputError
 from penstock.jobs import fused_run, resuming
-from penstock.jobs.fused import FusedJob, prepare
+from penstock.jobs.fused import INTERVAL_MS, FusedJob, prepare
 from penstock.jobs.fused_run import FusedOptions, start_fused
 from penstock.jobs.sessions import SparkOptions
 from penstock.planning.file import write_plan
@@ -47,10 +48,11 @@ def begin(given: Any, folder: Path | None, **more: Any) -> None:
         "audit": None,
         "dead_letters": None,
         "most_dead": 0.01,
-        "interval_ms": 100,
         "checkpoint": None,
     }
-    job = prepare(given, 10.0, more.pop("slots", None), None, search=False)
+    job = prepare(
+        given, 10.0, more.pop("slots", None), None, search=False, interval_ms=more.pop("interval_ms", INTERVAL_MS)
+    )
     with pytest.raises(DiedError):
         start_fused(
             job,
@@ -152,8 +154,20 @@ def test_a_run_of_a_plan_writes_down_the_memory_of_its_executors(tmp_path: Path)
 @pytest.mark.usefixtures("no_session")
 def test_options_stay(tmp_path: Path, elsewhere: Resume) -> None:
     begin("linear", tmp_path / "run", most_dead=0.2, checkpoint=str(tmp_path / "its own"), interval_ms=50)
-    _, options = elsewhere(tmp_path / "run")
-    assert (options.most_dead, options.checkpoint, options.interval_ms) == (0.2, str(tmp_path / "its own"), 50)
+    job, options = elsewhere(tmp_path / "run")
+    assert (options.most_dead, options.checkpoint, job.interval_ms) == (0.2, str(tmp_path / "its own"), 50)
+
+
+@pytest.mark.usefixtures("no_session")
+def test_dead_letters_go_to_another_place(tmp_path: Path, elsewhere: Resume) -> None:
+    begin("linear", tmp_path / "run", dead_letters="dead")
+    assert elsewhere(tmp_path / "run")[1].dead_letters == str(Path("dead").absolute())
+    # as whoever resumes it sees the path
+    _, options = elsewhere(tmp_path / "run", dead_letters="more")
+    assert options.dead_letters == str(tmp_path / "elsewhere" / "more")
+    begin("linear", tmp_path / "without")
+    with pytest.raises(BadInputError, match=r"dead_letters=: run 'linear-.*' was started without; start another run"):
+        penstock.resume(tmp_path / "without", dead_letters="dead")
 
 
 @pytest.mark.usefixtures("no_session")

@@ -264,13 +264,37 @@ def test_operators_nobody_has_a_model_of_may_run() -> None:
     assert (job.most_rows, job.batch_seconds) == (100, 2.0)
 
 
+def one_tuple_in_10_ms() -> ModelLibrary:
+    """And 0.2 s for a batch on top: of the operator 'a' of a pipeline 'p'."""
+    on = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=200.0)
+    point = Point(threads=1, rate=80.0, cpu=1.0, memory=0.1, operator_cpu=0.8, busy=0.8)
+    return ModelLibrary.of([Model("p/a", (point,), on)])
+
+
+def test_batches_hold_the_work_of_an_interval() -> None:
+    pipeline = penstock.pipeline("p").source("s").then("a", logic=lambda row: row, schema="n long").sink("o").build()
+    brief = prepare(pipeline, 50, 1, one_tuple_in_10_ms(), search=False)
+    # 2 s of work are 200 tuples; with 0.2 s on top 200 / 2.2
+    assert brief.most_rows == 200
+    assert brief.predicted_rate == pytest.approx(200 / 2.2)
+    long = prepare(pipeline, 50, 1, one_tuple_in_10_ms(), search=False, interval_ms=10_000)
+    # 10 s of work, and not 2 s of them and 8 s of waiting
+    assert long.most_rows == 1000
+    assert long.predicted_rate == pytest.approx(1000 / 10.2)
+    report = summarise([batch(1000.0 + 10 * n, tuples=500) for n in range(4)], 50.0, 0.0, NOTHING_LOST, began=1000.0)
+    ended = long.result(report, Load.constant(50))
+    assert ended.predicted_rate == pytest.approx(1000 / 10.2)
+    # a batch of 500 tuples takes 5.2 s, and a tuple waits for it between 0 and 10 s
+    assert dict(ended.predicted_latency_ms or {})["p50"] == pytest.approx(5200 + 5000)
+    unknown = penstock.pipeline("p").source("s").then("b", logic=lambda row: row, schema="n long").sink("o").build()
+    assert prepare(unknown, 50, 1, None, search=False, interval_ms=10_000).batch_seconds == 10.0
+    assert prepare(unknown, 50, 1, None, search=False, interval_ms=500).batch_seconds == 2.0
+
+
 def test_of_a_source_of_ones_own_batches_are_predicted_as_they_came() -> None:
     built = penstock.pipeline("p").source("s", files="in/*.json", schema="n long")
     pipeline = built.then("a", logic=lambda row: row, schema="n long").sink("o").build()
-    # a tuple takes 10 ms, a batch 0.2 s on top
-    on = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=200.0)
-    point = Point(threads=1, rate=80.0, cpu=1.0, memory=0.1, operator_cpu=0.8, busy=0.8)
-    job = prepare(pipeline, None, 1, ModelLibrary.of([Model("p/a", (point,), on)]), search=False)
+    job = prepare(pipeline, None, 1, one_tuple_in_10_ms(), search=False)
     batches = [batch(1003.0, tuples=100), *(batch(1003.0 + 1.25 * n, tuples=100, latency=1.25) for n in range(1, 5))]
     report = summarise(batches, 0.0, 5.0, NOTHING_LOST, began=1000.0, whole=True)
     # the first batch, in which Spark gets ready, is counted and not measured
@@ -334,6 +358,7 @@ def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
         ({"rate": 5, "master": "yarn", "executor_memory_mb": 100}, "executor_memory_mb=: expected at least 512 MB"),
         ({"rate": 5, "most_dead": 1.5}, "most_dead=: expected a part of all tuples, from 0 to 1, found 1.5"),
         ({"rate": 5, "most_dead": float("nan")}, "most_dead=: expected a part of all tuples"),
+        ({"rate": 5, "interval_ms": 0}, "interval_ms=: expected at least 1, found 0"),
         ({"rate": 5, "folder": "s3://b/x"}, "folder=: expected a folder of this machine, found 's3://b/x'; use checkp"),
     ],
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Stopwatch
+from penstock.cluster.cores import cores_here
 from penstock.errors import BadInputError, InterruptedWorkError, PenstockError
 from penstock.experiments.contract import Case, Experiment, Line, Results, counted
 from penstock.experiments.published_file import Published, read_published
@@ -130,8 +130,7 @@ def _run(tasks: list[str], report_done: Callable[[int], None], session: Any, tot
         from penstock.spark.session.embedded import embedded_session  # noqa: PLC0415
     except ImportError as error:
         raise BadInputError("experiments need pyspark; install it with: pip install 'penstock[spark]'") from error
-    cores = os.cpu_count() or 1
-    with embedded_session(cores, warm=False) if session is None else nullcontext(session) as own:
+    with embedded_session(cores_here(), warm=False) if session is None else nullcontext(session) as own:
         ended = run_tasks(own, run_stored_case, tasks, report_done)
     if ended.interrupted:
         kept = total - len(tasks) + len(ended.finished)

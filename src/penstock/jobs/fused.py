@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.allocation.pipeline import demands_of
 from penstock.clock import Stopwatch
-from penstock.dataflow.aggregate import Emit
-from penstock.dataflow.endpoints import COUNT, file_end, is_driven_by_load, reading_of, writing_of
+from penstock.cluster.cores import cores_here
+from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError
 from penstock.jobs.find import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
+from penstock.jobs.fused_results import closing_notes, predictions, unmeasured_ends
 from penstock.modelling.model import Model
 from penstock.modelling.per_tuple_overhead import (
     handling_cpu_seconds,
     handling_seconds,
     without_handling,
 )
-from penstock.prediction.closing import closing_seconds
 from penstock.prediction.crews import crews_of
 from penstock.prediction.fused import FusedSetup, fused_threads, rows_of_batch
 from penstock.prediction.rehearsed import correction_by, correction_for, rehearsed_cpu_seconds
@@ -51,8 +50,8 @@ ASSUMED_BATCH_CPU_SECONDS = 0.1
 BATCH_SECONDS = 2.0
 """Batches of a run hold at most so much work: the engine's own part of one is about a tenth of a second, and only a run
 that falls behind fills them."""
-INTERVAL_SECONDS = 0.1
-"""How often a run looks for tuples, as latency is predicted."""
+INTERVAL_MS = 100
+"""From one batch to the next, at least, where nobody says."""
 FIGURES_SECONDS = 1.0
 """A listener hears figures this often."""
 UNKNOWN_RATE = 1e9
@@ -88,6 +87,8 @@ class FusedJob:
     """What is predicted comes from here; None: no operator has a model."""
     slot_memory_mb: float | None = None
     """That of the plan, where there is one."""
+    interval_ms: int = INTERVAL_MS
+    """From one batch to the next, at least."""
 
     @property
     def all_threads(self) -> dict[str, int]:
@@ -96,13 +97,15 @@ class FusedJob:
 
     @property
     def predicted_rate(self) -> float | None:
-        return None if self.setup is None else self.setup.rate()
+        return None if self.setup is None else self.setup.rate(self.interval_ms / 1000)
 
     def result(self, report: Report, load: Load, **more: Any) -> RunResult:
         """A source of the user's own decides by itself what a batch holds: what is predicted is for batches as they
         came."""
         setup, notes = self.setup, self.notes
         own_source = not is_driven_by_load(self.pipeline)
+        # where batches are taken as they came, the interval is in how many tuples they held
+        interval = 0.0 if own_source else self.interval_ms / 1000
         if setup is not None and own_source and report.batches:
             rows = max(1, round(report.sustained_rate * report.seconds / report.batches))
             setup = replace(setup, most_rows=rows)
@@ -112,69 +115,19 @@ class FusedJob:
                 *unmeasured_ends(self.pipeline, setup.demands, rehearsed=setup.correction is not None),
             )
         if setup is not None and not own_source:
-            notes = (*notes, *closing_notes(self.pipeline, setup, report.offered_rate))
+            notes = (*notes, *closing_notes(self.pipeline, setup, report.offered_rate, interval))
         return RunResult(
             self.pipeline.name,
             self.slots,
             self.threads,
-            None if setup is None else setup.rate(),
+            None if setup is None else setup.rate(interval),
             replace(report, notes=(*notes, *report.notes)),
             load,
             plan_rates=self.plan_rates,
             own_source=own_source,
-            **({} if setup is None else _predictions(setup, own_source=own_source)),
+            **({} if setup is None else predictions(setup, interval, own_source=own_source)),
             **more,
         )
-
-
-def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) -> list[str]:
-    """What the prediction leaves out: the load generator and sinks that only count take next to nothing, and what files
-    take is in what was rehearsed."""
-    notes = []
-    for name, operator in pipeline.operators.items():
-        reads = operator.kind is Kind.SOURCE and not reading_of(operator).is_load
-        writes = operator.kind is Kind.SINK and writing_of(operator).format != COUNT
-        known = isinstance(demands[name], Model) or (rehearsed and file_end(operator) is not None)
-        if (reads or writes) and not known:
-            notes.append(
-                f"what {operator.kind} '{name}' needs to {'read' if reads else 'write'} is in no model: the prediction "
-                "leaves it out"
-            )
-    return notes
-
-
-def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float) -> list[str]:
-    """What latency, predicted and measured, leaves out: it ends when a tuple's batch is committed."""
-    steady = setup.steady_batch(rate, INTERVAL_SECONDS)
-    return [
-        f"operator '{name}' sends windows on when they are closed: half of its tuples are in what has left it "
-        f"{closing_seconds(aggregate, *steady):.1f} s after they were due, as predicted; latency is counted until a "
-        "tuple's batch is committed"
-        for name, operator in pipeline.operators.items()
-        if (aggregate := operator.aggregate) is not None and aggregate.emit is Emit.CLOSED and steady is not None
-    ]
-
-
-def _predictions(setup: FusedSetup, *, own_source: bool) -> dict[str, Any]:
-    """What a result is told of it. The latency of a source of the user's own is counted from when Spark took a tuple
-    in: it is that of the batch."""
-
-    def use(rate: float) -> tuple[float, float]:
-        slot = setup.use(rate)
-        return slot.cpu, slot.memory_mb
-
-    def latency(rate: float, pace: float | None) -> Mapping[str, float] | None:
-        run = setup if pace is None else setup.at_pace(pace)
-        if own_source:
-            return {"p50": 1000 * run.batch_seconds(run.most_rows)}
-        return run.latency_ms(rate, INTERVAL_SECONDS)
-
-    return {
-        "predicted_use": use,
-        "models_pace": setup.pace,
-        "rate_at_pace": lambda pace: setup.at_pace(pace).rate(),
-        "latency_at": latency,
-    }
 
 
 def prepare(
@@ -185,9 +138,14 @@ def prepare(
     *,
     search: bool,
     threads: Mapping[str, int] | None = None,
+    interval_ms: int = INTERVAL_MS,
+    here: bool = True,
 ) -> FusedJob:
     """Everything about a run that can be known, and be wrong, before Spark is started. `threads`: over all slots, those
-    of a run that goes on, instead of what plan, pipeline and models say."""
+    of a run that goes on, instead of what plan, pipeline and models say. `here`: its slots share the cores of this
+    machine; elsewhere each has its own."""
+    if interval_ms < 1:
+        raise BadInputError(f"interval_ms=: expected at least 1, found {interval_ms}")
     find_code_beside(pipeline)
     pipeline_to_run, plan = runnable(pipeline)
     planned = None if plan is None else planned_run(plan)
@@ -206,10 +164,11 @@ def prepare(
     if threads is not None:
         known = {name: threads[name] for name in pipeline_to_run.operators if name in threads}
         planned = PlannedRun(load.peak_rate, known, slots or 1, plan_rates or {})
-    setup = fused_setup(
-        pipeline_to_run, planned, demands, slots, math.inf if search else load.peak_rate, os.cpu_count() or 1
-    )
-    slots = setup.slots
+    most_work = most_work_seconds(interval_ms / 1000)
+    most_rate = math.inf if search else load.peak_rate
+    slots = slots or (planned.slots if planned else None) or cores_here()
+    cores = cores_here() if here else slots
+    setup = fused_setup(pipeline_to_run, planned, demands, slots, most_rate, cores, most_work)
     unknown = [
         n for n, operator in pipeline_to_run.operators.items() if operator.kind is Kind.OPERATOR and demands[n] is None
     ]
@@ -220,8 +179,7 @@ def prepare(
     )
     modelled = any(isinstance(demand, Model) for demand in demands.values())
     notes = [f"operator '{name}' has no model: its work is not in the prediction" for name in unknown if modelled]
-    cores = os.cpu_count()
-    if modelled and cores is not None and slots > cores:
+    if modelled and slots > cores:
         notes.append(f"{slots} slots share {cores} cores here")
     return FusedJob(
         pipeline=pipeline_to_run,
@@ -230,19 +188,33 @@ def prepare(
         slots=slots,
         load=load,
         most_rows=FIRST_ROWS * slots if untimed else setup.most_rows,
-        batch_seconds=BATCH_SECONDS if untimed or search else None,
+        batch_seconds=most_work if untimed or search else None,
         notes=tuple(notes),
         plan_rates=plan_rates,
         setup=setup if modelled else None,
         slot_memory_mb=None if plan is None else plan.slots.memory_mb,
+        interval_ms=interval_ms,
     )
 
 
+def most_work_seconds(interval_seconds: float) -> float:
+    """Seconds of work a batch of a run holds at most: `max(BATCH_SECONDS, interval)`. With less than the interval slots
+    that fall behind would be done before the next batch may begin, and wait for it."""
+    return max(BATCH_SECONDS, interval_seconds)
+
+
 def fused_setup(
-    pipeline: Pipeline, planned: PlannedRun | None, demands: Demands, slots: int | None, rate: float, cores: int
+    pipeline: Pipeline,
+    planned: PlannedRun | None,
+    demands: Demands,
+    slots: int | None,
+    rate: float,
+    cores: int,
+    most_work: float = BATCH_SECONDS,
 ) -> FusedSetup:
     """How `pipeline` runs fused at up to `rate` tuples/s: on the slots given, else those of the plan, else a slot for
-    every core; with the threads of the plan, else those declared, else those the models say."""
+    every core; with the threads of the plan, else those declared, else those the models say. A batch holds `most_work`
+    seconds of work at most."""
     slots = slots or (planned.slots if planned else None) or cores
     threads = fused_threads(gains(pipeline), demands, rate, slots)
     given = (
@@ -253,7 +225,7 @@ def fused_setup(
     threads |= {name: -(-count // slots) for name, count in given.items()}
     setup = _of_models(pipeline, demands, threads, slots, cores)
     setup = _set_right(setup, pipeline, demands)
-    return replace(setup, most_rows=rows_of_batch(setup, BATCH_SECONDS))
+    return replace(setup, most_rows=rows_of_batch(setup, most_work))
 
 
 def _set_right(setup: FusedSetup, pipeline: Pipeline, demands: Demands) -> FusedSetup:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from penstock.report.listener import Listener
     from penstock.report.report import Report
     from penstock.report.result import RunResult
-    from penstock.spark.fused.engine import FusedSpec
     from penstock.spark.fused.run_folder import FusedRunFolder
+    from penstock.spark.fused.spec import FusedSpec
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class FusedOptions:
     """Look for every tuple in what came out; None: where the run's own generator emits them."""
     dead_letters: str | None = None
     most_dead: float = MOST_DEAD
-    """The part of all tuples that may become dead letters in a run that counts as stable."""
-    interval_ms: int = 100
+    """The part of all tuples that may become dead letters in a run that counts as stable, or that goes on without
+    end."""
     folder: Path | None = None
     checkpoint: str | None = None
     given: str | None = None
@@ -61,14 +61,12 @@ class FusedOptions:
             raise BadInputError(f"warm_up=: expected at least 0, found {self.warm_up:g}")
         if self.seconds is not None and self.seconds <= self.warm_up:
             raise BadInputError(f"seconds=: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
-        if self.interval_ms < 1:
-            raise BadInputError(f"interval_ms=: expected at least 1, found {self.interval_ms}")
         if not 0 <= self.most_dead <= 1:
             raise BadInputError(f"most_dead=: expected a part of all tuples, from 0 to 1, found {self.most_dead:g}")
 
 
 def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> FusedSpec:
-    from penstock.spark.fused.engine import FusedSpec  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.fused.spec import FusedSpec  # noqa: PLC0415 - Spark loads only when it is used
 
     driven = is_driven_by_load(job.pipeline)
     return FusedSpec(
@@ -82,9 +80,10 @@ def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> Fus
         load=job.load if driven else None,
         most_rows=job.most_rows,
         batch_seconds=job.batch_seconds,
-        interval_ms=options.interval_ms,
+        interval_ms=job.interval_ms,
         audit=audits(job, options.audit),
         dead_letters=options.dead_letters,
+        most_dead=options.most_dead,
         until_end=options.until_end,
         close_windows=options.until_end and options.folder is None and options.checkpoint is None,
     )
@@ -169,11 +168,10 @@ def _handle(
         spec,
         options.seconds,
         options.warm_up,
-        Hooks(hear, listener.on_tuple),
+        Hooks(hear, listener.on_tuple, listener.on_message),
         folder,
         started.executors,
     )
-    closing = opened.pop_all()
 
     def result(report: Report) -> RunResult:
         offered = spec.load or Load.constant(max(report.offered_rate, 1e-3))
@@ -184,15 +182,32 @@ def _handle(
         if not folder.has_run:
             raise BadInputError(f"run '{spec.run}' came to its end: there is nothing to go on with")
         if plan is not None:
-            next_job = prepare(plan, spec.load, slots, models, search=False)
+            next_job = prepare(
+                plan,
+                spec.load,
+                slots,
+                models,
+                search=False,
+                interval_ms=job.interval_ms,
+                here=spark.is_on_this_machine,
+            )
         elif slots is not None:
-            next_job = prepare(job.pipeline, spec.load, slots, models, search=False, threads=job.all_threads)
+            next_job = prepare(
+                job.pipeline,
+                spec.load,
+                slots,
+                models,
+                search=False,
+                threads=job.all_threads,
+                interval_ms=job.interval_ms,
+                here=spark.is_on_this_machine,
+            )
         else:
             next_job = job
         return start_fused(next_job, replace(options, folder=folder.path, seconds=seconds), spark, listener)
 
-    run.start()
-    return RunHandle(folder.path, run, figures, result, closing.close, again)
+    run.start(opened.pop_all().close)
+    return RunHandle(folder.path, run, figures, result, again)
 
 
 def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder: FusedRunFolder) -> str:
@@ -217,7 +232,7 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
             threads=dict(job.threads),
             most_rows=job.most_rows,
             batch_seconds=job.batch_seconds,
-            interval_ms=options.interval_ms,
+            interval_ms=job.interval_ms,
             checkpoint=options.checkpoint or str(folder.path / "checkpoint"),
             master=spark.master,
             executor_memory_mb=spark.on_slots_of(job.slot_memory_mb).executor_memory_mb,

@@ -27,14 +27,12 @@ class RunHandle:
         run: Any,
         figures: Callable[[], Figures | None],
         result: Callable[[Any], RunResult],
-        close: Callable[[], None],
         again: Callable[..., RunHandle],
     ) -> None:
         self.folder = folder
         self._run = run
         self._figures = figures
         self._make_result = result
-        self._close = close
         self._again = again
         self._result: RunResult | None = None
 
@@ -111,18 +109,10 @@ class RunHandle:
         """What the run did, or None if it still runs after `timeout` seconds."""
         if self._result is not None:
             return self._result
-        try:
-            report = self._run.await_end(timeout)
-        except KeyboardInterrupt:
-            # who waits was interrupted, not the run: it still needs its session
-            raise
-        except BaseException:
-            self._close()
-            raise
+        report = self._run.await_end(timeout)
         if report is None:
             return None
         self._result = self._make_result(report)
-        self._close()
         return self._result
 
     def _awaited(self) -> RunResult:

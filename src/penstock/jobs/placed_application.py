@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from penstock.clock import Stopwatch, now
+from penstock.cluster.cores import cores_here
 from penstock.connectors.log.address import absolute_place
 from penstock.errors import BadInputError, ClusterError
 from penstock.jobs.placed import PlacedJob, prepare_placed
@@ -246,7 +246,7 @@ class PlacedApplication:
         report = from_topics(report, observer.lag, observer.gone)
         # nodes of `cluster up` are processes of this machine, but where each has a network of its own
         shared = self.cluster.running is not None
-        predicted = job.predicted((os.cpu_count() or 1) if shared else None)
+        predicted = job.predicted(cores_here() if shared else None)
         return PlacedResult(
             job.pipeline.name,
             self.folder.place,

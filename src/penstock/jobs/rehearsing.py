@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.cores import cores_here
 from penstock.errors import RunFailedError
 from penstock.jobs.fused import UNKNOWN_RATE, fused_setup
 from penstock.prediction.fused import rows_of_batch
@@ -32,7 +32,7 @@ MOST_SLOTS = 4
 
 def most_rehearsed_slots() -> int:
     """As many as there are cores; more than a few are taken to be alike."""
-    return min(MOST_SLOTS, os.cpu_count() or 1)
+    return min(MOST_SLOTS, cores_here())
 
 
 def rehearsals_on(
@@ -71,7 +71,7 @@ def setup_to_rehearse(subject: ProfileSubject, models: Mapping[str, Model], slot
     """With the threads its models say, and nothing known of the whole."""
     pipeline = subject.pipeline
     demands: Demands = {name: _unrehearsed(models.get(name)) for name in pipeline.operators}
-    return fused_setup(pipeline, None, demands, slots, UNKNOWN_RATE, os.cpu_count() or 1)
+    return fused_setup(pipeline, None, demands, slots, UNKNOWN_RATE, cores_here())
 
 
 def _unrehearsed(model: Model | None) -> Model | None:

@@ -53,30 +53,18 @@ def resume_fused(
     warm_up: float,
     models: ModelsLike,
     given: Pipeline | None,
+    dead_letters: str | None,
     spark: SparkOptions,
     listener: Listener,
 ) -> RunHandle:
-    """From the last commit, with the options it was started with; another plan brings other threads and slots."""
+    """From the last commit, with the options it was started with; another plan brings other threads and slots, and
+    `dead_letters` may go to another place."""
     from penstock.spark.fused.run_folder import FusedRunFolder  # noqa: PLC0415 - Spark loads only when it is used
 
     known = FusedRunFolder(folder).description()
-    if plan is None:
-        job = _as_before(known, given if given is not None else _named(known, folder), slots, models)
-    else:
-        job = prepare(plan, _load(known), slots, models, search=False)
-    in_its_folder = known.checkpoint == str(folder.absolute() / "checkpoint")
-    options = FusedOptions(
-        seconds=seconds,
-        warm_up=warm_up,
-        until_end=known.until_end,
-        audit=known.audit,
-        dead_letters=known.dead_letters,
-        most_dead=known.most_dead,
-        interval_ms=known.interval_ms,
-        folder=folder,
-        checkpoint=None if in_its_folder else known.checkpoint,
-        given=known.given if plan is None else name_to_resume_by(plan),
-    )
+    if dead_letters is not None and known.dead_letters is None:
+        # they are an exit of the query, and its checkpoint knows how often it reads its sources
+        raise BadInputError(f"dead_letters=: run '{known.run}' was started without; start another run to keep them")
     if spark.session is None:
         spark = replace(
             spark,
@@ -85,14 +73,42 @@ def resume_fused(
             executor_memory_mb=spark.executor_memory_mb or (known.executor_memory_mb if plan is None else None),
             settings={**known.settings, **spark.settings},
         )
+    here = spark.is_on_this_machine
+    if plan is None:
+        job = _as_before(known, given if given is not None else _named(known, folder), slots, models, here=here)
+    else:
+        job = prepare(plan, _load(known), slots, models, search=False, interval_ms=known.interval_ms, here=here)
+    in_its_folder = known.checkpoint == str(folder.absolute() / "checkpoint")
+    options = FusedOptions(
+        seconds=seconds,
+        warm_up=warm_up,
+        until_end=known.until_end,
+        audit=known.audit,
+        dead_letters=dead_letters or known.dead_letters,
+        most_dead=known.most_dead,
+        folder=folder,
+        checkpoint=None if in_its_folder else known.checkpoint,
+        given=known.given if plan is None else name_to_resume_by(plan),
+    )
     return start_fused(job, options, spark, listener)
 
 
-def _as_before(known: FusedDescription, pipeline: RunnableLike, slots: int | None, models: ModelsLike) -> FusedJob:
+def _as_before(
+    known: FusedDescription, pipeline: RunnableLike, slots: int | None, models: ModelsLike, *, here: bool
+) -> FusedJob:
     """With the threads it had, over as many slots as are wanted now; and with batches as it had them, unless other
     slots or models say otherwise."""
     threads = {name: count * known.slots for name, count in known.threads.items()}
-    job = prepare(pipeline, _load(known), slots or known.slots, models, search=False, threads=threads)
+    job = prepare(
+        pipeline,
+        _load(known),
+        slots or known.slots,
+        models,
+        search=False,
+        threads=threads,
+        interval_ms=known.interval_ms,
+        here=here,
+    )
     if models is None and job.slots == known.slots:
         return replace(job, most_rows=known.most_rows, batch_seconds=known.batch_seconds)
     return job

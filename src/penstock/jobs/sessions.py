@@ -24,6 +24,7 @@ DEFAULT_EXECUTOR_MB = 1024
 """Spark's own default."""
 LEAST_EXECUTOR_MB = 512
 """Spark starts no executor with less than 450."""
+NEEDS_SPARK = "running needs pyspark; install it with: pip install 'penstock[spark]'"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,14 @@ class SparkOptions:
     def is_local(self) -> bool:
         return self.session is None and (self.master is None or self.master.startswith("local"))
 
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Whether its slots share the cores of this machine: embedded, or on the cluster of `penstock cluster up`."""
+        if self.is_local or self.master == CLUSTER_MASTER:
+            return True
+        master = str(self.master if self.session is None else _checked(self.session).sparkContext.master)
+        return master.startswith("local") or master == _master_here()
+
 
 @dataclass(frozen=True)
 class RunSession:
@@ -62,6 +71,18 @@ class RunSession:
 
     session: Any
     executors: Any = None
+
+
+def _master_here() -> str | None:
+    """That of the cluster of `penstock cluster up`; None: there is none."""
+    try:
+        from penstock.spark.standalone.cluster import find_cluster  # noqa: PLC0415 - Spark loads only when it is used
+    except ImportError as error:
+        raise BadInputError(NEEDS_SPARK) from error
+    try:
+        return find_cluster().master_url
+    except ClusterError:
+        return None
 
 
 def local_slots(master: str | None) -> int | None:
@@ -82,7 +103,7 @@ def spark_session(options: SparkOptions, slots: int, log: Path, name: str, liste
     try:
         from penstock.spark.session.embedded import end_session  # noqa: PLC0415 - Spark loads only when it is used
     except ImportError as error:
-        raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
+        raise BadInputError(NEEDS_SPARK) from error
     with temporary_folder("spark") as folder:
         start = _embedded if options.is_local else _on_cluster
         started = start(options, slots, log, name, folder / "scratch")
@@ -96,7 +117,7 @@ def _checked(session: Any) -> Any:
     try:
         from penstock.spark.session.own import checked_session  # noqa: PLC0415 - Spark loads only when it is used
     except ImportError as error:
-        raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
+        raise BadInputError(NEEDS_SPARK) from error
     return checked_session(session)
 
 

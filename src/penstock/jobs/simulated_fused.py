@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.dataflow.rates import flows
 from penstock.errors import BadInputError
-from penstock.jobs.fused import fused_setup, planned_run
+from penstock.jobs.fused import fused_setup, most_work_seconds, planned_run
 from penstock.jobs.simulated import Mode, PlannedJob, SimulationOptions
 from penstock.planning.plan import finite
 from penstock.report.report import EMBEDDED_NODE, Audit, Report, summarise
@@ -35,7 +35,9 @@ MOST_SLOTS = 1000
 """Of a fused simulation: what each did is told for every batch."""
 
 
-def setup_of(job: PlannedJob, slots: int | None, cores: int | None, overhead_ms: float | None) -> FusedSetup:
+def setup_of(
+    job: PlannedJob, slots: int | None, cores: int | None, overhead_ms: float | None, interval_ms: float | None
+) -> FusedSetup:
     for what, count in (("slots=", slots), ("cores=", cores)):
         if count is not None:
             within(what, count, 1, MOST_SLOTS)
@@ -44,12 +46,19 @@ def setup_of(job: PlannedJob, slots: int | None, cores: int | None, overhead_ms:
         raise BadInputError(f"{job.where}: operator '{unknown[0]}' has no model: how long a batch takes is not known")
     planned = planned_run(job.saved)
     used = slots or planned.slots
-    setup = fused_setup(job.pipeline, planned, job.demands, used, job.load.peak_rate, cores or used)
+    most_work = most_work_seconds(_interval_ms(interval_ms) / 1000)
+    setup = fused_setup(job.pipeline, planned, job.demands, used, job.load.peak_rate, cores or used, most_work)
     if overhead_ms is None:
         return setup
     within("batch overhead", overhead_ms, LEAST_INTERVAL_MS, 1000 * LONGEST_SECONDS, " ms")
     own = overhead_ms / 1000
     return replace(setup, overhead_seconds=own, trial_overhead_seconds=setup.overhead_seconds)
+
+
+def _interval_ms(given: float | None) -> float:
+    interval = FUSED_INTERVAL_MS if given is None else given
+    within("batch interval", interval, LEAST_INTERVAL_MS, 1000 * LONGEST_SECONDS, " ms")
+    return interval
 
 
 def simulate_job_fused(job: PlannedJob, setup: FusedSetup, options: SimulationOptions) -> SimulatedResult:
@@ -61,8 +70,7 @@ def simulate_job_fused(job: PlannedJob, setup: FusedSetup, options: SimulationOp
     due = Emission(job.load, options.options.arrivals, draws, until).take(until, MOST_TUPLES) / NANOSECONDS
     carried = flows(job.pipeline)
     senders = [stream.sender for stream in job.pipeline.streams]
-    interval = FUSED_INTERVAL_MS if options.batch_interval_ms is None else options.batch_interval_ms
-    within("batch interval", interval, LEAST_INTERVAL_MS, 1000 * LONGEST_SECONDS, " ms")
+    interval = _interval_ms(options.batch_interval_ms)
     scenario = FusedScenario(
         setup,
         due,
@@ -87,7 +95,7 @@ def simulate_job_fused(job: PlannedJob, setup: FusedSetup, options: SimulationOp
                 mode=str(Mode.FUSED),
                 load=job.load,
                 report=report,
-                predicted_rate=finite(setup.rate()),
+                predicted_rate=finite(setup.rate(interval / 1000)),
                 predicted_bottleneck=_longest(setup),
                 predicted_latency_ms=setup.latency_ms(job.load.peak_rate, interval / 1000) or {},
                 predicted_slots=dict.fromkeys(report.slots, (slot.cpu, slot.memory_mb)),

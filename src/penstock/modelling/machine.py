@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
 from pathlib import Path
 
+from penstock.cluster.cores import cores_here
 from penstock.modelling.model import MeasuredOn
 
 
 def this_machine() -> MeasuredOn:
     """CPU, cores and the version of Spark that is installed (which is not loaded for this)."""
-    return MeasuredOn(cpu=_cpu(), cores=os.cpu_count(), spark=_spark())
+    return MeasuredOn(cpu=_cpu(), cores=cores_here(), spark=_spark())
 
 
 def _cpu() -> str:

@@ -205,9 +205,10 @@ class FusedSetup:
         """Tuples/s of full batches, if every slot has a core."""
         return self.most_rows / self._corrected(self.slot_seconds(self.most_rows), self.most_rows)
 
-    def rate(self) -> float:
-        """Tuples/s of full batches."""
-        return self.most_rows / self.batch_seconds(self.most_rows)
+    def rate(self, interval_seconds: float = 0.0) -> float:
+        """Tuples/s of full batches: `most_rows / max(interval, batch_seconds(most_rows))`, as none begins before the
+        interval is over."""
+        return self.most_rows / max(interval_seconds, self.batch_seconds(self.most_rows))
 
     def _model(self, operator: str) -> Model:
         model = self.demands[operator]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch
+from penstock.connectors.log.address import absolute_place
 from penstock.dataflow.load import Load
 from penstock.jobs.conducting import await_with_interrupts
 from penstock.jobs.placed import prepare_placed
@@ -55,7 +56,7 @@ def resume(
     interrupted, where nothing is said); a fused one may get other `slots`. `folder` is its folder, or the name that
     `runs` shows. `secret_file` holds the secret of the cluster
     at `master`; that of `penstock cluster up` is known. A fused run goes on in the folder it was started in, to which
-    paths of its pipeline are relative.
+    paths of its pipeline are relative. `dead_letters` is another place for them; a fused run must have had one.
     """
     from penstock.spark.placed.run_folder import RunFolder  # noqa: PLC0415 - psutil belongs to the extra
 
@@ -64,6 +65,7 @@ def resume(
         where = where.absolute()
         onto, measured = _absolute(plan), models if isinstance(models, ModelLibrary) else _absolute(models)
         spark = spark_options(master, None, (), None, _absolute(secret_file))
+        kept_in = None if dead_letters is None else absolute_place(str(dead_letters))
         with where_it_was_started(where):
             watch = Stopwatch()
             handle = resume_fused(
@@ -74,6 +76,7 @@ def resume(
                 warm_up=warm_up_of(warm_up, seconds),
                 models=measured,
                 given=given,
+                dead_letters=kept_in,
                 spark=spark,
                 listener=listener or Listener(),
             )

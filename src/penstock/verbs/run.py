@@ -76,12 +76,19 @@ def run(
         audit=audit,
         dead_letters=dead_letters,
         most_dead=most_dead,
-        interval_ms=interval_ms,
         folder=folder,
         checkpoint=checkpoint,
     )
     spark = spark_options(master, session, packages, settings, secret_file, executor_memory_mb)
-    job = prepare(pipeline, rate, slots or local_slots(master), models, search=find_max)
+    job = prepare(
+        pipeline,
+        rate,
+        slots or local_slots(master),
+        models,
+        search=find_max,
+        interval_ms=interval_ms,
+        here=spark.is_on_this_machine,
+    )
     if find_max:
         with temporary_folder("search") as scratch:
             return search_highest(job, options, spark, low, high, listener, scratch)
@@ -104,7 +111,6 @@ def run_options(
     audit: bool | None,
     dead_letters: str | Path | None,
     most_dead: float,
-    interval_ms: int,
     folder: str | Path | None,
     checkpoint: str | None,
 ) -> FusedOptions:
@@ -117,7 +123,6 @@ def run_options(
         audit=audit,
         dead_letters=None if dead_letters is None else absolute_place(str(dead_letters)),
         most_dead=most_dead,
-        interval_ms=interval_ms,
         folder=None if folder is None else Path(folder),
         checkpoint=checkpoint,
         given=name_to_resume_by(pipeline),

@@ -138,7 +138,7 @@ def simulate(
                 "cluster=": cluster,
             }
         )
-        setup = setup_of(jobs[0], slots, cores, batch_overhead_ms)
+        setup = setup_of(jobs[0], slots, cores, batch_overhead_ms, options.batch_interval_ms)
         most = setup.rate()
 
         def offer(load: Load) -> SimulatedResult:

@@ -53,10 +53,17 @@ def start(
         audit=audit,
         dead_letters=dead_letters,
         most_dead=most_dead,
-        interval_ms=interval_ms,
         folder=folder,
         checkpoint=checkpoint,
     )
     spark = spark_options(master, session, packages, settings, secret_file, executor_memory_mb)
-    job = prepare(pipeline, rate, slots or local_slots(master), models, search=False)
+    job = prepare(
+        pipeline,
+        rate,
+        slots or local_slots(master),
+        models,
+        search=False,
+        interval_ms=interval_ms,
+        here=spark.is_on_this_machine,
+    )
     return start_fused(job, options, spark, listener or Listener())

@@ -111,6 +111,25 @@ def test_a_file_source_is_drained_between_batches(session: Any, tmp_path: Path) 
     assert sorted(pq.read_table(tmp_path / "out")["n"].to_pylist()) == list(range(100 * FILES))
 
 
+def test_a_run_whose_first_batch_never_ends_is_stopped(session: Any, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+
+    def hang(row: dict[str, Any]) -> dict[str, Any]:
+        begun.touch()
+        pause(300)
+        return row
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"n": 1}\n')
+    p = penstock.pipeline("hanging").source("in", files=str(tmp_path / "in" / "*.json"), schema="n bigint")
+    p.then("hang", logic=hang, schema="n bigint").sink("out")
+    handle = penstock.start(p, session=session, slots=2, folder=tmp_path / "run")
+    until(begun.exists)
+    assert handle.status == "running"
+    assert handle.stop().report.audit.emitted == 0
+    assert FusedRunFolder(tmp_path / "run").state()[0] is RunState.ENDED
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"engine": "fused"}', '{"engine": "fused", "format": 99}'])
 def test_a_description_that_cannot_be_read_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)

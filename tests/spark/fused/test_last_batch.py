@@ -11,7 +11,10 @@ import pytest
 
 import penstock
 from penstock.dataflow.builder import PipelineBuilder
-from penstock.spark.fused.last_batch import END_OF_TIME_MS, at_the_end_of_time
+from penstock.errors import RunFailedError
+from penstock.spark.fused.engine import CLOSED_BEFORE
+from penstock.spark.fused.last_batch import END_OF_TIME_MS, at_the_end_of_time, is_at_the_end_of_time
+from penstock.spark.fused.lasting_query import LastingQuery
 
 ROWS = 500
 
@@ -23,11 +26,14 @@ def test_an_entry_gets_another_watermark_and_keeps_the_rest() -> None:
     version, about, *offsets = changed.split("\n")
     assert (version, offsets) == ("v1", ['{"logOffset":3}', "-"])
     assert json.loads(about) == {"batchWatermarkMs": END_OF_TIME_MS, "batchTimestampMs": 7, "conf": {"a": "b"}}
+    assert is_at_the_end_of_time(changed)
+    assert not is_at_the_end_of_time(entry)
 
 
 @pytest.mark.parametrize("entry", ["", "v1", "v1\n", "v1\n[]\n-", "v1\n{}\n-", "v9\nwhat\n-"])
 def test_an_entry_of_another_kind_is_left_alone(entry: str) -> None:
     assert at_the_end_of_time(entry) is None
+    assert not is_at_the_end_of_time(entry)
 
 
 def windows(folder: Path, out: Path) -> PipelineBuilder:
@@ -75,6 +81,27 @@ def test_a_folder_keeps_open_windows_and_says_so(session: Any, tmp_path: Path, o
     (tmp_path / "in" / "more.json").write_text(json.dumps({"key": "k0", "ts": later.isoformat()}))
     penstock.run(pipeline, session=session, until_end=True, folder=tmp_path / "run")
     assert counted(out) == ROWS
+
+
+def test_a_run_that_died_while_it_closed_its_windows_closes_them_and_takes_in_no_more(
+    session: Any, tmp_path: Path, own_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def died(*_: Any) -> None:
+        raise RunFailedError("died")
+
+    pipeline, out = windows(tmp_path / "in", tmp_path / "out"), tmp_path / "out"
+    with monkeypatch.context() as dying:
+        dying.setattr(LastingQuery, "run_last_batch", died)
+        with pytest.raises(RunFailedError, match="died"):
+            penstock.run(pipeline, session=session, until_end=True)
+    [folder] = own_runs.iterdir()
+    later = datetime(2026, 1, 2, tzinfo=UTC)
+    (tmp_path / "in" / "more.json").write_text(json.dumps({"key": "k0", "ts": later.isoformat()}))
+    report = penstock.run(pipeline, session=session, until_end=True, folder=folder).report
+    assert counted(out) == ROWS
+    # behind the end of time every row is late
+    assert report.audit.emitted == 0
+    assert CLOSED_BEFORE in report.notes
 
 
 def stamped(folder: Path, name: str, numbers: range) -> dict[str, Any]:

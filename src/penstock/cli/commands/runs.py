@@ -19,8 +19,17 @@ def runs(json: JsonOption = False) -> None:
     if not listed:
         typer.echo("no runs; `penstock run PIPELINE` starts one")
         return
+    columns = ("run", "pipeline", "engine", "state", "slots", "dead letters", "folder")
     rows = (
-        (run.name, run.pipeline, run.engine, str(run.state), str(run.details.get("slots", "-")), str(run.folder))
+        (
+            run.name,
+            run.pipeline,
+            run.engine,
+            str(run.state),
+            str(run.details.get("slots", "-")),
+            str(run.details.get("dead", "-")),
+            str(run.folder),
+        )
         for run in listed
     )
-    output.console().print(output.table("Runs", ("run", "pipeline", "engine", "state", "slots", "folder"), rows))
+    output.console().print(output.table("Runs", columns, rows))

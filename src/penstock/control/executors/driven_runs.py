@@ -16,7 +16,7 @@ from penstock.dataflow.file import parse_pipeline
 from penstock.dataflow.load import parse_load
 from penstock.files import write_text
 from penstock.jobs.find import find_code_beside, find_models_for, find_pipeline
-from penstock.jobs.fused import BATCH_SECONDS, prepare
+from penstock.jobs.fused import most_work_seconds, prepare
 from penstock.jobs.fused_run import FusedOptions, start_fused
 from penstock.jobs.placed import prepare_placed
 from penstock.jobs.sessions import CLUSTER_MASTER, SparkOptions
@@ -134,18 +134,17 @@ class _Handled:
 
 
 class _Fused(_Handled):
-    most_work = BATCH_SECONDS
-
     @property
     def idle_seconds(self) -> float:
         return float(self._handle.idle_seconds)
 
     def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
         load = None if job.load is None else parse_load(job.load)
-        prepared = prepare(pipeline, load, len(slots), None, search=False)
+        prepared = prepare(pipeline, load, len(slots), None, search=False, interval_ms=job.interval_ms)
         spark = SparkOptions(master=CLUSTER_MASTER, settings=dict(job.settings), places=tuple(slots))
         self._threads = prepared.threads
-        options = FusedOptions(folder=folder / RUN, interval_ms=job.interval_ms)
+        self.most_work = most_work_seconds(job.interval_ms / 1000)
+        options = FusedOptions(folder=folder / RUN)
         self._handle = start_fused(prepared, options, spark, Listener())
 
     def threads_on(self, operator: str, slot: str) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.clock import now
@@ -29,7 +28,7 @@ from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
 from penstock.spark.fused.frames import FrameBuilder
 from penstock.spark.fused.inference import infer_schemas
-from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch
+from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch, closing_batch
 from penstock.spark.fused.lasting_query import GROUPS, LastingQuery
 from penstock.spark.fused.lost_messages import lost_messages
 from penstock.spark.fused.observing import BatchObserver, reads_of_sources
@@ -41,52 +40,24 @@ from penstock.spark.fused.writers import CountingWriter, letter_writer, make_wri
 from penstock.spark.fused.written_rows import WrittenRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.dataflow.load import Load
-    from penstock.dataflow.logic import Logic
-    from penstock.dataflow.pipeline import Operator, Pipeline
+    from penstock.dataflow.pipeline import Operator
     from penstock.report.report import Audit, BatchObservation
     from penstock.spark.fused.frames import Frames
+    from penstock.spark.fused.spec import FusedSpec
     from penstock.spark.fused.writers import Writer
 
 LARGEST_STEP = 20.0
 """The first batches tell little: no batch is more than so many times the one before."""
-
-
-@dataclass(frozen=True)
-class FusedSpec:
-    """What to run and how. `threads` are those of each operator in ONE slot."""
-
-    run: str
-    """Names the run for good, in files and tables of sinks too."""
-    pipeline: Pipeline
-    code: Mapping[str, Logic]
-    threads: Mapping[str, int]
-    slots: int
-    folder: Path
-    """Of the run, on this machine."""
-    checkpoint: str
-    """Where Spark keeps its own: reached by the driver and every executor."""
-    load: Load | None = None
-    most_rows: int = 1_000_000
-    """The most tuples of the load one batch takes in, over all slots."""
-    batch_seconds: float | None = None
-    """Where given, `most_rows` is only the beginning: batches are resized to hold so many seconds of work."""
-    interval_ms: int = 100
-    environment: Mapping[str, str] = field(default_factory=dict)
-    audit: bool = False
-    dead_letters: str | None = None
-    """A folder for dead letters, as JSON."""
-    until_end: bool = False
-    """Take in what is there, and end."""
-    close_windows: bool = False
-    """With `until_end`: nobody will go on with the run, so what is still open in the end is sent on as it is."""
+CLOSED_BEFORE = (
+    "its input had ended before it went on: what was open then was closed; what came since is for another run"
+)
 
 
 class FusedQuery:
@@ -121,12 +92,13 @@ class FusedQuery:
         self.shares = BatchShares()
         self._written = WrittenRows(spec.pipeline, spec.code)
         self._records: dict[int, Any] = {}
+        self._last_batch = closing_batch(session, spec.checkpoint)
+        """The one that closes all windows: none behind it may begin to write."""
+        self._was_closing = self._last_batch is not None
         self._is_counted_by_spark = self._may_be_counted_by_spark()
         self._write_failed: BadInputError | RunFailedError | None = None
         self._drained = threading.Event()
         """No batch may begin to write: sources of Spark's own cannot be told to hold."""
-        self._last_batch: int | None = None
-        """The one that closes all windows: none behind it may begin to write."""
         if self._bounds_batches:
             load_source.bound_batches(spec.folder, spec.most_rows)
         with in_one_line(f"pipeline '{spec.pipeline.name}'"):
@@ -179,7 +151,10 @@ class FusedQuery:
 
     def _may_be_counted_by_spark(self) -> bool:
         """Whether nothing has to be done when a batch is there: Spark's sink that keeps nothing does, and spares its
-        rows the way from one plan to the next that `foreachBatch` is."""
+        rows the way from one plan to the next that `foreachBatch` is. Where nothing more may be taken in, that has to
+        be seen to."""
+        if self._was_closing:
+            return False
         only = self._frames.sinks[0] if len(self._frames.sinks) == 1 else None
         return isinstance(self._writers.get(only or ""), CountingWriter) and self._audits is None and not self._shown
 
@@ -235,19 +210,21 @@ class FusedQuery:
 
     # -- while it runs ---------------------------------------------------------------------------------------------
 
-    def begin(self) -> float:
-        """From now on the load runs; returns when it began. Other sources began when the query was started."""
+    def begin(self, is_given_up: Callable[[], bool] = lambda: False) -> float:
+        """From now on the load runs, once the query is ready for it, unless it is given up before that; returns when it
+        began. Other sources began when the query was started, and nobody waits for their first batch."""
         began = now()
-        with self._better_said():
-            self._query.wait_until_ready()
         if self._driven_by_load:
-            began = load_source.begin(self._spec.folder)
+            with self._better_said():
+                self._query.wait_until_ready(is_given_up)
+            if not is_given_up():
+                began = load_source.begin(self._spec.folder)
         self._observer.began = began
         return began
 
     def poll(self) -> list[BatchObservation]:
         """Batches committed since the last look; raises if the query ended for good."""
-        if not self._drained.is_set() and self._last_batch is None:
+        if not self._query.is_active and not self._drained.is_set() and not self._has_closed:
             with self._better_said():
                 self._query.check()
         batches = []
@@ -298,7 +275,20 @@ class FusedQuery:
     @property
     def ended(self) -> bool:
         """Everything there is was taken in (`until_end`)."""
-        return self._query.ended
+        return self._query.ended or (not self._query.is_active and self._has_closed)
+
+    @property
+    def _has_closed(self) -> bool:
+        """The last batch is committed: a complaint behind it is none."""
+        return self._last_batch is not None and self._committed >= self._last_batch
+
+    @property
+    def _committed(self) -> int:
+        return CheckpointLog(self._session, self._spec.checkpoint, "commits").last()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._query.is_ready
 
     @property
     def is_working(self) -> bool:
@@ -334,8 +324,7 @@ class FusedQuery:
         """Over all processes that ever ran it; only when the query was stopped."""
         if self._audits is None:
             return None
-        committed = CheckpointLog(self._session, self._spec.checkpoint, "commits").last()
-        return self._audits.audit(committed, self._observer.reached)
+        return self._audits.audit(self._committed, self._observer.reached)
 
     @property
     def first_errors(self) -> tuple[str, ...]:
@@ -356,14 +345,14 @@ class FusedQuery:
         """The input has ended: sends on what waits for the watermark. Returns what was closed, by what it is; nothing:
         none was open, or it cannot be closed."""
         before = self.held_back
-        if not before or not self._query.has_watermark:
+        if not before or not self._query.has_watermark or self._was_closing:
             return {}
         last = append_last_batch(self._session, self._spec.checkpoint)
         if last is None:
             return {}
         self._last_batch = last
         self._query.run_last_batch(is_given_up)
-        if CheckpointLog(self._session, self._spec.checkpoint, "commits").last() < last:
+        if self._committed < last:
             why = self._query.failure or "it was stopped"
             raise RunFailedError(f"the input ended, and its open windows could not be closed: {why}")
         after = self.held_back
@@ -376,7 +365,9 @@ class FusedQuery:
         topics = connector_notes(self._session, self._spec.pipeline)
         topics += waiting_notes(self._lag)
         topics += lost_messages(self._spec.folder).notes
-        return (*self._query.notes, *self._observer.notes, *self._unaudited(), *twice, *topics, *self._groups.notes)
+        closed = (CLOSED_BEFORE,) if self._was_closing else ()
+        query = (*self._query.notes, *closed)
+        return (*query, *self._observer.notes, *self._unaudited(), *twice, *topics, *self._groups.notes)
 
     def _unaudited(self) -> list[str]:
         unaudited = unaudited_by(self._spec.pipeline, sparks_own_code(self._spec.code))

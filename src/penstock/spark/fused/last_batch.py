@@ -29,12 +29,16 @@ class CheckpointLog:
         self._folder = self._at(self._path)
         self._files = self._folder.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())
 
+    def numbers(self) -> list[int]:
+        """The newest first."""
+        if not self._files.exists(self._folder):
+            return []
+        names = [status.getPath().getName() for status in self._files.listStatus(self._folder)]
+        return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
     def last(self) -> int:
         """-1: there is none."""
-        if not self._files.exists(self._folder):
-            return -1
-        names = [status.getPath().getName() for status in self._files.listStatus(self._folder)]
-        return max((int(name) for name in names if name.isdigit()), default=-1)
+        return next(iter(self.numbers()), -1)
 
     def read(self, number: int) -> str:
         stream = self._files.open(self._at(f"{self._path}/{number}"))
@@ -58,18 +62,40 @@ class CheckpointLog:
         return self._java.org.apache.hadoop.fs.Path(path)
 
 
-def at_the_end_of_time(entry: str) -> str | None:
-    """An entry of the log of offsets with the watermark of the end of time: a version, a line of JSON about the batch,
-    then the offset of each source. None: it does not look like that."""
-    lines = entry.split("\n")
+def _about(entry: str) -> dict[str, Any] | None:
+    """What an entry of the log of offsets says of its batch: a version, a line of JSON about it, then the offset of
+    each source. None: it does not look like that."""
     try:
-        about = json.loads(lines[1])
+        about = json.loads(entry.split("\n")[1])
     except (IndexError, ValueError):
         return None
-    if not isinstance(about, dict) or WATERMARK not in about:
+    return about if isinstance(about, dict) and WATERMARK in about else None
+
+
+def at_the_end_of_time(entry: str) -> str | None:
+    """An entry of the log of offsets with the watermark of the end of time; None: it is of no kind that is known."""
+    about = _about(entry)
+    if about is None:
         return None
+    lines = entry.split("\n")
     lines[1] = json.dumps({**about, WATERMARK: END_OF_TIME_MS}, separators=(",", ":"))
     return "\n".join(lines)
+
+
+def is_at_the_end_of_time(entry: str) -> bool:
+    return (_about(entry) or {}).get(WATERMARK) == END_OF_TIME_MS
+
+
+def closing_batch(session: SparkSession, checkpoint: str) -> int | None:
+    """The number of the batch that closes everything, where a process has come as far as that and then died. Behind it
+    every row would be late: Spark keeps the watermark it had. None: the input of the query has not ended."""
+    offsets = CheckpointLog(session, checkpoint, "offsets")
+    closing = None
+    for number in offsets.numbers():
+        if not is_at_the_end_of_time(offsets.read(number)):
+            break
+        closing = number
+    return closing
 
 
 def append_last_batch(session: SparkSession, checkpoint: str) -> int | None:

@@ -54,6 +54,8 @@ class LastingQuery:
         self._clock = Stopwatch()
         self._restarted_at: list[float] = []
         self.restarts: list[str] = []
+        self._left: list[StreamingQueryProgress] = []
+        """What a query that died had committed and nobody had looked at."""
         self.last_committed = -1
         self.idle_at: float | None = None
         """When it last looked for work and found none, in seconds since the epoch; None: there was some."""
@@ -87,10 +89,13 @@ class LastingQuery:
         self._restarted_at = [*recent, self._clock.seconds()]
         self.restarts.append(reason(text))
         _LOG.warning("the query ended and is started again from its checkpoint: %s", reason(text))
+        # the next one does not know of batches it did not run
+        self._left = self.new_progress()
         self._query = self._start()
 
     def new_progress(self) -> list[StreamingQueryProgress]:
         """Of the batches committed since the last look, in order."""
+        left, self._left = self._left, []
         last = self._query.lastProgress
         self.idle_at = None if last is None or _is_batch(last) else seconds_of(last.timestamp)
         if last is None or not _is_batch(last) or last.batchId <= self.last_committed:
@@ -103,11 +108,16 @@ class LastingQuery:
         committed = [progress for progress in recent if _is_batch(progress) and progress.batchId > self.last_committed]
         if committed:
             self.last_committed = committed[-1].batchId
-        return committed
+        return [*left, *committed]
 
-    def wait_until_ready(self) -> None:
-        """Until the query has asked its source for the first time, or takes tuples in already."""
-        while self._query.lastProgress is None and "Waiting" not in self._query.status["message"]:
+    @property
+    def is_ready(self) -> bool:
+        """It has asked its sources for the first time, or has taken tuples in already."""
+        return self._query.lastProgress is not None or "Waiting" in self._query.status["message"]
+
+    def wait_until_ready(self, is_given_up: Callable[[], bool]) -> None:
+        """Until it is, or nobody wants it any longer: where a source holds something, that takes a whole batch."""
+        while not self.is_ready and not is_given_up():
             pause(POLL_SECONDS / 4)
             self.check()
             if self.ended:

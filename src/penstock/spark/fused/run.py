@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError, RunFailedError
 from penstock.report.disturbance import disturbance
-from penstock.report.report import Audit, summarise
+from penstock.report.report import summarise
 from penstock.report.settling import became_faster, notes_of_all, notes_under_load, settled_after
+from penstock.report.totals import Totals, deaths_lately, forgotten_notes, too_many_died
 from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.lasting_query import GROUPS, POLL_SECONDS, reason
 from penstock.spark.fused.run_folder import RunState, moved
@@ -25,24 +26,27 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
     from penstock.report.report import BatchObservation, Report
-    from penstock.spark.fused.engine import FusedSpec
     from penstock.spark.fused.executors import FusedExecutors
     from penstock.spark.fused.run_folder import FusedRunFolder
+    from penstock.spark.fused.spec import FusedSpec
 
 __all__ = ["FusedRun", "Hooks", "RunFailedError", "run_fused"]
 
 KEPT_BATCHES = 20_000
-"""A run without end remembers so many batches."""
+"""A run without end remembers so many batches; what is counted over all of them is added up as they come."""
+SHOWN_ERRORS = 3
+"""Of dead letters, in the state of a run."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """Who hears of what while a pipeline runs: batches, and tuples for the console."""
+    """Who hears of what while a pipeline runs: batches, tuples for the console, and what is wrong with the run."""
 
     watch: Callable[[BatchObservation], None] | None = None
     show: Callable[[str, str], None] | None = None
+    warn: Callable[[str], None] | None = None
 
 
 class FusedRun:
@@ -71,8 +75,9 @@ class FusedRun:
         self._asked_to_end = threading.Event()
         self._at_once = False
         self._batches: deque[BatchObservation] = deque(maxlen=KEPT_BATCHES)
-        self._counted = Audit(emitted=0, lost=None, duplicated=None, dead=0, filtered=0)
-        """Of all batches, where ids are not audited: nobody looked for losses."""
+        self._totals = Totals()
+        self._first_errors: tuple[str, ...] = ()
+        """Of dead letters, as they are known so far."""
         self._failure: BaseException | None = None
         self._report: Report | None = None
         self._query: FusedQuery | None = None
@@ -81,9 +86,13 @@ class FusedRun:
         self._closed: Mapping[str, int] = {}
         """What was open when the input ended, and was closed."""
         self._written = Stopwatch()
+        self._close: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._conduct, name=f"penstock-{spec.run}", daemon=True)
 
-    def start(self) -> None:
+    def start(self, close: Callable[[], None] = lambda: None) -> None:
+        """`close`: what it was started with (its session, its folder's lock) is let go of as soon as it has ended,
+        whether somebody waits for that or not."""
+        self._close = close
         self._thread.start()
 
     # -- from outside ------------------------------------------------------------------------------------------------
@@ -117,8 +126,9 @@ class FusedRun:
 
     @property
     def nodes(self) -> dict[str, int] | None:
-        """How many slots are on each node now, where that is known."""
-        return None if self._executors is None else self._executors.nodes()
+        """How many slots are on each node now, where that is known; one that has ended has none left to ask for."""
+        has_ended = self._state in {RunState.ENDED, RunState.FAILED}
+        return None if self._executors is None or has_ended else self._executors.nodes()
 
     def watch(self, fields: Mapping[int, tuple[str, float]]) -> None:
         """From the next batch on it is counted how many tuples have a field above a threshold."""
@@ -179,12 +189,19 @@ class FusedRun:
             self._failure = as_failure(error)
             log.error("run %s failed: %s", self._spec.run, error)
             self._go_to(RunState.FAILED, reason=str(error).splitlines()[0] if str(error) else type(error).__name__)
+        try:
+            with self._lock:  # a change of slots that is under way still asks Java
+                self._close()
+        except BaseException as error:
+            # raised where it is waited for, unless the run itself has failed: that says more
+            log.error("run %s: what it used could not be let go of: %s", self._spec.run, error)
+            self._failure = self._failure or error
 
     def _run(self) -> Report:
         machine = MachineUsage.now()
         query = self._query = FusedQuery(self._session, self._spec, self._hooks.show)
         try:
-            began = query.begin()
+            began = query.begin(self._is_given_up)
             java = java_process(self._session)
             used, ran = tree_usage(java).cpu_seconds, Stopwatch()
             self._go_to(RunState.RUNNING)
@@ -201,33 +218,42 @@ class FusedRun:
         finally:
             query.stop()
         batches = self.batches
-        own = sum(slot.cpu_seconds for batch in batches for slot in batch.slots)
         warm_up = self._settled_after(batches)
         report = summarise(
             batches,
             self._offered(batches, began, warm_up),
             warm_up,
-            query.audit() or self._counted,
-            max(0.0, used - own) / elapsed,
+            query.audit() or self._totals.audit,
+            max(0.0, used - self._totals.cpu_seconds) / elapsed,
             began,
             whole=whole,
         )
+        if whole and report.operators:
+            report = replace(report, operators=self._totals.operators)
         others = share_of_others(machine, MachineUsage.now())
         pace = None if report.pace is None else report.pace * share_given(machine, MachineUsage.now())
         end = self._end_notes(query, report) if whole else ()
         start = self._start_notes(warm_up, report)
-        notes = (*report.notes, *start, *disturbance(others), *query.notes, *self._changes, *end)
+        forgotten = forgotten_notes(len(batches), self._totals.batches, whole=whole)
+        notes = (*report.notes, *start, *disturbance(others), *query.notes, *self._changes, *forgotten, *end)
         return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
 
+    def _is_given_up(self) -> bool:
+        self._answer_questions()
+        return self._asked_to_end.is_set()
+
     def _flow(self, query: FusedQuery) -> None:
-        runs = Stopwatch()
+        runs: Stopwatch | None = None
         since: Stopwatch | None = None
-        while not self._asked_to_end.is_set():
+        while not self._is_given_up():
             pause(POLL_SECONDS)
             ended, is_working = query.ended, query.is_working
+            if runs is None and query.is_ready:
+                runs = Stopwatch()
             if self._take(query) and since is None:
                 since = Stopwatch()
-            self._answer_questions()
+            if self._seconds is None and not self._spec.until_end:
+                self._judge()
             # a first batch may take long; where none was under way there is nothing to wait for
             watch = since or (None if is_working else runs)
             if ended or (self._seconds is not None and watch is not None and watch.seconds() >= self._seconds):
@@ -237,21 +263,26 @@ class FusedRun:
         batches = query.poll()
         for batch in batches:
             self._batches.append(batch)
-            self._count(batch)
+            self._totals.add(batch)
             if self._hooks.watch is not None:
                 self._hooks.watch(batch)
+        if batches:
+            errors, self._first_errors = self._first_errors, query.first_errors
+            if self._first_errors and not errors and self._hooks.warn is not None:
+                self._hooks.warn(f"the first dead letter: {self._first_errors[0]}")
         if self._folder is not None and self._written.seconds() > 1.0:
             self._write_state()
         return len(self._batches)
 
-    def _count(self, batch: BatchObservation) -> None:
-        before, seen = self._counted, batch.operators.values()
-        self._counted = replace(
-            before,
-            emitted=before.emitted + batch.tuples,
-            dead=before.dead + sum(operator.dead for operator in seen),
-            filtered=before.filtered + sum(operator.filtered for operator in seen),
-        )
+    def _judge(self) -> None:
+        """A run that has no end has no report in which somebody reads that its tuples die."""
+        deaths = too_many_died(self._totals.deaths, deaths_lately(reversed(self._batches)), self._spec.most_dead)
+        if deaths is not None:
+            errors = "; ".join(self._first_errors[:SHOWN_ERRORS])
+            raise RunFailedError(
+                f"{deaths.dead:,} of the last {deaths.tuples:,} tuples became dead letters, where "
+                f"{self._spec.most_dead:.3g} of all may (most_dead=): {errors}"
+            )
 
     def _answer_questions(self) -> None:
         if self._folder is None:
@@ -290,11 +321,13 @@ class FusedRun:
             return
         self._written = Stopwatch()
         last = self._batches[-1] if self._batches else None
-        details: dict[str, Any] = {"slots": self._slots, "batches": len(self._batches), **more}
+        details: dict[str, Any] = {"slots": self._slots, "batches": self._totals.batches, "dead": self._totals.dead}
+        if self._first_errors:
+            details["first_errors"] = list(self._first_errors[:SHOWN_ERRORS])
         if last is not None:
             details |= {"tuples": last.tuples, "backlog": last.backlog, "finished": last.finished}
         try:
-            self._folder.write_state(self._state, **details)
+            self._folder.write_state(self._state, **details, **more)
         except (OSError, BadInputError) as error:
             # a full disk must not end what still flows, nor hide why it ended
             log.warning("run %s: its state could not be written: %s", self._spec.run, error)
@@ -322,7 +355,7 @@ class FusedRun:
     def _end_notes(self, query: FusedQuery, report: Report) -> list[str]:
         took = report.history[-1].seconds if report.history else 0.0
         notes = notes_of_all(
-            self._counted.emitted, took, len(report.history), report.batches, became_faster(self.batches)
+            self._totals.tuples, took, len(report.history), report.batches, became_faster(self.batches)
         )
         for what, count in self._closed.items():
             notes.append(f"{count:,} {what} were still open when it ended, and were {_closing(what)}")

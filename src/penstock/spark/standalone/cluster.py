@@ -7,7 +7,6 @@ Every Worker offers a custom resource named after its node, one address per slot
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import shutil
 import sys
@@ -16,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, pause
+from penstock.cluster.cores import cores_here
 from penstock.cluster.file import read_cluster
 from penstock.cluster.resources import MEMORY
 from penstock.errors import ClusterError
@@ -220,7 +220,7 @@ def _down(folder: Path) -> str:
 
 def shortfalls(state: RunningCluster) -> list[str]:
     """Where the nodes promise more than this one machine has: plans for them will be too hopeful."""
-    return shortfalls_on(state, os.cpu_count() or 1, machine_memory_mb())
+    return shortfalls_on(state, cores_here(), machine_memory_mb())
 
 
 def shortfalls_on(state: RunningCluster, cores: int, memory_mb: float) -> list[str]:

@@ -27,8 +27,9 @@ from penstock.files import temporary_folder
 from penstock.modelling.model import Rehearsal, RehearsedBatches
 from penstock.report.report import pace_seen
 from penstock.spark.fused import load_source
-from penstock.spark.fused.engine import FusedQuery, FusedSpec
+from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.schemas import struct_of_arrow
+from penstock.spark.fused.spec import FusedSpec
 from penstock.spark.session.process_tree import MachineUsage, cpu_between, cpu_by_process, java_process, share_given
 from penstock.spark.trials.replay_files import ReplayFiles
 

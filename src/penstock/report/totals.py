@@ -1,0 +1,105 @@
+"""Sums over all batches of a run, however many of them are kept, and whether too many of its tuples died."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.report.report import Audit, OperatorObservation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.report.report import BatchObservation
+
+LEAST_JUDGED = 1000
+"""Tuples it takes to say that too many died: the first of a run may be the only bad ones."""
+MOST_LATELY = 0.5
+"""Of the last tuples as many may die at most, whatever came before: code that began to fail on everything would be
+outweighed for days by what went well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deaths:
+    """Of so many tuples so many became dead letters."""
+
+    tuples: int
+    dead: int
+
+    @property
+    def share(self) -> float:
+        """At most 1, though several descendants of one tuple may die."""
+        return min(self.dead, self.tuples) / self.tuples if self.tuples else 0.0
+
+
+@dataclass(slots=True)
+class Totals:
+    batches: int = 0
+    tuples: int = 0
+    dead: int = 0
+    filtered: int = 0
+    cpu_seconds: float = 0.0
+    """Of the slots' own code."""
+    operators: dict[str, OperatorObservation] = field(default_factory=dict)
+
+    def add(self, batch: BatchObservation) -> None:
+        self.batches += 1
+        self.tuples += batch.tuples
+        self.dead += dead_in(batch)
+        self.filtered += sum(seen.filtered for seen in batch.operators.values())
+        self.cpu_seconds += sum(slot.cpu_seconds for slot in batch.slots)
+        for name, seen in batch.operators.items():
+            before = self.operators.get(name)
+            self.operators[name] = seen if before is None else _added(before, seen)
+
+    @property
+    def audit(self) -> Audit:
+        """Where ids are not audited: nobody looked for losses."""
+        return Audit(self.tuples, None, None, self.dead, self.filtered)
+
+    @property
+    def deaths(self) -> Deaths:
+        return Deaths(self.tuples, self.dead)
+
+
+def _added(before: OperatorObservation, seen: OperatorObservation) -> OperatorObservation:
+    return OperatorObservation(
+        before.received + seen.received,
+        before.sent + seen.sent,
+        before.filtered + seen.filtered,
+        before.dead + seen.dead,
+        before.busy_seconds + seen.busy_seconds,
+    )
+
+
+def dead_in(batch: BatchObservation) -> int:
+    return sum(seen.dead for seen in batch.operators.values())
+
+
+def deaths_lately(newest_first: Iterable[BatchObservation]) -> Deaths:
+    """Of the fewest last batches that hold `LEAST_JUDGED` tuples together, or of all there are."""
+    tuples = dead = 0
+    for batch in newest_first:
+        tuples += batch.tuples
+        dead += dead_in(batch)
+        if tuples >= LEAST_JUDGED:
+            break
+    return Deaths(tuples, dead)
+
+
+def too_many_died(of_all: Deaths, lately: Deaths, most_dead: float) -> Deaths | None:
+    """What shows it, or None: `share > most_dead` of all tuples, or `share > max(most_dead, MOST_LATELY)` of the last
+    ones; either only of `LEAST_JUDGED` tuples or more."""
+    if of_all.tuples >= LEAST_JUDGED and of_all.share > most_dead:
+        return of_all
+    if lately.tuples >= LEAST_JUDGED and lately.share > max(most_dead, MOST_LATELY):
+        return lately
+    return None
+
+
+def forgotten_notes(kept: int, batches: int, *, whole: bool) -> list[str]:
+    """What a report is of, where more batches came than are kept. An input that came to its end is counted whole."""
+    if kept == batches:
+        return []
+    of_kept = "rates, latencies and slots" if whole else "rates, latencies, slots and operators"
+    return [f"{of_kept} are of the last {kept:,} of {batches:,} batches, ids and dead letters of all"]
