@@ -16,7 +16,13 @@ from penstock.report.settling import became_faster, notes_of_all, notes_under_lo
 from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.lasting_query import GROUPS, POLL_SECONDS, reason
 from penstock.spark.fused.run_folder import RunState, moved
-from penstock.spark.session.process_tree import MachineUsage, java_process, share_given, share_of_others, tree_usage
+from penstock.spark.session.process_tree import (
+    MachineUsage,
+    java_process,
+    share_given,
+    share_of_others,
+    tree_cpu_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -181,12 +187,12 @@ class FusedRun:
             self._go_to(RunState.FAILED, reason=str(error).splitlines()[0] if str(error) else type(error).__name__)
 
     def _run(self) -> Report:
-        machine = MachineUsage.now()
+        java = java_process(self._session)
+        machine = MachineUsage.now(java)
         query = self._query = FusedQuery(self._session, self._spec, self._hooks.show)
         try:
             began = query.begin()
-            java = java_process(self._session)
-            used, ran = tree_usage(java).cpu_seconds, Stopwatch()
+            used_before, ran = tree_cpu_seconds(java), Stopwatch()
             self._go_to(RunState.RUNNING)
             self._flow(query)
             whole = query.ended
@@ -197,7 +203,7 @@ class FusedRun:
                 self._go_to(RunState.DRAINING)
                 query.drain()
                 self._take(query)
-            used, elapsed = tree_usage(java).cpu_seconds - used, ran.seconds()
+            used, elapsed = tree_cpu_seconds(java), ran.seconds()
         finally:
             query.stop()
         batches = self.batches
@@ -208,12 +214,13 @@ class FusedRun:
             self._offered(batches, began, warm_up),
             warm_up,
             query.audit() or self._counted,
-            max(0.0, used - own) / elapsed,
+            engine_cpu(used_before, used, own, elapsed),
             began,
             whole=whole,
         )
-        others = share_of_others(machine, MachineUsage.now())
-        pace = None if report.pace is None else report.pace * share_given(machine, MachineUsage.now())
+        machine_then = MachineUsage.now(java)
+        others = share_of_others(machine, machine_then)
+        pace = None if report.pace is None else report.pace * share_given(machine, machine_then)
         end = self._end_notes(query, report) if whole else ()
         start = self._start_notes(warm_up, report)
         notes = (*report.notes, *start, *disturbance(others), *query.notes, *self._changes, *end)
@@ -331,6 +338,14 @@ class FusedRun:
         for what, count in query.held_back.items():
             notes.append(f"{count:,} {what} are still open: {left if self._spec.close_windows else kept}")
         return notes
+
+
+def engine_cpu(used_before: float | None, used: float | None, own: float, elapsed: float) -> float | None:
+    """Cores Spark's processes used beside the slots' own code: `(used - used before - own) / elapsed`; None: they are
+    not seen from here."""
+    if used_before is None or used is None:
+        return None
+    return max(0.0, used - used_before - own) / elapsed
 
 
 def _closing(what: str) -> str:

@@ -230,7 +230,9 @@ def _refuse_to_adopt() -> None:
 
 
 def end_session(session: SparkSession) -> None:
-    """Stops a session and its Java process, so that nothing is left and another session can start in this process."""
+    """Stops a session and its Java process, so that nothing is left and another session can start in this process. A
+    Java process that `spark-submit` or the shell started is left: this process lives below it, and it serves the next
+    session too."""
     from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
 
     gateway: Any = session.sparkContext._gateway
@@ -240,17 +242,18 @@ def end_session(session: SparkSession) -> None:
         try:
             session.stop()
         finally:
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-            try:
-                gateway.proc.wait(timeout=END_SECONDS if made is None else MAKING_SECONDS)
-                if made is not None and archive is not None:
-                    keep(made, archive)
-            except subprocess.TimeoutExpired:
-                gateway.proc.kill()
-                gateway.proc.wait()
-            SparkContext._gateway = None
-            SparkContext._jvm = None
+            if gateway.proc is not None:
+                gateway.shutdown()
+                gateway.proc.stdin.close()
+                try:
+                    gateway.proc.wait(timeout=END_SECONDS if made is None else MAKING_SECONDS)
+                    if made is not None and archive is not None:
+                        keep(made, archive)
+                except subprocess.TimeoutExpired:
+                    gateway.proc.kill()
+                    gateway.proc.wait()
+                SparkContext._gateway = None
+                SparkContext._jvm = None
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from penstock.report.report import pace_seen
 from penstock.spark.fused import load_source
 from penstock.spark.fused.engine import FusedQuery, FusedSpec
 from penstock.spark.fused.schemas import struct_of_arrow
-from penstock.spark.session.process_tree import MachineUsage, cpu_between, cpu_by_process, java_process, share_given
+from penstock.spark.session.process_tree import MachineUsage, cpu_between, cpu_by_process, java_started_here, share_given
 from penstock.spark.trials.replay_files import ReplayFiles
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class _Batches:
 
     def __init__(self, session: SparkSession, query: FusedQuery, tick: Callable[[], None]) -> None:
         self._query = query
-        self._java = java_process(session)
+        self._java = java_started_here(session)
         self._tick = tick
         self._waited = Stopwatch()
         self._unread: deque[BatchObservation] = deque()
