@@ -40,7 +40,7 @@ from penstock.files import write_text
 from penstock.jobs.placed_replacing import Threads, with_threads
 from penstock.jobs.placed_run import placed_session
 from penstock.planning.file import SavedPlan
-from penstock.spark.session.process_tree import java_process
+from penstock.spark.session.process_tree import java_started_here
 from penstock.spark.standalone.cluster import running_cluster
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def fused_rate(cluster: RunningCluster, seconds: float) -> float:
 
 def cpu_of_driver(session: Any) -> float:
     """Of this process and of the driver's Java process. Master, Workers and executors are this process's too, here."""
-    return sum(sum(process.cpu_times()[:2]) for process in (psutil.Process(), java_process(session)))
+    return sum(sum(process.cpu_times()[:2]) for process in (psutil.Process(), java_started_here(session)))
 
 
 def measure(folder: Path, changes: int, seconds: float) -> dict[str, Any]:

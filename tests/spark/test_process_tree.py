@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
+from penstock.spark.fused.run import engine_cpu
 from penstock.spark.session.process_tree import (
     MachineUsage,
     cpu_between,
     cpu_by_process,
+    java_process,
     share_given,
     share_of_others,
+    tree_cpu_seconds,
     tree_usage,
 )
 
@@ -77,3 +83,35 @@ def test_no_time_no_share() -> None:
     assert share_of_others(look, look) == 0
     assert share_given(look, look) == 1
     assert 0 < sum(look.own.values()) <= look.used <= look.there
+
+
+def session_whose_java_says(pid: int) -> Any:
+    handle = SimpleNamespace(current=lambda: SimpleNamespace(pid=lambda: pid))
+    java = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handle)))
+    # nobody here started it: so it is below spark-submit
+    return SimpleNamespace(sparkContext=SimpleNamespace(_jvm=java, _gateway=SimpleNamespace(proc=None)))
+
+
+@pytest.mark.parametrize("pid", [2**22 + 1, os.getpid()], ids=["gone", "no Java"])
+def test_a_java_process_that_is_not_seen_from_here_is_unknown(pid: int) -> None:
+    assert java_process(session_whose_java_says(pid)) is None
+    assert tree_cpu_seconds(None) is None
+
+
+# 30 - 10 - 12 core seconds in 4 s: two cores
+def test_what_is_unknown_of_java_is_unknown_of_the_engine() -> None:
+    assert engine_cpu(10.0, 30.0, own=12.0, elapsed=4.0) == 2.0
+    assert engine_cpu(10.0, 30.0, own=25.0, elapsed=4.0) == 0.0
+    assert engine_cpu(None, None, own=1.0, elapsed=4.0) is None
+
+
+def test_java_says_its_number(session: Any) -> None:
+    java = java_process(session)
+    assert java is not None
+    assert java.pid == session.sparkContext._gateway.proc.pid
+    # it counts once, whether it stands below this process or above
+    assert MachineUsage.now(java).own.keys() >= {java.pid, os.getpid()}
+
+
+def test_this_process_is_none_of_those_below_java() -> None:
+    assert os.getpid() not in cpu_by_process(psutil.Process(os.getppid()))

@@ -61,7 +61,8 @@ def resume_fused(
     `dead_letters` may go to another place."""
     from penstock.spark.fused.run_folder import FusedRunFolder  # noqa: PLC0415 - Spark loads only when it is used
 
-    known = FusedRunFolder(folder).description()
+    its_folder = FusedRunFolder(folder.absolute())
+    known = its_folder.description()
     if dead_letters is not None and known.dead_letters is None:
         # they are an exit of the query, and its checkpoint knows how often it reads its sources
         raise BadInputError(f"dead_letters=: run '{known.run}' was started without; start another run to keep them")
@@ -78,7 +79,6 @@ def resume_fused(
         job = _as_before(known, given if given is not None else _named(known, folder), slots, models, here=here)
     else:
         job = prepare(plan, _load(known), slots, models, search=False, interval_ms=known.interval_ms, here=here)
-    in_its_folder = known.checkpoint == str(folder.absolute() / "checkpoint")
     options = FusedOptions(
         seconds=seconds,
         warm_up=warm_up,
@@ -87,7 +87,7 @@ def resume_fused(
         dead_letters=dead_letters or known.dead_letters,
         most_dead=known.most_dead,
         folder=folder,
-        checkpoint=None if in_its_folder else known.checkpoint,
+        checkpoint=None if its_folder.is_own_checkpoint(known.checkpoint) else known.checkpoint,
         given=known.given if plan is None else name_to_resume_by(plan),
     )
     return start_fused(job, options, spark, listener)

@@ -114,7 +114,7 @@ def simulate_job_fused(job: PlannedJob, setup: FusedSetup, options: SimulationOp
 
 def _added(report: Report) -> tuple[float, float]:
     cpus, memories = zip(*report.slots.values(), strict=True) if report.slots else ((), ())
-    return report.engine_cpu + sum(cpus), float(sum(memories))
+    return (report.engine_cpu or 0.0) + sum(cpus), float(sum(memories))
 
 
 def _longest(setup: FusedSetup) -> str | None:

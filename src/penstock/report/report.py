@@ -133,8 +133,9 @@ class Report:
     """cpu (1.0 = one core) and memory in MB, by slot."""
     audit: Audit
     batches: int = 0
-    engine_cpu: float = 0.0
-    """CPU (1.0 = one core) of the engine itself, beside what the slots' own code used."""
+    engine_cpu: float | None = 0.0
+    """CPU (1.0 = one core) of the engine itself, beside what the slots' own code used; None: its process was not seen
+    from here."""
     others_cpu: float | None = None
     """The part of the machine that other processes, and its host, used meanwhile; None: not looked at."""
     pace: float | None = None
@@ -245,7 +246,7 @@ def summarise(
     offered_rate: float | None,
     warm_up: float,
     audit: Audit,
-    engine_cpu: float = 0.0,
+    engine_cpu: float | None = 0.0,
     began: float | None = None,
     *,
     whole: bool = False,

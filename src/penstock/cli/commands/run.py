@@ -331,7 +331,8 @@ def _print(result: RunResult) -> None:
     screen.print(latency_line(report))
     if report.backlog or not result.own_source:  # most sources of Spark's own do not say what waits in them
         screen.print(f"backlog    {report.backlog:,} tuples")
-    screen.print(f"engine     {output.share(report.engine_cpu)} of a core")
+    if report.engine_cpu is not None:
+        screen.print(f"engine     {output.share(report.engine_cpu)} of a core")
     screen.print(ids_line(report))
     for error in report.first_errors[:SHOWN_ERRORS]:
         screen.print(f"dead       {error}")

@@ -37,7 +37,7 @@ def task_profiles(report: Report, counted_seconds: float) -> Mapping[str, TaskPr
             name=name,
             sojourn_seconds=longer * work.busy_seconds / work.received,
             processing_cpu=100 * longer * min(work.busy_seconds, slots_cpu) / work.received,
-            moving_cpu=100 * report.engine_cpu * counted_seconds / received,
+            moving_cpu=100 * (report.engine_cpu or 0.0) * counted_seconds / received,
             memory_mb=memory / handled * counted_seconds,
         )
         for name, work in seen.items()

@@ -17,7 +17,13 @@ from penstock.report.totals import Totals, deaths_lately, forgotten_notes, too_m
 from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.lasting_query import GROUPS, POLL_SECONDS, reason
 from penstock.spark.fused.run_folder import RunState, moved
-from penstock.spark.session.process_tree import MachineUsage, java_process, share_given, share_of_others, tree_usage
+from penstock.spark.session.process_tree import (
+    MachineUsage,
+    java_process,
+    share_given,
+    share_of_others,
+    tree_cpu_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -198,12 +204,12 @@ class FusedRun:
             self._failure = self._failure or error
 
     def _run(self) -> Report:
-        machine = MachineUsage.now()
+        java = java_process(self._session)
+        machine = MachineUsage.now(java)
         query = self._query = FusedQuery(self._session, self._spec, self._hooks.show)
         try:
             began = query.begin(self._is_given_up)
-            java = java_process(self._session)
-            used, ran = tree_usage(java).cpu_seconds, Stopwatch()
+            used_before, ran = tree_cpu_seconds(java), Stopwatch()
             self._go_to(RunState.RUNNING)
             self._flow(query)
             whole = query.ended
@@ -214,7 +220,7 @@ class FusedRun:
                 self._go_to(RunState.DRAINING)
                 query.drain()
                 self._take(query)
-            used, elapsed = tree_usage(java).cpu_seconds - used, ran.seconds()
+            used, elapsed = tree_cpu_seconds(java), ran.seconds()
         finally:
             query.stop()
         batches = self.batches
@@ -224,14 +230,15 @@ class FusedRun:
             self._offered(batches, began, warm_up),
             warm_up,
             query.audit() or self._totals.audit,
-            max(0.0, used - self._totals.cpu_seconds) / elapsed,
+            engine_cpu(used_before, used, self._totals.cpu_seconds, elapsed),
             began,
             whole=whole,
         )
         if whole and report.operators:
             report = replace(report, operators=self._totals.operators)
-        others = share_of_others(machine, MachineUsage.now())
-        pace = None if report.pace is None else report.pace * share_given(machine, MachineUsage.now())
+        machine_then = MachineUsage.now(java)
+        others = share_of_others(machine, machine_then)
+        pace = None if report.pace is None else report.pace * share_given(machine, machine_then)
         end = self._end_notes(query, report) if whole else ()
         start = self._start_notes(warm_up, report)
         forgotten = forgotten_notes(len(batches), self._totals.batches, whole=whole)
@@ -364,6 +371,14 @@ class FusedRun:
         for what, count in query.held_back.items():
             notes.append(f"{count:,} {what} are still open: {left if self._spec.close_windows else kept}")
         return notes
+
+
+def engine_cpu(used_before: float | None, used: float | None, own: float, elapsed: float) -> float | None:
+    """Cores Spark's processes used beside the slots' own code: `(used - used before - own) / elapsed`; None: they are
+    not seen from here."""
+    if used_before is None or used is None:
+        return None
+    return max(0.0, used - used_before - own) / elapsed
 
 
 def _closing(what: str) -> str:

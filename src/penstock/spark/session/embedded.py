@@ -18,6 +18,7 @@ from penstock.errors import BadInputError, ClusterError
 from penstock.files import temporary_folder
 from penstock.spark.session.class_archive import MAKING_SECONDS, archive_file, keep, making, using
 from penstock.spark.session.java import find_java
+from penstock.spark.session.partitions import FEWEST, PARTITIONS, partitions_for
 from penstock.spark.session.secret import secret_settings, settings_from_file
 
 if TYPE_CHECKING:
@@ -32,13 +33,17 @@ trying again."""
 END_SECONDS = 20.0
 """How long Java may take to end."""
 
+HERE = "127.0.0.1"
+DRIVER_HOST = "spark.driver.host"
+PYTHON_SETTING = "spark.pyspark.python"
+PYTHON_VARIABLE = "PYSPARK_PYTHON"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _SETTINGS = {
     "spark.ui.enabled": "false",
     # executors too: each would write some ten lines for every task to a file nobody bounds
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
+    PARTITIONS: str(FEWEST),
     "spark.sql.streaming.metricsEnabled": "false",
     # who asks what arrives hears soon that nothing does
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
@@ -87,8 +92,21 @@ def embedded_session(
 def one_slot(session: SparkSession) -> Iterator[None]:
     """Queries that begin inside have one task at a time, whatever slots there are, and read all rows of their files: an
     operator that leaves rows out is measured with rows, as it gets them behind other operators."""
-    before = {key: session.conf.get(key, None) for key in _ONE_SLOT}
-    for key, value in _ONE_SLOT.items():
+    with _settings(session, _ONE_SLOT):
+        yield
+
+
+@contextmanager
+def divided_for(session: SparkSession, slots: int) -> Iterator[None]:
+    """Queries that begin inside are divided as a run on so many slots would be, whatever slots there are."""
+    with _settings(session, {PARTITIONS: str(partitions_for(slots))}):
+        yield
+
+
+@contextmanager
+def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {key: session.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
         session.conf.set(key, value)
     try:
         yield
@@ -101,7 +119,7 @@ def one_slot(session: SparkSession) -> Iterator[None]:
 
 
 _ONE_SLOT = {
-    "spark.sql.shuffle.partitions": "1",
+    PARTITIONS: "1",
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.parquet.filterPushdown": "false",
 }
@@ -122,16 +140,17 @@ def start_session(
     What the Java process writes to standard error goes to `log`, what it spills to `scratch`. Without `warm` the first
     job pays for starting its workers.
     """
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_LOCAL_IP", HERE)
     return configured_session(
         f"local[{slots},{ATTEMPTS}]",
         log,
         name,
         {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": HERE,
+            DRIVER_HOST: HERE,
             # Java listens for executors here too: with this it lets nobody else in, by a secret that never leaves it.
             "spark.authenticate": "true",
+            PARTITIONS: str(partitions_for(slots)),
             **(settings or {}),
         },
         warm_slots=slots if warm else 0,
@@ -157,7 +176,6 @@ def configured_session(
     of Spark's classes, Java writes one as the session ends, which takes half a minute in all.
     """
     os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     # What this process can import, its workers can import too: the user's own modules above all.
     os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -186,6 +204,8 @@ def configured_session(
             if secret is not None:
                 conf = meanwhile.enter_context(temporary_folder("conf"))
                 meanwhile.enter_context(settings_from_file(secret_settings(secret), conf / "spark"))
+            python = python_of_workers(master, settings, os.environ.get(PYTHON_VARIABLE))
+            meanwhile.enter_context(_workers_run(python))
             meanwhile.enter_context(_jvm_messages_in(log))
             meanwhile.enter_context(_own_interrupts())
             try:
@@ -198,6 +218,28 @@ def configured_session(
     if made is not None:
         _archives[session.sparkContext.applicationId] = (made, archive)
     return session
+
+
+def python_of_workers(master: str, settings: Mapping[str, str], named: str | None) -> str:
+    """Where only this machine reaches the driver workers are here, and run this Python. Elsewhere it may lie in another
+    place: the setting decides, else what the environment names, else the same path as here."""
+    if master.startswith("local") or settings.get(DRIVER_HOST) == HERE:
+        return sys.executable
+    return settings.get(PYTHON_SETTING) or named or sys.executable
+
+
+@contextmanager
+def _workers_run(python: str) -> Iterator[None]:
+    """A context that begins inside has it for good; the variable stays the user's, for sessions elsewhere."""
+    named = os.environ.get(PYTHON_VARIABLE)
+    os.environ[PYTHON_VARIABLE] = python
+    try:
+        yield
+    finally:
+        if named is None:
+            del os.environ[PYTHON_VARIABLE]
+        else:
+            os.environ[PYTHON_VARIABLE] = named
 
 
 _archives: dict[str, tuple[Path, Path]] = {}
@@ -230,7 +272,9 @@ def _refuse_to_adopt() -> None:
 
 
 def end_session(session: SparkSession) -> None:
-    """Stops a session and its Java process, so that nothing is left and another session can start in this process."""
+    """Stops a session and its Java process, so that nothing is left and another session can start in this process. A
+    Java process that `spark-submit` or the shell started is left: this process lives below it, and it serves the next
+    session too."""
     from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
 
     gateway: Any = session.sparkContext._gateway
@@ -240,17 +284,18 @@ def end_session(session: SparkSession) -> None:
         try:
             session.stop()
         finally:
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-            try:
-                gateway.proc.wait(timeout=END_SECONDS if made is None else MAKING_SECONDS)
-                if made is not None and archive is not None:
-                    keep(made, archive)
-            except subprocess.TimeoutExpired:
-                gateway.proc.kill()
-                gateway.proc.wait()
-            SparkContext._gateway = None
-            SparkContext._jvm = None
+            if gateway.proc is not None:
+                gateway.shutdown()
+                gateway.proc.stdin.close()
+                try:
+                    gateway.proc.wait(timeout=END_SECONDS if made is None else MAKING_SECONDS)
+                    if made is not None and archive is not None:
+                        keep(made, archive)
+                except subprocess.TimeoutExpired:
+                    gateway.proc.kill()
+                    gateway.proc.wait()
+                SparkContext._gateway = None
+                SparkContext._jvm = None
 
 
 @contextmanager

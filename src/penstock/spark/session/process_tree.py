@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,28 @@ class TreeUsage:
     memory_mb: float
 
 
-def java_process(session: SparkSession) -> psutil.Process:
-    """The Java process of a session on this machine."""
-    gateway: Any = session.sparkContext._gateway
-    return psutil.Process(gateway.proc.pid)
+def java_process(session: SparkSession) -> psutil.Process | None:
+    """The Java process of a session; None: it is not among the processes seen from here, as from another container.
+    Java itself says its number: `spark-submit` and the shell start Java before Python, which then started nothing."""
+    java: Any = session.sparkContext._jvm
+    try:
+        process = psutil.Process(int(java.java.lang.ProcessHandle.current().pid()))
+        return process if "java" in process.name() else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def java_started_here(session: SparkSession) -> psutil.Process:
+    """The Java process of a session that this process started."""
+    process = java_process(session)
+    if process is None:
+        raise AssertionError("the Java process of a session that was started here is not on this machine")
+    return process
+
+
+def tree_cpu_seconds(root: psutil.Process | None) -> float | None:
+    """CPU seconds so far of a process and all below it; None: of nobody that is seen from here."""
+    return None if root is None else tree_usage(root).cpu_seconds
 
 
 def tree_usage(root: psutil.Process) -> TreeUsage:
@@ -61,9 +80,10 @@ def cpu_between(before: Mapping[int, float], after: Mapping[int, float]) -> floa
 
 
 def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
+    """A process and those below it, but not this one, which `spark-submit` starts below Java and is none of Spark's."""
     yield root
     try:
-        yield from root.children(recursive=True)
+        yield from (process for process in root.children(recursive=True) if process.pid != os.getpid())
     except psutil.NoSuchProcess:
         return
 
@@ -80,14 +100,14 @@ class MachineUsage:
     """By the host."""
 
     @classmethod
-    def now(cls) -> MachineUsage:
+    def now(cls, java: psutil.Process | None = None) -> MachineUsage:
+        """`java`: Spark's, which counts as own wherever it is; `spark-submit` starts it above this process."""
         times = psutil.cpu_times()
         # what a guest uses stands in its host's user time as well; waiting for a disk is not using the core
         parts = {name: value for name, value in times._asdict().items() if not name.startswith("guest")}
         idle = parts.get("idle", 0.0) + parts.get("iowait", 0.0)
-        return cls(
-            sum(parts.values()), sum(parts.values()) - idle, cpu_by_process(psutil.Process()), parts.get("steal", 0.0)
-        )
+        own = cpu_by_process(psutil.Process()) | ({} if java is None else cpu_by_process(java))
+        return cls(sum(parts.values()), sum(parts.values()) - idle, own, parts.get("steal", 0.0))
 
 
 def share_of_others(before: MachineUsage, after: MachineUsage) -> float:

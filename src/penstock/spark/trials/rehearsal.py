@@ -30,7 +30,14 @@ from penstock.spark.fused import load_source
 from penstock.spark.fused.engine import FusedQuery
 from penstock.spark.fused.schemas import struct_of_arrow
 from penstock.spark.fused.spec import FusedSpec
-from penstock.spark.session.process_tree import MachineUsage, cpu_between, cpu_by_process, java_process, share_given
+from penstock.spark.session.embedded import divided_for
+from penstock.spark.session.process_tree import (
+    MachineUsage,
+    cpu_between,
+    cpu_by_process,
+    java_started_here,
+    share_given,
+)
 from penstock.spark.trials.replay_files import ReplayFiles
 
 if TYPE_CHECKING:
@@ -99,7 +106,8 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
             environment=spec.environment,
             audit=driven and unaudited_by(spec.pipeline, sparks_own_code(spec.code)) is None,
         )
-        query = FusedQuery(session, fused)
+        with divided_for(session, spec.slots):
+            query = FusedQuery(session, fused)
         try:
             machine = MachineUsage.now()
             query.begin()
@@ -199,7 +207,7 @@ class _Batches:
 
     def __init__(self, session: SparkSession, query: FusedQuery, tick: Callable[[], None]) -> None:
         self._query = query
-        self._java = java_process(session)
+        self._java = java_started_here(session)
         self._tick = tick
         self._waited = Stopwatch()
         self._unread: deque[BatchObservation] = deque()

@@ -34,7 +34,7 @@ from penstock.spark.session.process_tree import (
     TreeUsage,
     cpu_between,
     cpu_by_process,
-    java_process,
+    java_started_here,
     share_given,
     share_of_others,
     tree_usage,
@@ -140,7 +140,7 @@ class TrialQuery:
         self._tick = tick
         self._kept = contextlib.ExitStack()
         self._folder = self._kept.enter_context(temporary_folder("trials"))
-        self._java = java_process(session)
+        self._java = java_started_here(session)
         self._setting = NOTHING_ON_TRIAL
         self._over = threading.Event()
         self._worker: psutil.Process | None = None
