@@ -306,16 +306,16 @@ def atomic_path(path: Path, *, mode: int = 0o600) -> Iterator[Path]:
         raise BadInputError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
         yield temporary
-        _to_disk(temporary)
+        to_disk(temporary)
         temporary.replace(path)
-        _to_disk(path.parent)
+        to_disk(path.parent)
     except OSError as error:
         raise BadInputError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

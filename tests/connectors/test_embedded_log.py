@@ -12,7 +12,7 @@ import pytest
 
 from log_contract import LogContract, numbered, values_of
 from penstock.connectors.log.address import is_address, parse_log, parse_topic
-from penstock.connectors.log.contract import DamagedLogError, TopicLog
+from penstock.connectors.log.contract import DamagedLogError, Span, TopicLog
 from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.connectors.log.frames import STORED
 from penstock.connectors.log.partition import Partition
@@ -204,3 +204,55 @@ def test_addresses() -> None:
     for wrong in ("file:x/y", "kafka:", "log:/orders!", "kafka:9092"):
         with pytest.raises(BadInputError):
             parse_topic(wrong)
+
+
+def test_a_journal_that_a_power_cut_brought_back_cuts_off_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was finished and deleted, others appended behind it, and then its deletion was lost."""
+    log = EmbeddedLog(tmp_path)
+    log.create("t", 2)
+    journals: list[bytes] = []
+    finish = EmbeddedLog._finish
+
+    def kept(self: EmbeddedLog) -> None:
+        journals.append((tmp_path / "journal").read_bytes())
+        finish(self)
+
+    monkeypatch.setattr(EmbeddedLog, "_finish", kept)
+    producer = log.transactional("p", "t")
+    producer.send("t", numbered(0, 20))
+    producer.commit(1)
+    plain = log.producer()
+    plain.send("t", numbered(20, 30))
+    plain.close()
+    (tmp_path / "journal").write_bytes(journals[0])
+    taken_over = EmbeddedLog(tmp_path).transactional("p", "t")
+    assert Counter(values_of(EmbeddedLog(tmp_path), "t")) == Counter(numbered(0, 30))
+    assert taken_over.last == 1
+    assert not (tmp_path / "journal").exists()
+
+
+def test_only_whoever_holds_the_lock_looks_at_a_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that look at once would both find what is new, and read it twice from then on."""
+    log = EmbeddedLog(tmp_path, segment_bytes=200)
+    log.create("t", 1)
+    producer = log.producer()
+    for first in (0, 10, 20):
+        producer.send("t", numbered(first, first + 10))
+        producer.flush()
+    held: list[bool] = []
+    look = Partition.look
+
+    def watched(self: Partition) -> Span:
+        held.append(log._depth > 0)
+        return look(self)
+
+    monkeypatch.setattr(Partition, "look", watched)
+    batches = log.read("t", 0, 5, 30)
+    rows = next(batches)["value"].to_pylist()
+    producer.send("t", numbered(30, 40))  # what comes meanwhile changes nothing of what is read
+    producer.flush()
+    assert rows + [value for batch in batches for value in batch["value"].to_pylist()] == numbered(5, 30)
+    assert held
+    assert all(held)

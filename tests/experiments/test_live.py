@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.errors import BadInputError
+import penstock
+from penstock.errors import BadInputError, RunError
 from penstock.experiments import store
-from penstock.experiments.control.live import BASE_RATE, LATENCY_MS, LiveReading, judged, live_rates
+from penstock.experiments.contract import CaseResult, Results
+from penstock.experiments.control.live import (
+    BASE_RATE,
+    LATENCY_MS,
+    LiveReading,
+    committed_tuples,
+    counted,
+    judged,
+    live_rates,
+)
 from penstock.experiments.e_stream.live import SECONDS, EStreamLive
+from penstock.experiments.p_deployer.live import (
+    BELIEVED_COST,
+    BUDGET,
+    MISJUDGED,
+    TARGETS,
+    PDeployerLive,
+    believed_models,
+)
+from penstock.experiments.published_file import read_published
 from penstock.experiments.store import CaseStore
 from penstock.experiments.sweep import live_sweep
 
@@ -74,9 +94,65 @@ def test_cases_are_run_some_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run == ["step", "sine", "spike"]
     assert told[-1] == (3, 3)
 
+<<<<<<< HEAD
     # by other code all are run again, and first the one nothing is kept of
     monkeypatch.setattr(store, "code_version", lambda: "another")
     CaseStore(tmp_path, "e-stream-live").path_of({"load": "sine", "seconds": SECONDS}).unlink()
     run.clear()
     assert sweep(2) is None
     assert run == ["sine", "step"]
+=======
+
+def test_the_last_tuples_are_missed_too() -> None:
+    assert counted([0, 1, 1, 3], 6) == {"came": 3.0, "lost": 3.0, "doubled": 1.0}
+    assert counted([], 2)["lost"] == 2
+
+
+def test_what_a_run_took_in_stands_in_its_checkpoint(tmp_path: Path) -> None:
+    """Batch 10 was planned and is not committed: it counts with whoever goes on."""
+    checkpoint = tmp_path / "drivers" / "followed" / "run" / "checkpoint"
+    for number, tuples in ((2, 30), (9, 140), (10, 170)):
+        for kind, text in (("offsets", f'v1\n{{"batchTimestampMs":1}}\n{{"tuples": {tuples}}}'), ("commits", "v1\n{}")):
+            if (kind, number) != ("commits", 10):
+                (checkpoint / kind).mkdir(parents=True, exist_ok=True)
+                (checkpoint / kind / str(number)).write_text(text)
+    (checkpoint / "commits" / ".9.crc").write_text("")
+    assert committed_tuples(tmp_path) == 140
+    with pytest.raises(RunError, match="expected the checkpoint of one run, found 0"):
+        committed_tuples(checkpoint)
+
+
+def test_models_that_say_half_of_the_costs_take_a_second_round(tmp_path: Path) -> None:
+    """In simulated time, where tuples cost what the models shipped say: twice as much as believed."""
+    file = tmp_path / "models.json"
+    file.write_text(json.dumps(believed_models(MISJUDGED, BELIEVED_COST)))
+    deployed = penstock.deploy(
+        MISJUDGED,
+        TARGETS[MISJUDGED],
+        budget=BUDGET,
+        node_slots=1,
+        models=file,
+        simulated=True,
+        truth={"*": 1 / BELIEVED_COST},
+    )
+    assert deployed.met
+    first, second = deployed.rounds
+    assert first.plan.nodes == 1 < second.plan.nodes
+    right = penstock.deploy(MISJUDGED, TARGETS[MISJUDGED], budget=BUDGET, node_slots=1, simulated=True)
+    assert len(right.rounds) == 1
+
+
+def test_the_case_of_misjudged_models_is_told_apart() -> None:
+    experiment = PDeployerLive()
+    cases = experiment.cases(quick=False)
+    assert [case for case in cases if "believed_cost" in case] == [
+        {"pipeline": MISJUDGED, "rate": TARGETS[MISJUDGED], "believed_cost": BELIEVED_COST}
+    ]
+    rounds = [{"round": 1, "nodes": 1, "part_of_target": 0.6}, {"round": 2, "nodes": 2, "part_of_target": 1.0}]
+    results = Results(tuple(CaseResult(case, {"met": True, "why": "", "rounds": rounds}) for case in cases))
+    lines = experiment.lines(results, read_published("p-deployer-live"))
+    assert len({line.where for line in lines}) == len(cases) == 5
+    assert lines[-1].ours == "60 % on 1, 100 % on 2; met"
+    (chart,) = experiment.charts(results, read_published("p-deployer-live"))
+    assert len({series.name for panel in chart.panels for series in panel.series}) == 5
+>>>>>>> mend-e

@@ -131,6 +131,12 @@ def test_offsets_and_states_replace_those_before_group_by_group() -> None:
     assert state_of(found, "o", 1, 5) == {1: "z"}
 
 
+def test_an_offset_of_what_is_not_there_any_more_leaves_the_commit() -> None:
+    before = commit(3).model_copy(update={"offsets": {"s/t/0": 4, "s/t/1": 5}})
+    after = next_commit(before, 2, 7, "p", [Staged("s@n", 7, 4, {"s/t/0": 6, "s/t/1": None})])
+    assert after.offsets == {"s/t/0": 6}
+
+
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20))
 def test_every_group_has_one_owner_whatever_the_threads(threads: list[int]) -> None:
     found = ranges(threads)

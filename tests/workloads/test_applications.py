@@ -184,26 +184,35 @@ def test_micro_pipelines_deliver_every_tuple_once_a_path(name: str, times: int) 
     assert Counter(ends) == Counter(dict.fromkeys(range(20), times))
 
 
-def test_selectivity_is_an_option() -> None:
-    # three operators of 1.5: 40 tuples become about 40 * 1.5^3 = 135, by floor((n + 1) s) - floor(n s) exactly
-    pipeline = penstock.find_pipeline("micro-linear:bound=io,selectivity=1.5")
-    sent = flowed(pipeline, 40, reference_tasks=True)
-    copies = [int((n + 1) * 1.5) - int(n * 1.5) for n in range(40)]
-    assert len(sent["op1"]) == sum(copies) == 60
-    assert len(sent["op3"]) == sum(count**3 for count in copies)
-    # what the streams are said to carry is what the code sends: 1.5^3 tuples reach the sink for one
-    assert [stream.selectivity for stream in pipeline.streams] == [1.0, 1.5, 1.5, 1.5]
+@pytest.mark.parametrize("selectivity", [0.5, 0.3, 1.5, 2.0])
+def test_selectivity_is_an_option(selectivity: float) -> None:
+    """k operators in a row send s^k for one on average. Of 2,000 tuples and s = 0.3 that are 54 behind the third, by
+    chance 7 more or fewer; operators that all chose the same would send 600."""
+    pipeline = penstock.find_pipeline(f"micro-linear:bound=io,selectivity={selectivity}")
+    sent = flowed(pipeline, 2_000, reference_tasks=True)
+    for power, operator in enumerate(("op1", "op2", "op3"), 1):
+        assert len(sent[operator]) / 2_000 == pytest.approx(selectivity**power, rel=0.3)
+    # what the streams are said to carry is what the code sends
+    assert [stream.selectivity for stream in pipeline.streams] == [1.0] + [selectivity] * 3
     assert penstock.plan(pipeline, rate=5).document()["slots"]["placed"] >= 1
+
+
+def test_an_operator_always_sends_as_many_for_the_same_tuple() -> None:
+    assert [micro.copies(number, 2.0, 1) for number in range(5)] == [2] * 5
+    for place in (1, 2):
+        counts = [micro.copies(number, 1.5, place) for number in range(100)]
+        assert set(counts) == {1, 2}
+        assert counts == [micro.copies(number, 1.5, place) for number in range(100)]
 
 
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
         ("micro-linear:bound=memory", ["memory"] * 3),
-        ("micro-linear:selectivity=2", ["cpu*2.0"] * 3),
-        ("micro-diamond:selectivity=0.5", ["cpu*0.5", "io*0.5", "sojourn*0.5", "memory*0.5", "io*0.5"]),
+        ("micro-linear:selectivity=2", [f"cpu*2.0@{place}" for place in (1, 2, 3)]),
+        ("micro-diamond:selectivity=0.5", ["cpu*0.5@1", "io*0.5@2", "sojourn*0.5@3", "memory*0.5@4", "io*0.5@5"]),
         ("micro-diamond:bound=sojourn", ["sojourn"] * 5),
-        ("micro-star:bound=cpu,selectivity=3", ["cpu*3.0"] * 3),
+        ("micro-star:bound=cpu,selectivity=3", [f"cpu*3.0@{place}" for place in (2, 3, 4)]),
     ],
 )
 def test_kinds_and_selectivity_are_options_of_the_name(name: str, kinds: list[str]) -> None:
@@ -232,7 +241,7 @@ def test_wrong_options_are_said(name: str, complaint: str) -> None:
 
 
 def test_code_of_no_kind_is_not_there() -> None:
-    for name in ("disk", "disk*2", "io*many"):
+    for name in ("disk", "disk*2", "io*many", "io*2@here"):
         with pytest.raises(AttributeError, match="has no attribute"):
             getattr(micro, name)
 

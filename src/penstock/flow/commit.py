@@ -50,7 +50,8 @@ class Commit(Spec):
 def next_commit(
     before: Commit, conductor: int, generation: int, plan: str, staged: Iterable[Staged], audit: str = ""
 ) -> Commit:
-    """What all bundles staged for one epoch, put together: offsets and states replace those before, group by group."""
+    """What all bundles staged for one epoch, put together: offsets and states replace those before, group by group. An
+    offset that is None takes the one before away: what it belonged to is not there any more."""
     offsets = dict(before.offsets)
     states = {operator: dict(groups) for operator, groups in before.states.items()}
     outputs: list[Output] = []
@@ -66,7 +67,7 @@ def next_commit(
         generation=generation,
         epoch=before.epoch + 1,
         plan=plan,
-        offsets=offsets,
+        offsets={key: at for key, at in offsets.items() if at is not None},
         states=states,
         outputs=tuple(outputs),
         audit=audit,

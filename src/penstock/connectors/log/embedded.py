@@ -107,8 +107,8 @@ class EmbeddedLog:
             if not 0 <= partition < self._topic(topic).partitions:
                 raise UnknownTopicError(f"topic '{topic}': no partition {partition}")
             mine = self._partition(topic, partition)
-            end = min(end, mine.look().end)
-        yield from mine.read(first, end)
+            batches = mine.read(first, end)
+        yield from batches
 
     # Producers.
 
@@ -178,17 +178,30 @@ class EmbeddedLog:
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 self._depth += 1
                 if self._journal.exists():
-                    self._finish()
+                    self._finish_left()
                 yield
             finally:
                 self._depth = 0
                 os.close(handle)
 
-    def _finish(self) -> None:
-        """Write what the journal says, from where it began: done twice it is there once."""
+    def _finish_left(self) -> None:
+        """A journal that somebody left. Where its transaction was finished, a power cut has brought it back: what came
+        behind it since must not be cut off. That it was finished is on the disk before it is deleted."""
+        journal, _ = self._journal_read()
+        state = self._producer_state(journal["producer"])
+        if state is not None and state.last >= journal["number"]:
+            self._journal.unlink()
+        else:
+            self._finish()
+
+    def _journal_read(self) -> tuple[dict[str, Any], bytes]:
         # of our own making and as large as a transaction is: no limit of foreign files holds for it
         header, _, bodies = self._journal.read_bytes().partition(b"\n")
-        journal = parse_json(header.decode(), str(self._journal))
+        return parse_json(header.decode(), str(self._journal)), bodies
+
+    def _finish(self) -> None:
+        """Write what the journal says, from where it began: done twice it is there once."""
+        journal, bodies = self._journal_read()
         at = 0
         for part in journal["parts"]:
             partition = self._partition(part["topic"], part["partition"])

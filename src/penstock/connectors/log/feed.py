@@ -7,18 +7,24 @@ its offset, whoever read it before. A partition that is new goes to somebody by 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.clock import Stopwatch
-from penstock.connectors.log.contract import DamagedLogError, GoneError, LogError, WentBackError
+from penstock.connectors.log.contract import (
+    DamagedLogError,
+    GoneError,
+    LogError,
+    UnknownTopicError,
+    WentBackError,
+)
 from penstock.connectors.log.offsets import resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from penstock.connectors.log.address import LogAddress
     from penstock.connectors.log.contract import Span, TopicLog
@@ -27,6 +33,10 @@ LOOK_SECONDS, IDLE_LOOK_SECONDS = 0.05, 0.5
 """Between two looks at what there is: where messages come, and where none came for long."""
 PATIENCE_SECONDS = 300.0
 """A log may be away for so long before whoever reads it gives up."""
+MOST_BYTES = 32 * 2**20
+"""Of messages that are read at once, but for a single one that is larger."""
+MOST_REACH = 1 << 20
+"""See `next_reach`."""
 
 MESSAGE_SCHEMA = pa.schema(
     [
@@ -47,6 +57,15 @@ def look_interval(quiet_seconds: float) -> float:
     """A tenth of how long nothing came, within bounds: whoever asks a broker all the time for nothing costs it
     something, and a message waits no longer for being looked for than a tenth of the silence before it."""
     return min(max(quiet_seconds / 10, LOOK_SECONDS), IDLE_LOOK_SECONDS)
+
+
+def next_reach(reach: int, rows: int, most: int) -> int:
+    """How many offsets to look through for every message that is asked for, after `rows` of `most` came out of `reach`
+    times `most`: offsets have holes (aborted transactions, compaction). Twice as many where not half of them came, half
+    as many where all did."""
+    if 2 * rows < most:
+        return min(MOST_REACH, 2 * reach)
+    return reach if rows < most else max(1, reach // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +115,32 @@ class TopicFeed:
     def __init__(self, share: TopicShare, offsets: Mapping[str, int]) -> None:
         self._share = share
         self._offsets = dict(offsets)
-        self._begins: dict[str, int] | None = None
-        if any(key.startswith(f"{share.source}/") for key in offsets):
-            self._begins = {}
+        self._begun = any(key.startswith(f"{share.source}/") for key in offsets)
         self._opened: TopicLog | None = None
         self._spans: dict[tuple[str, int], Span] = {}
         self._looked: Stopwatch | None = None
         self._quiet = Stopwatch()
         self._away: Stopwatch | None = None
         self._turn = 0
+        self._reach: dict[str, int] = {}
+        self._vanished: frozenset[str] = frozenset()
+        self._notes: list[str] = []
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is known where every partition begins: the log was looked at, or a commit says it."""
+        return self._begun
 
     @property
     def offsets(self) -> dict[str, int]:
         """Where every partition of this share goes on; nothing is said of those that others read."""
         return {self._share.key(*where): self._at(where, span) for where, span in self._spans.items()}
+
+    @property
+    def vanished(self) -> frozenset[str]:
+        """Partitions of this share that are not there any more: their offsets must leave the commit. One that comes
+        back has other messages, and begins with its first."""
+        return self._vanished
 
     @property
     def lag(self) -> dict[str, int]:
@@ -133,6 +164,17 @@ class TopicFeed:
 
     def took(self, messages: Messages) -> None:
         self._offsets[messages.key] = messages.end
+        if messages.went_back:
+            where = messages.key.partition("/")[2]
+            self._notes.append(
+                f"topic and partition {where}: it went back (made anew, or messages lost), and was read anew"
+            )
+
+    def take_notes(self) -> list[str]:
+        """What a report must say of partitions that went back or vanished, since it was last asked for. What retention
+        took is no note: it is counted (`Messages.gone`)."""
+        # one may be added meanwhile: a look at the log waits for nobody
+        return [self._notes.pop(0) for _ in range(len(self._notes))]
 
     def _next(self, most: int) -> Messages | None:
         self._look()
@@ -153,10 +195,27 @@ class TopicFeed:
             gone = span.first - first
             self._go_on(GoneError(topic, partition, first, span.first), f"{gone:,} messages were gone unread")
             first = span.first
-        end = min(span.end, first + most)
-        batches = list(self._log.read(topic, partition, first, end))
-        rows = pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
-        return Messages(self._share.key(topic, partition), end, _rows(rows, topic, partition), gone, went_back)
+        messages = self._read(topic, partition, first, most)
+        return None if messages is None else replace(messages, gone=gone, went_back=went_back)
+
+    def _read(self, topic: str, partition: int, first: int, most: int) -> Messages | None:
+        """None: the log is not what it was when it was looked at."""
+        span, key = self._spans[topic, partition], self._share.key(topic, partition)
+        reach = self._reach.get(key, 1)
+        end = min(span.end, first + most * reach)
+        try:
+            batches, is_cut = first_messages(self._log.read(topic, partition, first, end), most, MOST_BYTES)
+        except (GoneError, UnknownTopicError):
+            if not self._share.goes_on:
+                raise
+            self._looked = None  # another look tells what is there by now, and what is not is counted
+            return None
+        rows = _rows(batches, topic, partition)
+        if is_cut:
+            end = rows["offset"][-1].as_py() + 1
+        if rows.num_rows >= most or (not is_cut and end < span.end):
+            self._reach[key] = next_reach(reach, rows.num_rows, most)
+        return Messages(key, end, rows)
 
     def _go_on(self, error: GoneError, missed: str) -> None:
         """Where that was chosen; else it raises."""
@@ -165,8 +224,7 @@ class TopicFeed:
         _LOG.warning("topic '%s', partition %d: %s", error.topic, error.partition, missed)
 
     def _at(self, where: tuple[str, int], span: Span) -> int:
-        key = self._share.key(*where)
-        return self._offsets.get(key, (self._begins or {}).get(key, span.first))
+        return self._offsets.get(self._share.key(*where), span.first)
 
     def _look(self) -> None:
         """At what there is by now, now and then."""
@@ -175,22 +233,34 @@ class TopicFeed:
         share = self._share
         spans = {topic: dict(self._log.spans(topic)) for topic in share.topics}
         everywhere = [(topic, number) for topic in share.topics for number in sorted(spans[topic])]
-        mine = [where for where in everywhere if share.reads(*where)]
-        if self._begins is None:
+        mine = {share.key(*where): where for where in everywhere if share.reads(*where)}
+        if not self._begun:
             begins = resolved(share.starting, spans, f"source '{share.source}'")
-            self._begins = {share.key(*where): begins[where[0]][str(where[1])] for where in mine}
-        self._check_all_there(spans)
-        before, self._spans = self._spans, {where: spans[where[0]][where[1]] for where in mine}
+            self._offsets |= {key: begins[topic][str(number)] for key, (topic, number) in mine.items()}
+        vanished = self._not_there(spans)
+        before, self._spans = self._spans, {where: spans[where[0]][where[1]] for where in mine.values()}
+        # not before: whoever asks for offsets meanwhile must not be told that one that vanished begins anew
+        for key in vanished:
+            del self._offsets[key]
+        for key, where in mine.items():
+            self._offsets.setdefault(key, self._spans[where].first)
+        self._vanished = (self._vanished | vanished) - mine.keys()
+        self._begun = True
         if self._spans != before:
             self._quiet = Stopwatch()
         self._looked = Stopwatch()
 
-    def _check_all_there(self, spans: Mapping[str, Mapping[int, Span]]) -> None:
-        """A topic that was made anew may have fewer partitions than were read of it."""
+    def _not_there(self, spans: Mapping[str, Mapping[int, Span]]) -> set[str]:
+        """Partitions with an offset that are no more: a topic that was made anew may have fewer than were read of it.
+        Raises, unless going on was chosen."""
+        vanished = set()
         for topic, parts in spans.items():
-            for number in self._numbers_read(topic) - parts.keys():
-                at = self._offsets.pop(self._share.key(topic, number))
-                self._go_on(WentBackError(topic, number, at, None), "it is not there any more")
+            for number in sorted(self._numbers_read(topic) - parts.keys()):
+                key = self._share.key(topic, number)
+                self._go_on(WentBackError(topic, number, self._offsets[key], None), "it is not there any more")
+                self._notes.append(f"topic and partition {topic}/{number}: it is not there any more (made anew)")
+                vanished.add(key)
+        return vanished
 
     def _numbers_read(self, topic: str) -> set[int]:
         """Partitions of this share that have an offset."""
@@ -209,10 +279,28 @@ class TopicFeed:
             self._opened.close()
 
 
+def first_messages(batches: Iterable[pa.RecordBatch], most: int, size: int) -> tuple[list[pa.RecordBatch], bool]:
+    """As many as `most`, and no more than hold `size` bytes, but at least one; and whether it stopped for that."""
+    taken: list[pa.RecordBatch] = []
+    for batch in batches:
+        sizes = pc.add(_lengths(batch["key"]), _lengths(batch["value"]))
+        fitting = max(int(not taken), pc.sum(pc.less_equal(pc.cumulative_sum(sizes), size)).as_py())
+        taken.append(batch.slice(0, min(most, fitting)))
+        most, size = most - taken[-1].num_rows, size - pc.sum(sizes).as_py()
+        if most <= 0 or size <= 0:
+            return taken, True
+    return taken, False
+
+
+def _lengths(column: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+
+
 def _rows(batches: list[pa.RecordBatch], topic: str, partition: int) -> pa.RecordBatch:
-    if not batches:
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
+    if not whole:
         return pa.RecordBatch.from_pylist([], schema=MESSAGE_SCHEMA)
-    (batch,) = batches
+    (batch,) = whole
     count = batch.num_rows
     return pa.RecordBatch.from_arrays(
         [

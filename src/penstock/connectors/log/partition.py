@@ -6,7 +6,7 @@ Only whoever holds the lock of the log appends or drops; anybody reads what was 
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from penstock.connectors.log.contract import MESSAGES, DamagedLogError, GoneError, LogError, Span
 from penstock.connectors.log.frames import Frame, encode, read_frame, scan, whole_frame_behind
+from penstock.files import to_disk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 SEGMENT_BYTES = 32 * 2**20
@@ -111,6 +112,9 @@ class Partition:
             os.fdatasync(handle)
         finally:
             os.close(handle)
+        if not segment.frames:  # a new file must be found again, too
+            to_disk(self._folder)
+            to_disk(self._folder.parent)
 
     def cut(self, first: int, position: int) -> None:
         """Back to a `size` of before: what was appended since is forgotten."""
@@ -132,34 +136,32 @@ class Partition:
             del self._known[first]
 
     def read(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """To be called by whoever holds the lock, as all that looks: two that look at once know every frame twice. What
+        is read was chosen when it returns; the messages themselves may be fetched without the lock."""
         span = self.look()
         if first < span.first:
             raise GoneError(self._topic, self._number, first, span.first)
         if first >= end:
-            return
+            return iter(())
         starts = sorted(self._known)
-        for start in starts[max(0, bisect_right(starts, first) - 1) :]:
-            segment = self._known[start]
-            if start >= end:
-                return
-            yield from self._read_segment(segment.path, segment.frames, first, end)
+        segments = [self._known[start] for start in starts[max(0, bisect_right(starts, first) - 1) :]]
+        frames = {segment.path: _frames_between(segment.frames, first, end) for segment in segments}
+        return self._read_frames(frames, first, end)
 
-    def _read_segment(self, path: Path, frames: Sequence[Frame], first: int, end: int) -> Iterator[pa.RecordBatch]:
-        at = max(0, bisect_right(frames, first, key=lambda frame: frame.first) - 1)
-        with _opened(path) as handle:
-            for frame in frames[at:]:
-                if frame.first >= end:
-                    return
-                if frame.end <= first:
-                    continue
-                stored = read_frame(handle, frame)
-                if stored is None:
-                    raise self._damaged(path, frame.position, frame.first)
-                low, high = max(first, frame.first), min(end, frame.end)
-                rows = stored.slice(low - frame.first, high - low)
-                yield pa.RecordBatch.from_arrays(
-                    [rows["key"], rows["value"], pa.array(np.arange(low, high)), rows["time_ms"]], schema=MESSAGES
-                )
+    def _read_frames(self, frames: Mapping[Path, Sequence[Frame]], first: int, end: int) -> Iterator[pa.RecordBatch]:
+        for path, inside in frames.items():
+            if not inside:
+                continue
+            with _opened(path) as handle:
+                for frame in inside:
+                    stored = read_frame(handle, frame)
+                    if stored is None:
+                        raise self._damaged(path, frame.position, frame.first)
+                    low, high = max(first, frame.first), min(end, frame.end)
+                    rows = stored.slice(low - frame.first, high - low)
+                    yield pa.RecordBatch.from_arrays(
+                        [rows["key"], rows["value"], pa.array(np.arange(low, high)), rows["time_ms"]], schema=MESSAGES
+                    )
 
     def _firsts(self) -> list[int]:
         if not self._folder.is_dir():
@@ -168,6 +170,12 @@ class Partition:
 
     def _path(self, first: int) -> Path:
         return self._folder / f"{first:020d}{ENDING}"
+
+
+def _frames_between(frames: Sequence[Frame], first: int, end: int) -> Sequence[Frame]:
+    """Those that hold messages from `first` up to `end`."""
+    start = bisect_right(frames, first, key=lambda frame: frame.end)
+    return frames[start : bisect_left(frames, end, key=lambda frame: frame.first)]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Every tuple waits 9.5 ms (a slot does about 105 a second, whatever the machine),
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections import Counter
@@ -18,7 +19,7 @@ from penstock.dataflow.builder import pipeline
 from penstock.errors import BadInputError, RunError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from penstock.dataflow.pipeline import Pipeline
@@ -104,7 +105,7 @@ def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> 
         cluster_down(folder)
     figures = judged(readings, decisions)
     if not simulated:
-        figures.update(_counted(folder / "out"))
+        figures.update(counted(_written(folder / "out"), committed_tuples(folder)))
     return figures
 
 
@@ -179,15 +180,32 @@ def judged(readings: Sequence[LiveReading], decisions: Sequence[dict[str, Any]])
     }
 
 
-def _counted(folder: Path) -> dict[str, float | None]:
-    """Tuples are numbered from 0: how many came, how many below the last are missing, how many came more than once."""
+def committed_tuples(folder: Path) -> int:
+    """Tuples of the load that the only run below `folder` took in, as its checkpoint says: the last batch that Spark
+    has committed, and where the source ends with it."""
+    checkpoints = {path.parent for path in folder.rglob("checkpoint/commits")}
+    if len(checkpoints) != 1:
+        raise RunError(f"{folder}: expected the checkpoint of one run, found {len(checkpoints)}")
+    (checkpoint,) = checkpoints
+    last = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+    # a line for Spark's version of the file, one for the batch, and one for each source
+    return int(json.loads((checkpoint / "offsets" / str(last)).read_text("utf-8").splitlines()[-1])["tuples"])
+
+
+def counted(values: Iterable[int], taken: int) -> dict[str, float | None]:
+    """Tuples are numbered from 0, and the run took in so many: how many came, how many are missing (the last ones, too)
+    and how many came more than once."""
+    counts = Counter(values)
+    return {
+        "came": float(len(counts)),
+        "lost": float(sum(number not in counts for number in range(taken))),
+        "doubled": float(sum(count - 1 for count in counts.values())),
+    }
+
+
+def _written(folder: Path) -> list[int]:
     from pyarrow import dataset  # noqa: PLC0415 - only after a run on Spark
 
     table = dataset.dataset(str(folder), format="parquet", exclude_invalid_files=True).to_table(columns=["value"])
-    values = Counter(table.column("value").to_pylist())
-    last = max(values, default=-1)
-    return {
-        "came": float(len(values)),
-        "lost": float(last + 1 - len(values)),
-        "doubled": float(sum(count - 1 for count in values.values())),
-    }
+    values: list[int] = table.column("value").to_pylist()
+    return values

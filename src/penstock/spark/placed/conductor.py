@@ -302,6 +302,8 @@ class Conductor:
         self.done.append(EpochDone(commit.epoch, now(), taken_in(commit.offsets), parts))
         for staged in asked.staged:
             details = self._details.pop((staged.bundle, staged.generation, staged.epoch), StagedDetails())
+            for note in details.notes:
+                self.setting.on_message(note)
             for sink, row in details.shown:
                 self.setting.shown(sink, row)
         self._handle(ev.Committed(commit))

@@ -187,8 +187,13 @@ class EpochObserver:
 
     @property
     def offset(self) -> int:
-        """Tuples of each source that are committed; the furthest of them."""
+        """Tuples of the load that are committed, of the furthest source."""
         return taken_in(of_sources(self.conductor.run.commit.offsets, self.sources))
+
+    @property
+    def _reads_topics(self) -> bool:
+        """As the commit says: it has offsets by partition then."""
+        return any(key not in self.sources for key in of_sources(self.conductor.run.commit.offsets, self.sources))
 
     @property
     def backlog(self) -> int:
@@ -196,7 +201,7 @@ class EpochObserver:
 
     def backlog_at(self, moment: float) -> int:
         """Tuples that were due then and are not committed; of topics, what waited in them last."""
-        if self.lag:
+        if self._reads_topics:
             return sum(self.lag.values())
         began = self.conductor.began
         due = self.load.due(max(0.0, moment - began)) if began else 0
@@ -237,9 +242,14 @@ class EpochObserver:
         counted = [entry for part in done.parts for entry in part.watched]
         self.shares = {**self.shares, **shares_of(counted, self.conductor.watched)}
         for part in done.parts:
-            self.lag |= part.lag
             self.gone.update(part.gone)
-        tuples, self._offset = max(0, done.offset - self._offset), done.offset
+        lag = {key: count for part in done.parts for key, count in part.lag.items()}
+        # a bundle that has not looked yet says nothing; what the commit does not have any more is not there either
+        committed = self.conductor.run.commit.offsets
+        self.lag = {key: count for key, count in {**self.lag, **lag}.items() if key in committed}
+        topics = {key.partition("/")[0] for key in lag}
+        taken = sum(int(row[0]) for name, row in operators.items() if name in topics)
+        tuples, self._offset = taken + max(0, done.offset - self._offset), done.offset
         return EpochObservation(
             done.finished,
             tuples,
@@ -253,7 +263,7 @@ class EpochObserver:
     def audited(self, pipeline: Pipeline) -> Audit:
         """Messages of topics have no numbers of ours: they are counted, and none is looked for."""
         committed = self.conductor.run.commit.offsets
-        if any(key not in self.sources for key in of_sources(committed, self.sources)):
+        if self._reads_topics:
             return Audit(self._read(pipeline), None, None, self._dead.total(), self._filtered.total())
         offsets = {source: int(committed.get(source, 0)) for source in self.sources}
         ways = ways_of(pipeline, lambda stream: path_of(pipeline, stream))

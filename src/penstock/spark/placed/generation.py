@@ -267,7 +267,8 @@ class Generation:
         try:
             while not self._closed.is_set():
                 try:
-                    messages = feed.next(min(window.rows, MOST_SOURCE_ROWS)) if self._flow.may_emit else None
+                    reads = self._flow.may_emit or not feed.begun
+                    messages = feed.next(min(window.rows, MOST_SOURCE_ROWS)) if reads else None
                 except (GoneError, BadInputError, LogError) as error:  # the latter was waited for
                     raise StoppedError(f"source '{source}': {error}") from error
                 if messages is None or not self._emit_messages(feed, messages, entrance, window):
@@ -282,9 +283,6 @@ class Generation:
                 return False
             if messages.gone:
                 self._gone[messages.key] = self._gone.get(messages.key, 0) + messages.gone
-            if messages.went_back:
-                where = messages.key.partition("/")[2]
-                self._shown.append((self._code.name, f"{where}: it went back, and is read from its first message"))
             if messages.rows.num_rows:
                 watch = Stopwatch()
                 batch = Batch(messages.rows, Marks(due=messages.sent_seconds.to_numpy(zero_copy_only=False)))
@@ -340,17 +338,25 @@ class Generation:
 
     # Epochs.
 
+    def _know_where_they_begin(self) -> bool:
+        """Waits until every feed does; False: the generation is over. An epoch of before would be committed without the
+        offsets of some partitions, and whoever went on from it would begin with the first messages these have."""
+        while not self._closed.is_set() and not all(feed.begun for feed in self._feeds.values()):
+            self._closed.wait(SOURCE_SECONDS)
+        return not self._closed.is_set()
+
     def _stage_epochs(self) -> None:
-        while (epoch := self._stages.get()) is not None and not self._closed.is_set():
+        while (epoch := self._stages.get()) is not None and self._know_where_they_begin():
             generation = self._order.generation
             with self._emitting:
                 self._segment.flush()
                 for link in self._outs.values():
                     link.mark(epoch)
-                offsets = dict(self._offsets)
+                offsets: dict[str, int | None] = dict(self._offsets)
                 for feed in self._feeds.values():
-                    offsets.update(feed.offsets)
+                    offsets |= {**feed.offsets, **dict.fromkeys(feed.vanished)}
                 lag = {key: count for feed in self._feeds.values() for key, count in feed.lag.items()}
+                notes = [note for feed in self._feeds.values() for note in feed.take_notes()]
                 account = self._segment.take_account()
                 rows, written = self._sinks.cut(epoch)
                 state = self._segment.snapshot(epoch) if isinstance(self._segment, KeyedSegment) else None
@@ -375,6 +381,7 @@ class Generation:
                 "watched": watched,
                 "lag": lag,
                 "gone": gone,
+                "notes": notes,
                 "process": os.getpid(),
             }
             self._say(message, account.to_bytes())

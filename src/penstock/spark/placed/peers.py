@@ -36,6 +36,7 @@ class StagedDetails:
     watched: tuple[tuple[int, int, int], ...] = ()
     lag: dict[str, int] = field(default_factory=dict)
     gone: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, message: dict[str, Any]) -> StagedDetails:
@@ -45,4 +46,5 @@ class StagedDetails:
             tuple((number, above, total) for number, above, total in message["watched"]),
             {where: int(count) for where, count in message["lag"].items()},
             {where: int(count) for where, count in message["gone"].items()},
+            tuple(message["notes"]),
         )

@@ -68,5 +68,5 @@ class EpochDone:
     epoch: int
     finished: float
     offset: int
-    """Tuples of the furthest source that are committed with it."""
+    """Tuples of the load, of the furthest source, that are committed with it."""
     parts: tuple[StagedPart, ...]

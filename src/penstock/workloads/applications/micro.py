@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,35 +35,42 @@ def _message(row: dict[str, Any]) -> dict[str, Any]:
     return {"id": int(message["id"]), "text": str(message["text"])}
 
 
-def _copies(number: int, selectivity: float) -> int:
-    """Tuple n gets floor((n + 1) s) - floor(n s): s on average."""
-    return int((number + 1) * selectivity) - int(number * selectivity)
+def copies(number: int, selectivity: float, place: int) -> int:
+    """How many tuples the operator at `place` sends for tuple `number`: floor(s), and one more for as many of them as
+    s - floor(s) says. Which ones follows from both numbers, as good as by chance: copies keep their number, and of k
+    operators in a row that all chose the same tuples, the last would not send s^k for one, on average."""
+    whole = int(selectivity)
+    part = selectivity - whole
+    if not part:
+        return whole
+    digest = blake2b(f"{number}@{place}".encode(), digest_size=4).digest()
+    return whole + (int.from_bytes(digest) < part * 2**32)
 
 
-def _sent(message: dict[str, Any], selectivity: float) -> list[dict[str, Any]]:
-    return [message] * _copies(message["id"], selectivity)
+def _sent(message: dict[str, Any], selectivity: float, place: int) -> list[dict[str, Any]]:
+    return [message] * copies(message["id"], selectivity, place)
 
 
-def cpu_bound(selectivity: float = 1.0) -> Logic:
+def cpu_bound(selectivity: float = 1.0, place: int = 0) -> Logic:
     def draw(row: dict[str, Any]) -> list[dict[str, Any]]:
         message = _message(row)
         np.random.default_rng(message["id"]).random(RANDOM_NUMBERS)
-        return _sent(message, selectivity)
+        return _sent(message, selectivity, place)
 
     return Logic(draw, schema=SCHEMA)
 
 
-def io_bound(selectivity: float = 1.0) -> Logic:
+def io_bound(selectivity: float = 1.0, place: int = 0) -> Logic:
     def parse(row: dict[str, Any]) -> list[dict[str, Any]]:
-        return _sent(json.loads(json.dumps(_message(row))), selectivity)
+        return _sent(json.loads(json.dumps(_message(row))), selectivity, place)
 
     return Logic(parse, schema=SCHEMA)
 
 
-def sojourn_bound(selectivity: float = 1.0) -> Logic:
+def sojourn_bound(selectivity: float = 1.0, place: int = 0) -> Logic:
     def wait(row: dict[str, Any]) -> list[dict[str, Any]]:
         pause(SOJOURN_SECONDS)
-        return _sent(_message(row), selectivity)
+        return _sent(_message(row), selectivity, place)
 
     return Logic(wait, schema=SCHEMA)
 
@@ -84,11 +92,11 @@ class Kept:
                 self.messages.popleft()
 
 
-def memory_bound(selectivity: float = 1.0) -> Logic:
+def memory_bound(selectivity: float = 1.0, place: int = 0) -> Logic:
     def keep(row: dict[str, Any], kept: Kept) -> list[dict[str, Any]]:
         message = _message(row)
         kept.take(message)
-        return _sent(message, selectivity)
+        return _sent(message, selectivity, place)
 
     return Logic(keep, schema=SCHEMA, open=Kept)
 
@@ -101,7 +109,7 @@ def pass_on(row: dict[str, Any]) -> dict[str, Any]:
 cpu, io, sojourn, memory = cpu_bound(), io_bound(), sojourn_bound(), memory_bound()
 network = Logic(pass_on, schema=SCHEMA)
 
-BOUND: dict[str, Callable[[float], Logic]] = {
+BOUND: dict[str, Callable[[float, int], Logic]] = {
     "cpu": cpu_bound,
     "io": io_bound,
     "sojourn": sojourn_bound,
@@ -110,9 +118,11 @@ BOUND: dict[str, Callable[[float], Logic]] = {
 
 
 def __getattr__(name: str) -> Logic:
-    """`io*1.5`: the code of a kind with a selectivity, by a name, so that a file or plan can say which."""
-    kind, _, selectivity = name.partition("*")
+    """`io*1.5@2`: the code of a kind with a selectivity, at a place of its pipeline, by a name, so that a file or plan
+    can say which."""
+    kind, _, times = name.partition("*")
+    selectivity, _, place = times.partition("@")
     try:
-        return BOUND[kind](float(selectivity))
+        return BOUND[kind](float(selectivity), int(place or 0))
     except (KeyError, ValueError) as error:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'") from error

@@ -29,7 +29,7 @@ class MicroOptions:
     """Tuples that every operator sends for one that it gets."""
 
     def applied_to(self, shape: Pipeline) -> Pipeline:
-        operators = [self._operator(operator) for operator in shape.operators.values()]
+        operators = [self._operator(operator, place) for place, operator in enumerate(shape.operators.values())]
         senders = {operator.name for operator in operators if operator.kind is Kind.OPERATOR}
         streams = [
             stream.model_copy(update={"selectivity": self.selectivity}) if stream.sender in senders else stream
@@ -37,11 +37,11 @@ class MicroOptions:
         ]
         return Pipeline.of(self._name(shape.name), operators, streams, shape.constraints)
 
-    def _operator(self, operator: Operator) -> Operator:
+    def _operator(self, operator: Operator, place: int) -> Operator:
         if operator.kind is not Kind.OPERATOR:
             return operator
         kind = self.bound or str(operator.run).removeprefix(CODE)
-        times = "" if self.selectivity == 1 else f"*{self.selectivity!r}"
+        times = "" if self.selectivity == 1 else f"*{self.selectivity!r}@{place}"
         return operator.model_copy(update={"run": f"{CODE}{kind}{times}", "model": MODELS[kind]})
 
     def _name(self, shape: str) -> str:

@@ -100,14 +100,15 @@ def _q5(frame: Any) -> Any:
 
 
 def _q7(frame: Any) -> Any:
-    """The highest bid of every window; of equal ones that for the highest auction."""
+    """The highest bid of every window; of equal ones that for the highest auction, where Nexmark takes all."""
     bids = _moments(frame, "bid", "struct(price, auction, bidder) AS bid")
     highest = bids.selectExpr(f"window(moment, '{WINDOW}') AS span", "bid").groupBy("span").agg({"bid": "max"})
     return highest.selectExpr("CAST(span.end AS double) AS window_end", "`max(bid)`.*")
 
 
 def _q8(frame: Any) -> Any:
-    """Who registered and opened an auction within the same window."""
+    """Who registered and opened an auction within the same window, once for each such auction. Nexmark sends the
+    reserve price of the auction, too, which ours have not."""
     people = _moments(frame, "person", "person", "name").selectExpr(
         f"window(moment, '{WINDOW}') AS span", "person", "name"
     )
