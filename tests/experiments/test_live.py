@@ -94,14 +94,13 @@ def test_cases_are_run_some_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run == ["step", "sine", "spike"]
     assert told[-1] == (3, 3)
 
-<<<<<<< HEAD
     # by other code all are run again, and first the one nothing is kept of
     monkeypatch.setattr(store, "code_version", lambda: "another")
     CaseStore(tmp_path, "e-stream-live").path_of({"load": "sine", "seconds": SECONDS}).unlink()
     run.clear()
     assert sweep(2) is None
     assert run == ["sine", "step"]
-=======
+
 
 def test_the_last_tuples_are_missed_too() -> None:
     assert counted([0, 1, 1, 3], 6) == {"came": 3.0, "lost": 3.0, "doubled": 1.0}
@@ -155,4 +154,3 @@ def test_the_case_of_misjudged_models_is_told_apart() -> None:
     assert lines[-1].ours == "60 % on 1, 100 % on 2; met"
     (chart,) = experiment.charts(results, read_published("p-deployer-live"))
     assert len({series.name for panel in chart.panels for series in panel.series}) == 5
->>>>>>> mend-e
