@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.spark.fused.run import engine_cpu
 from penstock.spark.session.process_tree import (
     MachineUsage,
     cpu_between,
     cpu_by_process,
+    engine_cpu,
     java_process,
     share_given,
     share_of_others,

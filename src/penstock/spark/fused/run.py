@@ -19,6 +19,7 @@ from penstock.spark.fused.lasting_query import GROUPS, POLL_SECONDS, reason
 from penstock.spark.fused.run_folder import RunState, moved
 from penstock.spark.session.process_tree import (
     MachineUsage,
+    engine_cpu,
     java_process,
     share_given,
     share_of_others,
@@ -371,14 +372,6 @@ class FusedRun:
         for what, count in query.held_back.items():
             notes.append(f"{count:,} {what} are still open: {left if self._spec.close_windows else kept}")
         return notes
-
-
-def engine_cpu(used_before: float | None, used: float | None, own: float, elapsed: float) -> float | None:
-    """Cores Spark's processes used beside the slots' own code: `(used - used before - own) / elapsed`; None: they are
-    not seen from here."""
-    if used_before is None or used is None:
-        return None
-    return max(0.0, used - used_before - own) / elapsed
 
 
 def _closing(what: str) -> str:

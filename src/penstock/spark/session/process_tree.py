@@ -122,3 +122,11 @@ def share_given(before: MachineUsage, after: MachineUsage) -> float:
     seconds have in them what the host took."""
     used = after.used - before.used
     return 1 - min(1.0, max(0.0, (after.taken - before.taken) / used)) if used > 0 else 1.0
+
+
+def engine_cpu(used_before: float | None, used: float | None, own: float, elapsed: float) -> float | None:
+    """Cores Spark's processes used beside the slots' own code: `(used - used before - own) / elapsed`; None: they are
+    not seen from here."""
+    if used_before is None or used is None:
+        return None
+    return max(0.0, used - used_before - own) / elapsed
