@@ -25,6 +25,7 @@ from penstock.spark.fused import load_source
 from penstock.spark.fused.accounts import Accounts
 from penstock.spark.fused.audits import AuditFolder
 from penstock.spark.fused.batch_shares import BatchShares
+from penstock.spark.fused.checkpoint_owner import owner_of
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
 from penstock.spark.fused.frames import FrameBuilder
@@ -64,7 +65,7 @@ class FusedSpec:
     """What to run and how. `threads` are those of each operator in ONE slot."""
 
     run: str
-    """Names the run for good, in files and tables of sinks too."""
+    """Names the run for good."""
     pipeline: Pipeline
     code: Mapping[str, Logic]
     threads: Mapping[str, int]
@@ -164,14 +165,15 @@ class FusedQuery:
 
     def _make_writers(self) -> dict[str, Writer]:
         spec = self._spec
+        owner = owner_of(self._session, spec.checkpoint, spec.run)
         writers: dict[str, Writer] = {
-            name: make_writer(self._session, operator, spec.run, spec.checkpoint)
+            name: make_writer(self._session, operator, owner, spec.checkpoint)
             for name, operator in spec.pipeline.operators.items()
             if operator.kind is Kind.SINK
         }
         if spec.dead_letters is not None:
             writers[DEAD_LETTERS] = letter_writer(
-                self._session, spec.pipeline, spec.dead_letters, spec.run, spec.checkpoint
+                self._session, spec.pipeline, spec.dead_letters, owner, spec.checkpoint
             )
         for writer in writers.values():
             writer.prepare()
