@@ -127,5 +127,19 @@ def lag_of(progress: StreamingQueryProgress) -> dict[str, int]:
 def topic_offsets(text: str | None) -> Offsets | None:
     """What a progress says of a source; None where that is no topics."""
     offsets = parsed_offset(text)
+def covered_of(progress: StreamingQueryProgress) -> int:
+    """Offsets that a batch went over, of all sources that are topics: as many as its messages, and the holes between
+    them. Of partitions that are new nobody knows where they begin."""
+    ends = ((topic_offsets(source.startOffset), topic_offsets(source.endOffset)) for source in progress.sources)
+    return sum(
+        max(0, last - start[topic][number])
+        for start, end in ends
+        if start and end
+        for topic, parts in end.items()
+        for number, last in parts.items()
+        if number in start.get(topic, {})
+    )
+
+
     is_topics = isinstance(offsets, dict) and offsets and all(isinstance(parts, dict) for parts in offsets.values())
     return offsets if is_topics else None
