@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from outcome import Penstock
@@ -93,6 +94,20 @@ def test_an_end_with_code_of_its_own_is_no_topic() -> None:
     pipeline = built.then("same", logic=dict).sink("end").build()
     with pytest.raises(penstock_in_python.BadInputError, match="source 'made' has code of its own"):
         penstock_in_python.reading_from(pipeline, "log:l/t")
+
+
+def test_the_status_of_a_broker_counts_offsets(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = EmbeddedLog(tmp_path)
+    log.create("t", 2)
+    producer = log.producer()
+    producer.send("t", [b"1", b"2"])
+    producer.close()
+    running = SimpleNamespace(address=f"log:{tmp_path}", servers="h:1")
+    monkeypatch.setattr("penstock.verbs.broker.running_broker", lambda folder: running)
+    assert json.loads(penstock("broker", "status", "--json").out)["topics"] == {"t": {"partitions": 2, "offsets": 2}}
+    assert "offsets" in penstock("broker", "status").out
 
 
 def test_no_broker(penstock: Penstock, tmp_path: Path) -> None:

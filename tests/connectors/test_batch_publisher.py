@@ -15,10 +15,10 @@ from penstock.spark.fused import topic_writer
 from penstock.spark.fused.topic_writer import BatchPublisher
 
 
-def staged(folder: Path, *values: bytes) -> str:
+def staged(folder: Path, *values: bytes) -> Path:
     path = folder / f"part-{len(list(folder.iterdir()))}.parquet"
     pq.write_table(pa.table({"key": pa.nulls(len(values), pa.binary()), "value": pa.array(values, pa.binary())}), path)
-    return f"file:{path}"
+    return path
 
 
 def sent(log: EmbeddedLog) -> list[bytes]:

@@ -79,3 +79,41 @@ def test_what_is_wrong_with_a_topic_is_said_and_only_it_is_asked_about(
     with pytest.raises(kind, match=complaint):
         log.spans("order")
     assert asked.asked == ["order"]
+
+
+class CreatingAdmin:
+    """The leader is not there at first; then somebody else has made the topic."""
+
+    def __init__(self) -> None:
+        self.errors = [ck.KafkaError.NOT_COORDINATOR, ck.KafkaError.TOPIC_ALREADY_EXISTS]
+        self.partitions = 0
+
+    def create_topics(self, _topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        answer: Future[Any] = Future()
+        answer.set_exception(ck.KafkaException(ck.KafkaError(self.errors.pop(0))))
+        self.partitions = 3
+        return {"orders": answer}
+
+    def describe_topics(self, _topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        answer: Future[Any] = Future()
+        if self.partitions:
+            answer.set_result(type("Topic", (), {"partitions": range(self.partitions)}))
+        else:
+            answer.set_exception(ck.KafkaException(ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return {"orders": answer}
+
+
+def test_a_topic_that_somebody_else_makes_meanwhile_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.0)
+    log = client.KafkaLog({"bootstrap.servers": "h:1"})
+    log._made_admin = asked = CreatingAdmin()
+    log.create("orders", 3)
+    assert asked.errors == []  # asked anew, and not of the answer that had failed
+
+
+def test_a_reader_is_told_what_the_user_says_and_what_must_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(ck, "Consumer", made.append)
+    client.KafkaLog({"bootstrap.servers": "h:1", "fetch.wait.max.ms": "500"})._reader("g")
+    (settings,) = made
+    assert (settings["fetch.wait.max.ms"], settings["isolation.level"]) == ("500", "read_committed")

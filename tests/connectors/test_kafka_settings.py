@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.connectors.kafka.settings import java_options
+from penstock.connectors.kafka.settings import client_settings, java_options
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.errors import BadInputError
 from penstock.spark.fused.letter_topics import letter_topic
@@ -53,6 +53,17 @@ def test_a_login_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("KAFKA_PASSWORD", "hush")
     with pytest.raises(BadInputError, match="expected one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, found 'GSSAPI'"):
         java_options({**LOGIN, "kafka.sasl.mechanism": "GSSAPI"}, "source 's'")
+
+
+@pytest.mark.parametrize("option", ["kafka.enable.idempotence", "kafka.Enable.Partition.EOF", "kafka.group.id"])
+def test_what_must_be_ours_is_refused(option: str) -> None:
+    with pytest.raises(BadInputError, match=f"sink 's': option '{option}' is set by Penstock; leave it out"):
+        client_settings({**SERVERS, option: "true"}, "sink 's'")
+
+
+def test_javas_client_may_be_told_more() -> None:
+    options = {**SERVERS, "kafka.enable.idempotence": "false"}
+    assert java_options(options, "sink 's'") == options
 
 
 @pytest.mark.parametrize(

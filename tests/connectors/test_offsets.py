@@ -31,6 +31,19 @@ def test_where_to_begin() -> None:
         resolved('{"t": {"1": 41}}', SPANS, "s")
 
 
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ('{"tt": {"0": 50}}', "s: startingOffsets: the source does not read topic 'tt'; did you mean 't'? known: t"),
+        ('{"t": {"3": 0}}', "s: startingOffsets: topic 't' has no partition 3, it has 3"),
+        ('{"t": {"0": -3}}', r"topic 't', partition 0: expected an offset, -1 \(latest\) or -2 \(earliest\), found -3"),
+    ],
+)
+def test_what_names_nothing_is_not_passed_over(asked: str, complaint: str) -> None:
+    with pytest.raises(BadInputError, match=complaint.replace("?", r"\?")):
+        resolved(asked, SPANS, "s")
+
+
 def test_a_batch_is_bounded_in_proportion_to_what_waits() -> None:
     # 100 wait in one, 40 in the other: of 70, floor(70 * 100 / 140) = 50 and floor(70 * 40 / 140) = 20
     assert admitted({"t": {"0": 10, "1": 0, "2": 5}}, SPANS, 70) == {"t": {"0": 60, "1": 20, "2": 5}}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.log.contract import LogError
+from penstock.connectors.log.contract import GoneError, LogError, Span, WentBackError
 from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.connectors.log.offsets import Piece
 
@@ -58,3 +58,44 @@ def test_a_log_that_stays_away_is_given_up(log: BrittleLog, monkeypatch: pytest.
     log.fails = 1
     with pytest.raises(LogError, match="away"):
         list(topic_source.read_through(log, Piece("t", 0, 0, 20)))
+
+
+class ForgettingLog(BrittleLog):
+    """Retention takes what is before offset 9 when three messages were read."""
+
+    error: GoneError = GoneError("t", 0, 7, 9)
+
+    def read(self, topic: str, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        for batch in EmbeddedLog.read(self, topic, partition, first, end):
+            if first >= 9:
+                yield batch
+                continue
+            yield batch.slice(0, 3)
+            raise self.error
+
+
+@pytest.fixture
+def forgetting(log: BrittleLog, tmp_path: Path) -> ForgettingLog:
+    return ForgettingLog(tmp_path)
+
+
+@pytest.mark.parametrize(("end", "read", "gone"), [(12, [4, 5, 6, 9, 10, 11], 2), (8, [4, 5, 6], 1)])
+def test_what_retention_took_since_the_batch_was_planned_is_left_out_and_counted(
+    forgetting: ForgettingLog, end: int, read: list[int], gone: int
+) -> None:
+    missed: list[tuple[int, int]] = []
+    piece = Piece("t", 0, 4, end)
+    batches = topic_source.read_through(forgetting, piece, lambda _piece, first, count: missed.append((first, count)))
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == read
+    assert missed == [(7, gone)]
+
+
+def test_what_retention_took_ends_the_run_where_going_on_was_not_chosen(forgetting: ForgettingLog) -> None:
+    with pytest.raises(GoneError, match="2 messages from offset 7 on are gone"):
+        list(topic_source.read_through(forgetting, Piece("t", 0, 4, 12)))
+
+
+def test_of_a_log_that_went_back_nothing_more_is_read(forgetting: ForgettingLog) -> None:
+    forgetting.error = WentBackError("t", 0, 7, Span(0, 2))
+    batches = topic_source.read_through(forgetting, Piece("t", 0, 4, 12), lambda *_: None)
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == [4, 5, 6]

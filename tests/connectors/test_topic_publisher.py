@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 
 import pyarrow as pa
 import pytest
 
 from log_contract import values_of
-from penstock.connectors.log.contract import LogError
+from penstock.connectors.log.contract import LogError, NotTakenError
 from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.connectors.log.publishing import STAGED_SCHEMA, TopicPublisher, TopicSink, fill
 from penstock.connectors.storage import storage
@@ -49,7 +50,43 @@ def test_what_was_sent_is_deleted_and_sent_once(tmp_path: Path, log: EmbeddedLog
     for _ in range(2):  # whoever resumes the run does it again
         publisher(outputs).begin()
     assert values_of(log, "out") == [b"a", b"b"]
-    assert storage(str(tmp_path / "staging")).list(".") == []
+    assert storage(str(tmp_path / "staging")).list(".") == ["run-0.sent"]
+
+
+def test_what_was_sent_is_known_though_the_log_forgets_it(tmp_path: Path, log: EmbeddedLog) -> None:
+    outputs = staged(tmp_path, 3, b"a")
+    publisher(outputs).publish()
+    rmtree(tmp_path / "log" / "producers")  # as Kafka forgets the offsets of a group
+    later = publisher(outputs)  # whoever resumes the run
+    later.add(staged(tmp_path, 4, b"b"))
+    later.publish()
+    assert values_of(log, "out") == [b"a", b"b"]
+
+
+def test_what_a_log_never_takes_stops_at_once_and_other_options_help(
+    tmp_path: Path, log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = staged(tmp_path, 3, b"too large")
+    transactional = EmbeddedLog.transactional
+
+    def refusing(self: EmbeddedLog, name: str, topic: str) -> object:
+        if self._folder == tmp_path / "log":
+            raise NotTakenError("too large")
+        return transactional(self, name, topic)
+
+    monkeypatch.setattr(EmbeddedLog, "transactional", refusing)
+    stopped = publisher(outputs)
+    with pytest.raises(NotTakenError, match="too large"):
+        stopped.begin()
+    assert stopped.waits
+    other = EmbeddedLog(tmp_path / "other")
+    other.create("out", 1)
+    now = TopicSink.of(outputs[0].sink).model_copy(update={"options": {"path": str(tmp_path / "other")}})
+    resumed = TopicPublisher([now])
+    resumed.add(outputs)
+    resumed.publish()
+    assert not resumed.waits
+    assert values_of(other, "out") == [b"too large"]
 
 
 @pytest.mark.parametrize("gone", [0, 1])

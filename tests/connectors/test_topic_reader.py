@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from log_contract import numbered
-from penstock.connectors.log.contract import GoneError
+from penstock.connectors.log.contract import GoneError, LogError
 from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.connectors.log.offsets import Piece
+from penstock.errors import BadInputError
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
 
+from penstock.spark.fused import topic_source
+from penstock.spark.fused.away_sign import is_source_away
 from penstock.spark.fused.lost_messages import lost_messages
 from penstock.spark.fused.topic_source import TopicReader
 
@@ -64,3 +67,44 @@ def test_a_topic_that_was_made_anew_is_read_from_its_first_message_where_going_o
     assert pieces(goes_on.partitions(START, PLANNED)) == []
     (note,) = lost_messages(made_anew).notes
     assert "topic and partition t/0: it went back" in note
+
+
+def test_a_batch_is_no_larger_than_the_source_says(tmp_path: Path) -> None:
+    filled(tmp_path, 10)
+    (tmp_path / topic_source.MOST_ROWS).write_text("7")
+    assert reader(tmp_path).latestOffset(START) == {"t": {"0": 7}}
+    assert reader(tmp_path, maxOffsetsPerTrigger="3").latestOffset(START) == {"t": {"0": 3}}
+    with pytest.raises(BadInputError, match="maxOffsetsPerTrigger: expected a number of at least 1, found 'few'"):
+        reader(tmp_path, maxOffsetsPerTrigger="few")
+
+
+def test_a_log_that_is_away_is_seen_in_the_folder_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path, 10)
+
+    def away(*_: object) -> None:
+        raise LogError("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedLog, "spans", away)
+        assert reader(tmp_path).latestOffset(START) == START
+        assert is_source_away(tmp_path)
+    # whoever goes on takes away what another process left
+    assert reader(tmp_path).latestOffset(START) == PLANNED
+    assert not is_source_away(tmp_path)
+
+
+def test_what_a_task_finds_gone_is_in_the_folder_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path, 10)
+    read = EmbeddedLog.read
+
+    def forgetting(self: EmbeddedLog, topic: str, partition: int, first: int, end: int) -> Any:
+        if first < 4:
+            raise GoneError(topic, partition, first, 4)
+        return read(self, topic, partition, first, end)
+
+    goes_on = reader(tmp_path, failOnDataLoss="false")
+    (planned,) = goes_on.partitions(START, PLANNED)
+    monkeypatch.setattr(EmbeddedLog, "read", forgetting)
+    monkeypatch.setattr(topic_source, "ignore_interrupts", lambda: None)
+    assert sum(batch.num_rows for batch in goes_on.read(planned)) == 6
+    assert lost_messages(tmp_path).counts == {"t/0": 4}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.clock import Stopwatch, pause
+from penstock.clock import Stopwatch, now, pause
 from penstock.cluster.topology import Slot
 from penstock.control.core.outcome import OrderKind
 from penstock.control.executors.driver import Driver
@@ -42,6 +42,7 @@ class Run:
     shares: dict[int, float] = {}  # noqa: RUF012
     most_work = 2.0
     idle_seconds = 0.0
+    is_source_away = False
 
     def __init__(self) -> None:
         self.come = threading.Event()
@@ -131,6 +132,20 @@ def test_a_stream_that_stopped_arrives_at_no_rate(driven: Driven) -> None:
     until(lambda: said().readings["offered_rate"] == 0.0)
     assert (said().readings["rate"], said().readings["backlog"], said().readings["lag"]) == (0.0, 0.0, 0.0)
     assert partitions(said()) == {"t/0": 0.0, "t/1": 0.0}
+
+
+def test_a_broker_that_is_away_is_no_stream_that_stopped(driven: Driven) -> None:
+    run, _, said = driven
+    run.idle_seconds = 3.0
+    run.is_source_away = True
+    until(lambda: not said().readings)
+    assert not said().parts
+    # it is back; until there is a batch, that none was there says nothing
+    run.is_source_away = False
+    pause(1.2)
+    assert not said().readings
+    run.last_batch, run.idle_seconds = now(), 0.0
+    until(lambda: said().readings["offered_rate"] == 100.0 if said().readings else False)
 
 
 def partitions(report: DriverReport) -> dict[str, float]:

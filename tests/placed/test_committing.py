@@ -6,24 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.log.contract import LogError
+from penstock.connectors.log.contract import LogError, NotTakenError
 from penstock.connectors.log.publishing import TopicPublisher, TopicSink
 from penstock.flow.checkpoint import FolderCheckpoint
 from penstock.flow.commit import Commit, Output
 from penstock.flow.instructions import WriteCommit
-from penstock.spark.placed.committing import Committer, SinkAwayError
+from penstock.spark.placed.committing import Committer, SinkAwayError, unsent_note
 from penstock.spark.placed.frame_sinks import NotSentError
 
 
 class AwayPublisher(TopicPublisher):
     """Of sinks that are not reached."""
 
-    def __init__(self, error: OSError) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__()
         self._error = error
 
     def publish(self) -> None:
         raise self._error
+
+
+def waiting_at_a_topic(folder: Path) -> Commit:
+    sink = TopicSink(format="log", options={}, topic="parsed", producer="r-0", staging=str(folder))
+    outputs = (Output(sink=sink.place, staged="s", final="1", rows=1),)
+    return Commit(run="r", conductor=1, generation=1, epoch=1, plan="p", outputs=outputs)
 
 
 @pytest.mark.parametrize(
@@ -34,16 +40,24 @@ class AwayPublisher(TopicPublisher):
     ],
 )
 def test_a_sink_that_is_away_is_named(tmp_path: Path, error: OSError, said: str) -> None:
-    sink = TopicSink(format="log", options={}, topic="parsed", producer="r-0", staging=str(tmp_path))
-    before = Commit(
-        run="r",
-        conductor=1,
-        generation=1,
-        epoch=1,
-        plan="p",
-        outputs=(Output(sink=sink.place, staged="s", final="1", rows=1),),
-    )
+    before = waiting_at_a_topic(tmp_path)
     committer = Committer(FolderCheckpoint(tmp_path), before, [AwayPublisher(error)])
     with pytest.raises(SinkAwayError) as raised:
         committer.commit(WriteCommit(before, 1, "p", ()), [])
     assert str(raised.value) == said
+
+
+@pytest.mark.parametrize("error", [LogError("away"), NotTakenError("too large")])
+def test_what_is_not_sent_when_a_run_is_over_is_said(tmp_path: Path, error: Exception) -> None:
+    publisher = AwayPublisher(error)
+    Committer(FolderCheckpoint(tmp_path), waiting_at_a_topic(tmp_path), [publisher]).close()
+    note = unsent_note([publisher], "runs/r")
+    assert note == "the last epoch is committed and not in its sinks yet: resume the run to send it (runs/r)"
+    assert unsent_note([TopicPublisher()], "runs/r") is None
+
+
+def test_what_a_sink_will_never_take_is_not_waited_for(tmp_path: Path) -> None:
+    before = waiting_at_a_topic(tmp_path)
+    committer = Committer(FolderCheckpoint(tmp_path), before, [AwayPublisher(NotTakenError("too large"))])
+    with pytest.raises(NotTakenError, match="too large"):
+        committer.commit(WriteCommit(before, 1, "p", ()), [])

@@ -43,6 +43,16 @@ def test_messages_reach_the_topic_once_stamped_with_when_they_were_sent(tmp_path
         assert row == MESSAGES["tweets"](int(str(row["id"])))
 
 
+def test_a_message_without_the_field_has_no_key_and_a_slip_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"user": "u", "n": 1}\n{"n": 2}\n{"user": null, "n": 3}\n')
+    given = {"to": f"log:{tmp_path}/log/t", "rows": str(tmp_path / "in.jsonl"), "rate": 1000, "messages": 3}
+    penstock.produce({**given, "partitions": 1, "key": "user"})
+    (batch,) = EmbeddedLog(tmp_path / "log").read("t", 0, 0, 3)
+    assert batch["key"].to_pylist() == [b"u", None, None]
+    with pytest.raises(BadInputError, match="key: messages have no field 'usr'; did you mean 'user'"):
+        penstock.produce({**given, "key": "usr"})
+
+
 def test_every_partition_has_its_own_producer(tmp_path: Path) -> None:
     given = {"to": f"log:{tmp_path}/t", "data": "batches", "rate": "batches:10,0.2,1000", "messages": 30}
     made = penstock.produce({**given, "partitions": 3, "each_partition": True, "batch_length": 10, "event_share": 1})

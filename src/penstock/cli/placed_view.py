@@ -29,7 +29,8 @@ def print_placed(result: PlacedResult, *, json: bool) -> None:
     if result.interrupted:
         raise typer.Exit(130)
     audit = result.report.audit
-    if audit.lost or audit.duplicated or audit.dead_share > result.report.most_dead or not result.obeyed:
+    wrong = audit.lost or audit.duplicated or audit.dead_share > result.report.most_dead
+    if wrong or result.unsent or not result.obeyed:
         raise typer.Exit(1)
 
 

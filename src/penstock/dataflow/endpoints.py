@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.pipeline import FORMAT_OF_ENDING, Kind
+from penstock.dataflow.topic_options import well_spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,7 @@ ABOUT_THE_FOLDER = frozenset(
 """What Spark reads and writes as files in a folder."""
 
 _OLD_NAMES = {"jsonl": "json"}
+_TOPICS = ("kafka", "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def reading_of(operator: Operator) -> Reading:
     options = _texts(operator.options)
     if operator.files is None:
         name = _OLD_NAMES.get(operator.format or LOAD, operator.format or LOAD)
+        options = well_spelled(options, f"source '{operator.name}'") if name in _TOPICS else options
         return Reading(name, options, operator.schema_, operator.watermark)
     given = operator.format or FORMAT_OF_ENDING[PurePath(operator.files).suffix.lower()]
     name = _OLD_NAMES.get(given, given)
@@ -75,6 +78,7 @@ def writing_of(operator: Operator) -> Writing:
     options = _texts(operator.options)
     if operator.parquet is not None:
         return Writing("parquet", {**options, "path": operator.parquet}, operator.mode)
+    options = well_spelled(options, f"sink '{operator.name}'") if operator.format in _TOPICS else options
     return Writing(operator.format or COUNT, options, operator.mode)
 
 

@@ -167,6 +167,7 @@ class PlacedApplication:
         from penstock.connectors.file_feed import FileFeed  # noqa: PLC0415
         from penstock.connectors.file_index import indexes_of  # noqa: PLC0415
         from penstock.connectors.staged_sinks import publish, sweep  # noqa: PLC0415
+        from penstock.spark.placed.committing import unsent_note  # noqa: PLC0415
         from penstock.spark.placed.conducting import Conducting, Plans  # noqa: PLC0415
         from penstock.spark.placed.conductor import Conductor  # noqa: PLC0415
         from penstock.spark.placed.execution import EpochObserver, leave_unused, places_of  # noqa: PLC0415
@@ -193,7 +194,8 @@ class PlacedApplication:
         home = job.laid_out(code, commit.plan, self.threads)
         self._plans[commit.plan] = (job, job.laid_out(code, commit.plan))
         groups = ToldCommits(job.pipeline)
-        setting = self._setting(code, note, feed.tuples, self._publishers(session, launcher, note))
+        publishers = self._publishers(session, launcher, code, note)
+        setting = self._setting(code, note, feed.tuples, publishers)
         setting = replace(setting, committed=groups.committed)
         conductor = self._conductor = Conductor(setting, launcher, home, commit)
         plans = Plans(lambda path: self._by_file(path, code), lambda slots: self._by_slots(slots, code, note))
@@ -230,6 +232,8 @@ class PlacedApplication:
                     watch.stop()
                 conductor.close()
                 notes += groups.close()
+        unsent = unsent_note(publishers, self.folder.place)
+        notes += [] if unsent is None else [unsent]
         observer.look()
         flowing = conductor.flowing_since or done.held
         due = offered_between(job.load, conductor.began, flowing, done.held, options.warm_up)
@@ -263,6 +267,7 @@ class PlacedApplication:
             predicted_latency_ms=predicted.latency_ms,
             hop_ms={name: 1000 * (observer.hops.quantile(part) or 0.0) for name, part in (("p50", 0.5), ("p99", 0.99))},
             load=job.load,
+            unsent=unsent is not None,
         )
 
     # Other layouts of the run.
@@ -336,22 +341,25 @@ class PlacedApplication:
         made.start()
         return made
 
-    def _publishers(self, session: Any, launcher: SparkLauncher, note: Callable[[str], None]) -> tuple[Publisher, ...]:
+    def _publishers(
+        self, session: Any, launcher: SparkLauncher, code: Code, note: Callable[[str], None]
+    ) -> tuple[Publisher, ...]:
         """Of sinks that are no files: they get rows when their epoch is committed."""
         from penstock.connectors.log.publishing import TopicPublisher  # noqa: PLC0415
         from penstock.spark.placed.endpoints import frames_place  # noqa: PLC0415 - Spark loads only when it is used
         from penstock.spark.placed.frame_sinks import FramePublisher, commits_by_epoch, frame_writers  # noqa: PLC0415
 
+        topics = TopicPublisher(sink.topic for sink in code.sinks.values() if sink.topic is not None)
         frames = [name for name, sink in self.sinks.items() if sink.frame_of]
         if not frames:
-            return (TopicPublisher(),)
+            return (topics,)
         pipeline = self.job.pipeline
         for name in frames:
             if not commits_by_epoch(pipeline.operators[name]):
                 note(f"sink '{name}': at least once; after a death an epoch may be there twice")
         writers = frame_writers(session, pipeline, frames, self.folder.description.run)
         profile = launcher.profile(next(iter(self.threads)))
-        return TopicPublisher(), FramePublisher(session, writers, frames_place(self.folder.place), profile)
+        return topics, FramePublisher(session, writers, frames_place(self.folder.place), profile)
 
     def _setting(
         self, code: Code, note: Callable[[str], None], limit: int | None, publishers: Sequence[Publisher]

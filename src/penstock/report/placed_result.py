@@ -82,6 +82,8 @@ class PlacedResult:
     """From one bundle to the next, by the clocks of their machines: percentiles."""
     load: Load | None = None
     """What was offered."""
+    unsent: bool = False
+    """The last epoch is committed, and some sink has not got it yet: whoever resumes the run sends it."""
 
     @property
     def slots(self) -> int:
@@ -111,6 +113,7 @@ class PlacedResult:
             "predicted_by": {"slots": self.slots_rate, "engine": self.engine_rate},
             "rate_error": self.rate_error,
             "interrupted": self.interrupted,
+            "unsent": self.unsent,
             "placement_obeyed": self.obeyed,
             "bundles": [place.document() for place in self.places],
             "predicted_slots": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -39,11 +40,13 @@ def test_every_message_is_there_once_and_the_next_run_goes_on_behind_it(
 def test_a_batch_that_dies_after_some_parts_were_sent_is_sent_once(
     session: Any, tmp_path: Path, own_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver dies when its parts are in the topic and the checkpoint does not know it yet."""
+    """The driver dies when its parts are in the topic and the checkpoint does not know it yet. Whoever goes on with the
+    checkpoint does so in another folder, as a run of another name."""
     address = parse_log(f"log:{tmp_path / 'log'}")
     log = EmbeddedLog(tmp_path / "log")
     fill(log, 0, 2_000)
     write = TopicWriter.write
+    given: dict[str, Any] = {"session": session, "until_end": True, "checkpoint": str(tmp_path / "checkpoint")}
 
     def dying(self: TopicWriter, frame: Any, batch: int) -> None:
         write(self, frame, batch)
@@ -52,9 +55,21 @@ def test_a_batch_that_dies_after_some_parts_were_sent_is_sent_once(
     with monkeypatch.context() as patched:
         patched.setattr(TopicWriter, "write", dying)
         with pytest.raises(penstock.PenstockError):
-            penstock.run(doubling(address), session=session, until_end=True, folder=tmp_path / "run")
-    penstock.run(doubling(address), session=session, until_end=True, folder=tmp_path / "run")
+            penstock.run(doubling(address), folder=tmp_path / "run", **given)
+    penstock.run(doubling(address), folder=tmp_path / "other", **given)
     assert lost_and_doubled(log, 2_000) == (0, 0)
+
+
+def test_a_run_whose_checkpoint_was_removed_sends_everything_anew(session: Any, tmp_path: Path, own_runs: Path) -> None:
+    """And the name of its folder may have blanks and percent signs."""
+    address = parse_log(f"log:{tmp_path / 'log'}")
+    log = EmbeddedLog(tmp_path / "log")
+    fill(log, 0, 200)
+    folder = tmp_path / "a run%20 of mine"
+    for _ in range(2):
+        penstock.run(doubling(address), session=session, until_end=True, folder=folder)
+        rmtree(folder / "checkpoint")
+    assert lost_and_doubled(log, 200) == (0, 200)
 
 
 def test_messages_that_do_not_parse_go_to_a_topic(session: Any, tmp_path: Path, own_runs: Path) -> None:

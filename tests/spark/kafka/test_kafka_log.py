@@ -8,7 +8,7 @@ from log_contract import LogContract
 from penstock.connectors.kafka import client
 from penstock.connectors.kafka.settings import client_settings
 from penstock.connectors.log.address import parse_log
-from penstock.connectors.log.contract import LogError, TopicLog
+from penstock.connectors.log.contract import LogError, NotTakenError, TopicLog
 from penstock.errors import BadInputError
 from penstock.spark.broker.broker import RunningBroker
 
@@ -41,6 +41,22 @@ class TestKafkaLog(LogContract):
             return log.spans(topic)[0].first
 
         return delete
+
+    def test_what_the_broker_never_takes_is_said_at_once(self, make: Callable[[], TopicLog]) -> None:
+        log = make()
+        log.create("small", 1)
+        log._keep("small", {"max.message.bytes": "1000"})  # type: ignore[attr-defined]
+        producer = log.transactional("never-taken", "small")
+        producer.send("small", [b"x" * 5_000])
+        with pytest.raises(NotTakenError, match=r"a message of 5,000 bytes to topic 'small': .*message\.max\.bytes"):
+            producer.commit(0)
+        producer.close()
+        # the next of its name begins anew
+        producer = log.transactional("never-taken", "small")
+        producer.send("small", [b"x"])
+        producer.commit(0)
+        producer.close()
+        assert log.transactional("never-taken", "small").last == 0
 
 
 def test_no_broker_is_said_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def up(
 
 @broker_app.command("status")
 def status(folder: FolderOption = None, json: JsonOption = False) -> None:
-    """Whether a broker runs, its topics and how many messages they hold."""
+    """Whether a broker runs, its topics and how many offsets they hold: messages, and what ends transactions."""
     from penstock.connectors.log.address import parse_log
     from penstock.errors import ClusterError
     from penstock.verbs.broker import running_broker
@@ -51,13 +51,13 @@ def status(folder: FolderOption = None, json: JsonOption = False) -> None:
         raise ClusterError("no broker runs; penstock broker up starts one")
     log = parse_log(broker.address).open()
     topics = {name: log.spans(name) for name in log.topics()}
-    messages = {name: sum(span.messages for span in spans.values()) for name, spans in topics.items()}
+    offsets = {name: sum(span.messages for span in spans.values()) for name, spans in topics.items()}
     if json:
-        rows = {name: {"partitions": len(topics[name]), "messages": messages[name]} for name in topics}
+        rows = {name: {"partitions": len(topics[name]), "offsets": offsets[name]} for name in topics}
         output.print_json({"servers": broker.servers, "topics": rows})
         return
-    lines = ((name, str(len(topics[name])), f"{messages[name]:,}") for name in topics)
-    output.console().print(output.table(f"Kafka at {broker.servers}", ("topic", "partitions", "messages"), lines))
+    lines = ((name, str(len(topics[name])), f"{offsets[name]:,}") for name in topics)
+    output.console().print(output.table(f"Kafka at {broker.servers}", ("topic", "partitions", "offsets"), lines))
 
 
 @broker_app.command("down")

@@ -31,7 +31,7 @@ try:
 except ImportError as error:
     raise BadInputError("Kafka needs confluent-kafka; install it with: pip install 'penstock[kafka]'") from error
 
-from penstock.connectors.kafka.producers import KafkaProducer, KafkaTransactions
+from penstock.connectors.kafka.producers import KafkaProducer, KafkaTransactions, made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -92,21 +92,40 @@ class KafkaLog:
         check_partitions(partitions)
         known = self._known_partitions(topic)
         config = {} if retention_seconds is None else {"retention.ms": str(int(retention_seconds * 1000))}
-        if known is None:
-            asked = [admin.NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=config)]
-            waiting = self._admin.create_topics(asked, request_timeout=ANSWER_SECONDS)
-        else:
+        if known is None and not self._make(topic, partitions, config):
+            known = self._awaited_partitions(topic, 1)
+        if known is not None:
             if config:
                 self._keep(topic, config)
             if known >= partitions:
                 return
-            waiting = self._admin.create_partitions([admin.NewPartitions(topic, partitions)])
-        self._ask(lambda: [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()])
+            more = [admin.NewPartitions(topic, partitions)]
+            self._ask(lambda: _results(self._admin.create_partitions(more)))
+        self._awaited_partitions(topic, partitions)
+
+    def _awaited_partitions(self, topic: str, least: int) -> int:
+        """How many there are, of a topic that is being created: brokers hear of it one after the other."""
         watch = Stopwatch()
-        while (self._known_partitions(topic) or 0) < partitions:
+        while (known := self._known_partitions(topic) or 0) < least:
             if watch.seconds() > ANSWER_SECONDS:
                 raise LogError(f"topic '{topic}' was created and is still not there after {ANSWER_SECONDS:g} s")
             pause(RETRY_SECONDS / 4)
+        return known
+
+    def _make(self, topic: str, partitions: int, config: Mapping[str, str]) -> bool:
+        """False: somebody else made it meanwhile."""
+        asked = [admin.NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config))]
+
+        def make() -> bool:
+            try:
+                _results(self._admin.create_topics(asked, request_timeout=ANSWER_SECONDS))
+            except ck.KafkaException as error:
+                if error.args[0].code() != ck.KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                return False
+            return True
+
+        return bool(self._ask(make))
 
     def _keep(self, topic: str, config: Mapping[str, str]) -> None:
         """Of a topic that is there already."""
@@ -115,8 +134,7 @@ class KafkaLog:
             for name, value in config.items()
         ]
         asked = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)]
-        waiting = self._admin.incremental_alter_configs(asked)
-        self._ask(lambda: [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()])
+        self._ask(lambda: _results(self._admin.incremental_alter_configs(asked)))
 
     def spans(self, topic: str) -> dict[int, Span]:
         partitions = [ck.TopicPartition(topic, number) for number in range(self._count(topic))]
@@ -210,8 +228,10 @@ class KafkaLog:
     def _reader(self, group: str) -> Any:
         """Connecting takes longer than most reads do: it is kept."""
         if group not in self._readers:
-            self._readers[group] = ck.Consumer(
+            self._readers[group] = made(
+                ck.Consumer,
                 {
+                    "fetch.wait.max.ms": 50,
                     **self._settings,
                     "group.id": group,
                     "enable.auto.commit": False,
@@ -219,8 +239,7 @@ class KafkaLog:
                     "enable.partition.eof": True,
                     "isolation.level": "read_committed",
                     "auto.offset.reset": "error",
-                    "fetch.wait.max.ms": 50,
-                }
+                },
             )
         return self._readers[group]
 
@@ -275,7 +294,7 @@ class KafkaLog:
     @property
     def _admin(self) -> Any:
         if self._made_admin is None:
-            self._made_admin = admin.AdminClient(self._settings)
+            self._made_admin = made(admin.AdminClient, self._settings)
         return self._made_admin
 
     def _ask(self, question: Any, about: str = "") -> Any:
@@ -293,6 +312,11 @@ class KafkaLog:
                 self._begin_anew()
                 why = failure.str() if failure is not None else "no answer"
                 raise LogError(f"Kafka at {self._settings['bootstrap.servers']}: {about}{why}") from error
+
+
+def _results(waiting: Mapping[Any, Any]) -> list[Any]:
+    """Of what was asked: who asks again after a failure has to ask anew."""
+    return [future.result(timeout=ANSWER_SECONDS) for future in waiting.values()]
 
 
 def _of(error: Exception) -> Any:

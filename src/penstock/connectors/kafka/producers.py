@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka as ck
 
 from penstock.clock import Stopwatch, pause
-from penstock.connectors.log.contract import NONE_YET, FencedError, LogError
+from penstock.connectors.log.contract import NONE_YET, FencedError, LogError, NotTakenError
+from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,29 +22,61 @@ ANSWER_SECONDS = 10.0
 """The longest a broker may take for a step of a transaction."""
 DELIVERY_SECONDS = 120.0
 """How long messages are tried to be delivered: a broker may be away for a minute."""
+TRANSACTION_SECONDS = 900.0
+"""The longest a transaction may take before the broker aborts it: the most that brokers allow where nobody says
+otherwise. One that needs longer would be sent for ever."""
+SOCKET_SECONDS = 60.0
+"""The longest wait for an answer; where a client has transactions librdkafka would make it as long as these."""
 STALL_SECONDS = 15.0
 """A transaction that gets no further for so long is given up; another producer of the same name begins anew."""
 CLOSE_SECONDS = 1.0
+TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 RETRY_SECONDS = 0.2
+_NEVER_TAKEN = frozenset(
+    {
+        ck.KafkaError.MSG_SIZE_TOO_LARGE,
+        ck.KafkaError.RECORD_LIST_TOO_LARGE,
+        ck.KafkaError.INVALID_RECORD,
+        ck.KafkaError.INVALID_TIMESTAMP,
+        ck.KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ck.KafkaError.POLICY_VIOLATION,
+        ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
+        ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        ck.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ck.KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    }
+)
+"""What a broker that is asked again says again."""
+_WAYS_OUT = {
+    ck.KafkaError.MSG_SIZE_TOO_LARGE: (
+        "raise kafka.message.max.bytes of the sink, and max.message.bytes of the topic, or send less in a message"
+    ),
+    ck.KafkaError.RECORD_LIST_TOO_LARGE: "lower kafka.batch.size of the sink, or raise max.message.bytes of the topic",
+    ck.KafkaError.INVALID_RECORD: "the topic asks for something else of its messages, such as a key (cleanup.policy)",
+    ck.KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "lower kafka.transaction.timeout.ms of the sink to what the broker allows (transaction.max.timeout.ms)"
+    ),
+}
+"""What to do about it, where it is not the user's rights."""
 _GIVEN_UP = (ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT)
 """What becomes of messages of a transaction that is aborted."""
 
 
 class KafkaProducer:
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._failed: list[str] = []
-        self._producer = ck.Producer(
-            {
-                **settings,
-                "linger.ms": 20,
-                "batch.num.messages": 50_000,
-                "queue.buffering.max.messages": 500_000,
-                "delivery.report.only.error": True,
-                "delivery.timeout.ms": int(DELIVERY_SECONDS * 1000),
-                "partitioner": "murmur2_random",
-                "on_delivery": self._heard,
-            }
-        )
+        self._failed: list[tuple[Any, str]] = []
+        """What was not delivered: the error, and what of which topic it was."""
+        # what stands later counts: how it is sent is the user's to say
+        sent_how = {
+            "linger.ms": 20,
+            "batch.num.messages": 50_000,
+            "queue.buffering.max.messages": 500_000,
+            "delivery.report.only.error": True,
+            "delivery.timeout.ms": int(DELIVERY_SECONDS * 1000),
+            "partitioner": "murmur2_random",
+        }
+        self._producer = made(ck.Producer, {**sent_how, **settings, "on_delivery": self._heard})
 
     def send(
         self,
@@ -68,7 +101,7 @@ class KafkaProducer:
                     self._producer.poll(0.1)
                     self._check()
                 except ck.KafkaException as error:
-                    raise _failure(error) from error
+                    raise _failure(error.args[0], _described(topic, value, key)) from error
 
     def flush(self) -> None:
         left = self._producer.flush(DELIVERY_SECONDS + ANSWER_SECONDS)
@@ -79,20 +112,23 @@ class KafkaProducer:
     def close(self) -> None:
         self.flush()
 
-    def _heard(self, error: Any, _message: Any) -> None:
+    def _heard(self, error: Any, message: Any) -> None:
         if error is not None and error.code() not in _GIVEN_UP:
-            self._failed.append(error.str())
+            self._failed.append((error, _described(message.topic(), message.value(), message.key())))
 
     def _check(self) -> None:
-        if self._failed:
-            failed, self._failed = self._failed, []
-            raise LogError(f"Kafka: {len(failed):,} messages could not be delivered: {failed[0]}")
+        if not self._failed:
+            return
+        failed, self._failed = self._failed, []
+        for error, what in failed:
+            if error.code() in _NEVER_TAKEN:
+                raise _failure(error, what)
+        raise LogError(f"Kafka: {len(failed):,} messages could not be delivered: {failed[0][0].str()}")
 
 
 class KafkaTransactions(KafkaProducer):
     def __init__(self, log: KafkaLog, settings: Mapping[str, Any], name: str, topic: str) -> None:
-        timeout = {"transaction.timeout.ms": int(DELIVERY_SECONDS * 1000)}
-        super().__init__({**settings, **timeout})
+        super().__init__({**timeouts(settings), **settings})
         self._log, self._name, self._topic = log, name, topic
         self._open = False
         self.last = NONE_YET
@@ -163,7 +199,7 @@ class KafkaTransactions(KafkaProducer):
             except ck.KafkaException as error:
                 failure = error.args[0]
                 if not failure.retriable() or watch.seconds() > STALL_SECONDS:
-                    raise _failure(error) from error
+                    raise _failure(failure, f"what is sent under '{self._name}'") from error
                 pause(RETRY_SECONDS)
 
 
@@ -188,8 +224,37 @@ def _within(seconds: float, step: Callable[[], object]) -> None:
         raise LogError(f"Kafka: a step of a transaction was not done within {seconds:g} s") from None
 
 
-def _failure(error: Any) -> LogError | FencedError:
-    failure = error.args[0]
-    if failure.code() in (ck.KafkaError._FENCED, ck.KafkaError.PRODUCER_FENCED, ck.KafkaError.INVALID_PRODUCER_EPOCH):
+def timeouts(settings: Mapping[str, Any]) -> dict[str, int]:
+    """Of a client that has transactions, in milliseconds, as long as the user may say: none is longer than the
+    transaction, which librdkafka asks for."""
+    most_ms = int(TRANSACTION_SECONDS * 1000)
+    given = str(settings.get(TRANSACTION_TIMEOUT, most_ms))
+    transaction_ms = int(given) if given.isdecimal() else most_ms  # what is no number, librdkafka complains of
+    return {
+        TRANSACTION_TIMEOUT: transaction_ms,
+        "delivery.timeout.ms": min(int(DELIVERY_SECONDS * 1000), transaction_ms),
+        "socket.timeout.ms": min(int(SOCKET_SECONDS * 1000), transaction_ms),
+    }
+
+
+def made(kind: Callable[[dict[str, Any]], Any], settings: dict[str, Any]) -> Any:
+    """A client of librdkafka's; settings that it does not take are bad input."""
+    try:
+        return kind(settings)
+    except ck.KafkaException as error:
+        raise BadInputError(f"Kafka: option kafka.*: {error.args[0].str()}") from error
+
+
+def _described(topic: str, value: bytes | None, key: bytes | None) -> str:
+    return f"a message of {len(value or b'') + len(key or b''):,} bytes to topic '{topic}'"
+
+
+def _failure(failure: Any, what: str) -> LogError | FencedError | NotTakenError:
+    """What is to be raised for an error of Kafka's about `what`."""
+    code = failure.code()
+    if code in (ck.KafkaError._FENCED, ck.KafkaError.PRODUCER_FENCED, ck.KafkaError.INVALID_PRODUCER_EPOCH):
         return FencedError("Kafka: another producer took over")
+    if code in _NEVER_TAKEN:
+        way_out = _WAYS_OUT.get(code, "ask for the right to it, or name another")
+        return NotTakenError(f"Kafka does not take {what}: {failure.str()}; {way_out}")
     return LogError(f"Kafka: {failure.str()}")

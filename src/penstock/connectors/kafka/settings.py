@@ -13,14 +13,20 @@ from penstock.dataflow.secret_options import PREFIX, check_no_secret, plain_name
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 SERVERS = "bootstrap.servers"
 _BELONG_ELSEWHERE = ("group.id", "enable.auto.commit", "isolation.level", "transactional.id", "auto.offset.reset")
+_OF_OUR_CLIENTS = ("enable.idempotence", "enable.auto.offset.store", "enable.partition.eof")
+"""Without these, as we set them, our own clients would lose or double messages."""
 
 
 def client_settings(options: Mapping[str, str], who: str = "kafka") -> dict[str, str]:
     """What a client of librdkafka is told: the options that begin with `kafka.`, without it, secrets filled in."""
+    return _settings(options, who, (*_BELONG_ELSEWHERE, *_OF_OUR_CLIENTS))
+
+
+def _settings(options: Mapping[str, str], who: str, refused: Collection[str]) -> dict[str, str]:
     mine = {option: value for option, value in options.items() if is_for_clients(option)}
     try:
         check_no_secret(mine)
@@ -29,7 +35,7 @@ def client_settings(options: Mapping[str, str], who: str = "kafka") -> dict[str,
     settings: dict[str, str] = {}
     for option, value in mine.items():
         name = plain_name(option)
-        if name in _BELONG_ELSEWHERE:
+        if name in refused:
             raise BadInputError(f"{who}: option '{option}' is set by Penstock; leave it out")
         elsewhere = secret_elsewhere(option)
         if elsewhere is None:
@@ -49,7 +55,7 @@ def is_for_clients(option: str) -> bool:
 def java_options(options: Mapping[str, str], who: str) -> dict[str, str]:
     """The same for Spark's own connector, whose client in Java has other names for some: a user and a password are one
     `sasl.jaas.config`, and authorities are a truststore."""
-    settings = client_settings(options, who)
+    settings = _settings(options, who, _BELONG_ELSEWHERE)
     if "sasl.mechanisms" in settings:
         settings["sasl.mechanism"] = settings.pop("sasl.mechanisms")
     if "sasl.username" in settings:

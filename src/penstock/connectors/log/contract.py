@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import BadInputError, PenstockError
+from penstock.errors import BadInputError, PenstockError, RunFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +39,10 @@ class LogError(OSError, PenstockError):
 
 class DamagedLogError(LogError, BadInputError):
     """The log's files are not what was written; waiting does not help."""
+
+
+class NotTakenError(RunFailedError):
+    """A message the log will never take as it is sent (too large, not allowed); waiting does not help."""
 
 
 class UnknownTopicError(BadInputError):
@@ -100,10 +104,11 @@ class Producer(Protocol):
         partition: int | None = None,
         times_ms: Sequence[int] | None = None,
     ) -> None:
-        """Take messages; where they are not for one `partition`, equal keys go to the same one."""
+        """Take messages; where they are not for one `partition`, equal keys go to the same one. Raises `LogError` or
+        `NotTakenError`."""
 
     def flush(self) -> None:
-        """Everything that was sent is in the log when this returns; else it raises `LogError`."""
+        """Everything that was sent is in the log when this returns; else it raises `LogError` or `NotTakenError`."""
 
     def close(self) -> None: ...
 
@@ -125,7 +130,8 @@ class TransactionalProducer(Protocol):
     ) -> None: ...
 
     def commit(self, number: int) -> None:
-        """All that was sent and `number` are in the log, or neither. Raises `FencedError` or `LogError`."""
+        """All that was sent and `number` are in the log, or neither. Raises `FencedError`, `LogError` or
+        `NotTakenError`."""
 
     def abort(self) -> None:
         """Nothing that was sent since the last commit is seen by anybody."""

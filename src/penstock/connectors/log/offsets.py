@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.connectors.log.contract import WentBackError
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Offsets = dict[str, dict[str, int]]
 """By topic and partition (as text: it is kept as JSON), the next offset."""
+EARLIEST, LATEST = -2, -1
+"""As JSON of offsets says it, to Spark's connector too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,32 @@ def resolved(where: str, spans: Mapping[str, Mapping[int, Span]], who: str) -> O
         asked = {t: {int(p): int(offset) for p, offset in parts.items()} for t, parts in given.items()}
     except (ValueError, AttributeError) as error:
         raise BadInputError(f"{who}: startingOffsets: expected earliest, latest or JSON of offsets") from error
+    for topic, by_number in asked.items():
+        _check_asked(topic, by_number, spans, f"{who}: startingOffsets")
     offsets: Offsets = {}
     for topic, parts in spans.items():
         offsets[topic] = {}
         for number, span in parts.items():
-            offset = asked.get(topic, {}).get(number, -2)
+            offset = asked.get(topic, {}).get(number, EARLIEST)
             if offset > span.end:
                 where_it_ends = f"topic '{topic}', partition {number} ends at {span.end:,}"
                 raise BadInputError(f"{who}: startingOffsets: {where_it_ends}, found {offset:,}")
-            offsets[topic][str(number)] = span.first if offset == -2 else span.end if offset == -1 else offset
+            offsets[topic][str(number)] = span.first if offset == EARLIEST else span.end if offset == LATEST else offset
     return offsets
+
+
+def _check_asked(topic: str, asked: Mapping[int, int], spans: Mapping[str, Mapping[int, Span]], where: str) -> None:
+    """What names nothing that the source reads would be passed over, and the source begin elsewhere."""
+    if topic not in spans:
+        raise BadInputError(f"{where}: the source does not read topic '{topic}'; {nearest(topic, spans)}")
+    for number, offset in asked.items():
+        if number not in spans[topic]:
+            raise BadInputError(f"{where}: topic '{topic}' has no partition {number}, it has {len(spans[topic])}")
+        if offset < EARLIEST:
+            raise BadInputError(
+                f"{where}: topic '{topic}', partition {number}: expected an offset, {LATEST} (latest) or {EARLIEST} "
+                f"(earliest), found {offset}"
+            )
 
 
 def went_back(reached: Offsets, spans: Mapping[str, Mapping[int, Span]]) -> Iterator[WentBackError]:

@@ -1,7 +1,8 @@
 """Sinks that are topics, by epoch: rows are staged as files, and sent in one transaction when their epoch is committed.
 
 The transaction carries the number of the epoch: whoever publishes a commit again, after whatever died, finds by it that
-this was done. Taking over the producer's name fences off whoever published before.
+this was done. A log may forget the number (Kafka does, after a week), so it is written down beside what is staged, too.
+Taking over the producer's name fences off whoever published before.
 """
 
 from __future__ import annotations
@@ -70,10 +71,26 @@ def fill(table: pa.Table, file: Any) -> None:
         writer.write_table(table)
 
 
+def _sent_file(sink: TopicSink) -> str:
+    return f"{sink.producer}.sent"
+
+
+def _marked(sink: TopicSink) -> int:
+    """The last epoch that was sent, as it was written down beside what is staged."""
+    try:
+        return int(storage(sink.staging).read(_sent_file(sink)))
+    except FileNotFoundError:
+        return NONE_YET
+
+
+def _mark(sink: TopicSink, epoch: int) -> None:
+    storage(sink.staging).write(_sent_file(sink), lambda file: file.write(str(epoch).encode()))
+
+
 def _read_staged(sink: TopicSink, epoch: int, path: str, last: int) -> bytes:
-    """What is staged is deleted once it was sent. Where it is gone and the log has no number that says so, the log
-    forgot it (Kafka does, of groups that nobody uses for a week), or somebody deleted what was to be sent. Only people
-    can tell, by looking into the topic; sending on what is left would double or lose it."""
+    """What is staged is deleted once it was sent, and that is marked. Where it is gone and no number says so, somebody
+    deleted what was to be sent, or an earlier version sent it, which left no mark. Only people can tell, by looking
+    into the topic; sending on what is left would double or lose it."""
     try:
         return storage(sink.staging).read(path)
     except FileNotFoundError as error:
@@ -86,9 +103,12 @@ def _read_staged(sink: TopicSink, epoch: int, path: str, last: int) -> bytes:
 
 
 class TopicPublisher:
-    """Sends what commits name, epoch by epoch. One that could not be sent is sent before anything else is."""
+    """Sends what commits name, epoch by epoch. One that could not be sent is sent before anything else is. `present`
+    are the sinks as the run has them now: a commit has the options of when it was written, and those may be why it
+    could not be sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, present: Iterable[TopicSink] = ()) -> None:
+        self._present = {(sink.producer, sink.topic): sink for sink in present}
         self._producers: dict[str, tuple[TopicLog, TransactionalProducer]] = {}
         self._waiting: list[tuple[int, tuple[Output, ...]]] = []
 
@@ -99,14 +119,14 @@ class TopicPublisher:
             self._waiting.append((int(mine[0].final), mine))
 
     def publish(self) -> None:
-        """All that waits. Raises `LogError`: it waits on, and this may be called again."""
+        """All that waits. Raises `LogError`: it waits on, and this may be called again; or `NotTakenError`: that is no
+        use."""
         while self._waiting:
             epoch, outputs = self._waiting[0]
             for place in dict.fromkeys(output.sink for output in outputs):
                 try:
-                    self._send(
-                        TopicSink.of(place), epoch, [output.staged for output in outputs if output.sink == place]
-                    )
+                    sink = self._as_it_is_now(TopicSink.of(place))
+                    self._send(sink, epoch, [output.staged for output in outputs if output.sink == place])
                 except FencedError as error:
                     # by whoever took the run over, who sends this too; or by a broker that waited too long for the end
                     raise LogError(str(error)) from error
@@ -117,6 +137,15 @@ class TopicPublisher:
             self.publish()
         except LogError as error:
             _LOG.warning("an epoch is committed and waits to be sent: %s", error)
+
+    @property
+    def waits(self) -> bool:
+        """Something is committed and was not sent yet."""
+        return bool(self._waiting)
+
+    def _as_it_is_now(self, sink: TopicSink) -> TopicSink:
+        present = self._present.get((sink.producer, sink.topic), sink)
+        return sink.model_copy(update={"format": present.format, "options": present.options})
 
     def _send(self, sink: TopicSink, epoch: int, staged: list[str]) -> None:
         store = storage(sink.staging)
@@ -131,6 +160,7 @@ class TopicPublisher:
                                 part = rows.slice(first, SEND_ROWS)
                                 producer.send(sink.topic, part["value"].to_pylist(), part["key"].to_pylist())
                 producer.commit(epoch)
+                _mark(sink, epoch)
         except BaseException:
             # what it holds is of no use any more; the next one begins from what the log knows
             self._forget(sink.producer)
@@ -141,7 +171,9 @@ class TopicPublisher:
     def _producer(self, sink: TopicSink) -> TransactionalProducer:
         if sink.producer not in self._producers:
             log = LogAddress(sink.format, sink.options).open()
-            self._producers[sink.producer] = log, log.transactional(sink.producer, sink.topic)
+            producer = log.transactional(sink.producer, sink.topic)
+            producer.last = max(producer.last, _marked(sink))
+            self._producers[sink.producer] = log, producer
         return self._producers[sink.producer][1]
 
     def _forget(self, name: str) -> None:

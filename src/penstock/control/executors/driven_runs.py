@@ -22,6 +22,7 @@ from penstock.jobs.placed import prepare_placed
 from penstock.jobs.sessions import CLUSTER_MASTER, SparkOptions
 from penstock.planning.file import SavedPlan
 from penstock.report.listener import Listener
+from penstock.spark.fused.away_sign import is_source_away
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,6 +49,10 @@ class DrivenRun(Protocol):
     @property
     def idle_seconds(self) -> float:
         """So long nothing has come: figures are of the last batches, however long ago they were."""
+
+    @property
+    def is_source_away(self) -> bool:
+        """A source waits for its broker: that nothing comes says nothing of the stream."""
 
     @property
     def figures(self) -> Figures | None: ...
@@ -138,13 +143,18 @@ class _Fused(_Handled):
     def idle_seconds(self) -> float:
         return float(self._handle.idle_seconds)
 
+    @property
+    def is_source_away(self) -> bool:
+        return is_source_away(self._folder)
+
     def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
+        self._folder = folder / RUN
         load = None if job.load is None else parse_load(job.load)
         prepared = prepare(pipeline, load, len(slots), None, search=False, interval_ms=job.interval_ms)
         spark = SparkOptions(master=CLUSTER_MASTER, settings=dict(job.settings), places=tuple(slots))
         self._threads = prepared.threads
         self.most_work = most_work_seconds(job.interval_ms / 1000)
-        options = FusedOptions(folder=folder / RUN)
+        options = FusedOptions(folder=self._folder)
         self._handle = start_fused(prepared, options, spark, Listener())
 
     def threads_on(self, operator: str, slot: str) -> int:
@@ -164,6 +174,7 @@ class _Placed(_Handled):
 
     most_work = None
     idle_seconds = 0.0
+    is_source_away = False
 
     def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
         from penstock.jobs.placed_run import RunOptions as PlacedOptions  # noqa: PLC0415

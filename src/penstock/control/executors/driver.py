@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.1
 REPORT_SECONDS = 1.0
+QUIET_SECONDS = 15.0
+"""Longer than Spark says nothing of a query that finds nothing (10 s)."""
 
 
 class Driver:
@@ -55,6 +57,8 @@ class Driver:
         self._done = -1
         self._changed_at = 0.0
         self._first_tuple = -1
+        self._away_at = -math.inf
+        """When a source was last seen to wait for its broker."""
         self._reported_at = 0.0
         self._places: tuple[Slot, ...] = ()
         self._watched: tuple[WatchedField, ...] = ()
@@ -132,7 +136,7 @@ class Driver:
         last = run.last_batch
         if last is not None and last > self._changed_at:
             self._first_tuple = self._done
-        figures = run.figures
+        figures = run.figures if self._knows_what_comes(run) else None
         readings: dict[str, float] = {}
         if figures is not None:
             readings = {
@@ -165,6 +169,14 @@ class Driver:
             parts=parts,
             shares=dict(run.shares),
         )
+
+    def _knows_what_comes(self, run: DrivenRun) -> bool:
+        """While a source waits for its broker, that nothing comes is no figure of the stream. Nor is it behind that,
+        until there is a batch, or Spark has looked once more and found none."""
+        if run.is_source_away:
+            self._away_at = clock.now()
+        last = run.last_batch
+        return (last is not None and last > self._away_at) or clock.now() - self._away_at > QUIET_SECONDS
 
     def _say(self, state: DriverState, **more: Any) -> None:
         """At once where something changed, else once a second."""

@@ -23,7 +23,9 @@ from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.fused import load_source
 from penstock.spark.fused.accounts import Accounts
 from penstock.spark.fused.audits import AuditFolder
+from penstock.spark.fused.batch_bounds import BatchBound
 from penstock.spark.fused.batch_shares import BatchShares
+from penstock.spark.fused.checkpoint_owner import owner_of
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
 from penstock.spark.fused.frames import FrameBuilder
@@ -35,7 +37,7 @@ from penstock.spark.fused.observing import BatchObserver, reads_of_sources
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_steps import CodeOptions
 from penstock.spark.fused.told_groups import ToldGroups
-from penstock.spark.fused.topics import connector_notes, lag_of, read_by_us
+from penstock.spark.fused.topics import connector_notes, covered_of, lag_of, read_by_us
 from penstock.spark.fused.writers import CountingWriter, letter_writer, make_writer, write_batch
 from penstock.spark.fused.written_rows import WrittenRows
 
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
     from penstock.spark.fused.spec import FusedSpec
     from penstock.spark.fused.writers import Writer
 
-LARGEST_STEP = 20.0
-"""The first batches tell little: no batch is more than so many times the one before."""
 CLOSED_BEFORE = (
     "its input had ended before it went on: what was open then was closed; what came since is for another run"
 )
@@ -99,8 +99,9 @@ class FusedQuery:
         self._write_failed: BadInputError | RunFailedError | None = None
         self._drained = threading.Event()
         """No batch may begin to write: sources of Spark's own cannot be told to hold."""
+        self._bound: BatchBound | None = None
         if self._bounds_batches:
-            load_source.bound_batches(spec.folder, spec.most_rows)
+            self._bound = BatchBound(spec.folder, spec.most_rows, spec.slots, spec.batch_seconds)
         with in_one_line(f"pipeline '{spec.pipeline.name}'"):
             self._query = LastingQuery(self._start)
 
@@ -136,14 +137,15 @@ class FusedQuery:
 
     def _make_writers(self) -> dict[str, Writer]:
         spec = self._spec
+        owner = owner_of(self._session, spec.checkpoint, spec.run)
         writers: dict[str, Writer] = {
-            name: make_writer(self._session, operator, spec.run, spec.checkpoint)
+            name: make_writer(self._session, operator, owner, spec.checkpoint)
             for name, operator in spec.pipeline.operators.items()
             if operator.kind is Kind.SINK
         }
         if spec.dead_letters is not None:
             writers[DEAD_LETTERS] = letter_writer(
-                self._session, spec.pipeline, spec.dead_letters, spec.run, spec.checkpoint
+                self._session, spec.pipeline, spec.dead_letters, owner, spec.checkpoint
             )
         for writer in writers.values():
             writer.prepare()
@@ -234,9 +236,10 @@ class FusedQuery:
             batch = self._observer.observe(progress, records, self._written.of_batch(progress))
             self._lag = lag_of(progress) or self._lag
             self._groups.tell(progress)
+            if self._bound is not None:
+                self._bound.resize(batch, covered_of(progress))
             if batch is not None:
                 batches.append(batch)
-                self._resize(batch)
         return batches
 
     @contextmanager
@@ -259,13 +262,6 @@ class FusedQuery:
             if any(f"'{option}'" in complaint for option in pipeline.operators[name].options):
                 return f"source '{name}'"
         return f"pipeline '{pipeline.name}'"
-
-    def _resize(self, batch: BatchObservation) -> None:
-        wall = max((slot.wall_seconds for slot in batch.slots), default=0.0)
-        wanted = self._spec.batch_seconds
-        if self._bounds_batches and wanted is not None and batch.tuples and wall > 0:
-            rows = batch.tuples * min(wanted / wall, LARGEST_STEP)
-            load_source.bound_batches(self._spec.folder, max(self._spec.slots, int(rows)))
 
     @property
     def progress(self) -> list[StreamingQueryProgress]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -13,10 +14,14 @@ from penstock.files import Spec, read_value, write_text
 from penstock.report.lag import gone_notes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 LOST = "lost.json"
+LOST_IN_TASKS = "lost"
+"""A folder: tasks write beside each other, and each has a file of its own."""
+
+FROM = " from "
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +35,7 @@ class LostMessages(Spec):
 
     @property
     def counts(self) -> dict[str, int]:
-        return {where: sum(pieces.values()) for where, pieces in self.lost.items()}
+        return {where: _messages(pieces) for where, pieces in self.lost.items()}
 
     @property
     def notes(self) -> list[str]:
@@ -51,10 +56,39 @@ class LostPiece:
     first: int
     messages: int
 
+    @property
+    def where(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.reader}{FROM}{self.first}"
+
+
+def _messages(pieces: Mapping[str, int]) -> int:
+    """Of all readers. What one of them missed twice counts once: a batch is planned again from where it began, though a
+    task has noted a part of it."""
+    ranges = sorted((key.rpartition(FROM)[0], int(key.rpartition(FROM)[2]), count) for key, count in pieces.items())
+    total, reached = 0, dict[str, int]()
+    for reader, first, count in ranges:
+        begin, end = max(first, reached.get(reader, first)), first + count
+        total += max(0, end - begin)
+        reached[reader] = max(begin, end)
+    return total
+
 
 def lost_messages(folder: Path) -> LostMessages:
+    """What was noted where batches are planned, and by tasks."""
+    known = _noted(folder / LOST)
+    pieces = {where: dict(by_reader) for where, by_reader in known.lost.items()}
+    for file in sorted((folder / LOST_IN_TASKS).glob("[!.]*.json")):
+        for where, by_reader in _noted(file).lost.items():
+            pieces.setdefault(where, {}).update(by_reader)
+    return LostMessages(lost=pieces, went_back=known.went_back)
+
+
+def _noted(file: Path) -> LostMessages:
     """Where nobody can read how many there were, they are counted anew."""
-    file = folder / LOST
     try:
         return read_value(LostMessages, file) if file.exists() else LostMessages()
     except BadInputError as error:
@@ -62,13 +96,21 @@ def lost_messages(folder: Path) -> LostMessages:
         return LostMessages()
 
 
+def note_lost_in_task(folder: Path, piece: LostPiece) -> None:
+    """A task that is tried again begins at the same offset, and so its file has the same name."""
+    (folder / LOST_IN_TASKS).mkdir(exist_ok=True, mode=0o700)
+    reader = sha256(piece.reader.encode()).hexdigest()[:8]
+    file = folder / LOST_IN_TASKS / f"{piece.topic}-{piece.partition}-{piece.first}-{reader}.json"
+    write_text(file, LostMessages(lost={piece.where: {piece.key: piece.messages}}).model_dump_json())
+
+
 def note_lost(folder: Path, lost: Iterable[LostPiece] = (), went_back: Iterable[str] = ()) -> None:
     """A batch that is planned again, after a death, begins at the same offset: it is counted once, as it was found
     last."""
-    known = lost_messages(folder)
+    known = _noted(folder / LOST)
     pieces = {where: dict(by_reader) for where, by_reader in known.lost.items()}
     for piece in lost:
-        pieces.setdefault(f"{piece.topic}/{piece.partition}", {})[f"{piece.reader} from {piece.first}"] = piece.messages
+        pieces.setdefault(piece.where, {})[piece.key] = piece.messages
     now_known = LostMessages(lost=pieces, went_back=tuple(dict.fromkeys((*known.went_back, *went_back))))
     if now_known != known:
         write_text(folder / LOST, now_known.model_dump_json())

@@ -8,6 +8,7 @@ for a bounded part: older ones have no `pyspark.sql.streaming.datasource`, and t
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from penstock.clock import Stopwatch, pause
 from penstock.connectors.kept_numbers import KeptNumbers
 from penstock.connectors.log.address import LogAddress, subscribed
-from penstock.connectors.log.contract import DamagedLogError, GoneError, LogError
+from penstock.connectors.log.contract import DamagedLogError, GoneError, LogError, WentBackError
 from penstock.connectors.log.offsets import (
     Piece,
     admitted,
@@ -30,11 +31,13 @@ from penstock.connectors.log.offsets import (
     resolved,
     went_back,
 )
-from penstock.spark.fused.lost_messages import LostPiece, note_lost
+from penstock.dataflow.topic_options import most_per_batch
+from penstock.spark.fused.away_sign import AwaySign
+from penstock.spark.fused.lost_messages import LostPiece, note_lost, note_lost_in_task
 from penstock.spark.session.interrupts import ignore_interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
     from penstock.connectors.log.contract import Span, TopicLog
     from penstock.connectors.log.offsets import Offsets
+
+_LOG = logging.getLogger(__name__)
 
 NAME = "penstock-topics"
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -77,9 +82,11 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._address = LogAddress(self._given["penstock.format"], self._given)
         self._topics = subscribed(self._given)
         self._goes_on = self._given.get("failOnDataLoss", "true").lower() == "false"
+        self._most_per_batch = most_per_batch(self._given, self._who)
         self._opened: TopicLog | None = None
         self._reached: Offsets = {}
         self._away: Stopwatch | None = None
+        self._sign = AwaySign(self._folder, self._who)
         self._until: dict[str, dict[int, Span]] | None = None
         """What there was when a run began that ends with it."""
 
@@ -123,8 +130,10 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._away = self._away or Stopwatch()
             if self._away.seconds() > PATIENCE_SECONDS:
                 raise
+            self._sign.show()
             return reached
         self._away = None
+        self._sign.take_away()
         return admitted(self._without_gone(reached, spans), spans, self._most_rows())
 
     def _without_gone(self, reached: Offsets, spans: dict[str, dict[int, Span]]) -> Offsets:
@@ -167,15 +176,26 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ignore_interrupts()
         log = _shared_log(self._address)
         for piece in partition.pieces:
-            for batch in read_through(log, piece):
+            for batch in read_through(log, piece, self._note_missed if self._goes_on else None):
                 yield _as_spark(batch, piece)
+
+    def _note_missed(self, piece: Piece, first: int, messages: int) -> None:
+        """Retention ran past what a task was about to read. Tasks write beside each other: each into a file of its own,
+        where the run's folder is on its machine."""
+        _LOG.warning(
+            "%s: topic '%s', partition %d: %s messages from offset %d on were gone unread",
+            self._who, piece.topic, piece.partition, f"{messages:,}", first,
+        )  # fmt: skip
+        if self._folder is not None and self._folder.is_dir():
+            note_lost_in_task(self._folder, LostPiece(self._who, piece.topic, piece.partition, first, messages))
 
     def stop(self) -> None:
         if self._opened is not None:
             self._opened.close()
 
     def _most_rows(self) -> int:
-        return self._numbers.whole(MOST_ROWS, LOOKED_AT)
+        most_rows = self._numbers.whole(MOST_ROWS, LOOKED_AT)
+        return most_rows if self._most_per_batch is None else min(most_rows, self._most_per_batch)
 
     def _tasks(self) -> int:
         return self._numbers.whole("partitions", self._slots)
@@ -192,11 +212,17 @@ def _shared_log(address: LogAddress) -> TopicLog:
     return _LOGS[key]
 
 
-def read_through(log: TopicLog, piece: Piece) -> Iterator[pa.RecordBatch]:
+def read_through(
+    log: TopicLog, piece: Piece, missed: Callable[[Piece, int, int], None] | None = None
+) -> Iterator[pa.RecordBatch]:
     """All of a piece, also where the log is away in the middle of it: gone on with behind the last message that came.
-    A task that failed instead would end the query after a few attempts, in a fraction of the time a broker is given."""
+    A task that failed instead would end the query after a few attempts, in a fraction of the time a broker is given.
+
+    Retention may run past it since it was planned. `missed` hears from which offset on how many messages were gone, and
+    the rest is read; without it, that ends the run. Where the log went back, the piece is no more: the batch behind
+    this one finds that."""
     at, away = piece.first, None
-    while True:
+    while at < piece.end:
         try:
             for batch in log.read(piece.topic, piece.partition, at, piece.end):
                 yield batch
@@ -204,6 +230,14 @@ def read_through(log: TopicLog, piece: Piece) -> Iterator[pa.RecordBatch]:
             return
         except DamagedLogError:
             raise
+        except GoneError as error:
+            if missed is None:
+                raise
+            if isinstance(error, WentBackError):
+                return
+            there = min(error.first, piece.end)
+            missed(piece, at, there - at)
+            at = there
         except LogError:
             away = away or Stopwatch()
             if away.seconds() > PATIENCE_SECONDS:

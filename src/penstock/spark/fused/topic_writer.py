@@ -2,23 +2,26 @@
 carries the batch's number.
 
 A batch that is run again finds what was staged, and its number in the log: what was committed is left out, what was not
-is sent. Rows are worked out once, so code that answers differently the second time does no harm. One process sends:
+is sent. A log may forget the number (Kafka does, after a week); so a batch that was sent is marked where it is staged,
+too. Rows are worked out once, so code that answers differently the second time does no harm. One process sends:
 producers that tasks take over from each other cost more than sending does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyarrow import fs, parquet
+from pyarrow import parquet
 
 from penstock.clock import Stopwatch, pause
 from penstock.connectors.log.contract import FencedError, LogError, check_topic, producer_name
 from penstock.errors import BadInputError
+from penstock.spark.fused.hadoop_files import HadoopFiles
 from penstock.spark.fused.last_batch import CheckpointLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +33,8 @@ SEND_ROWS = 10_000
 PATIENCE_SECONDS = 300.0
 """A broker may be away for so long before the run gives up."""
 RETRY_SECONDS = 1.0
+SENT = "_SENT"
+"""In the folder of a batch that is in the topic."""
 
 
 class TopicWriter:
@@ -44,11 +49,12 @@ class TopicWriter:
         name: str,
         checkpoint: str,
     ) -> None:
-        """`name` is that of the run and sink for good; batches are staged beside the run's `checkpoint`, which every
-        executor reaches."""
+        """`name` is that of the checkpoint's owner and sink; batches are staged beside the run's `checkpoint`, which
+        every executor reaches."""
         if "topic" not in options:
             raise BadInputError(f"{who}: expected the option topic: NAME")
         self._session, self._who, self._address = session, who, address
+        self._files = HadoopFiles(session)
         self._topic = check_topic(options["topic"])
         self._name = producer_name(name)
         self._checkpoint = checkpoint
@@ -70,37 +76,20 @@ class TopicWriter:
         self._publisher.close()
         committed = CheckpointLog(self._session, self._checkpoint, "commits").last()
         under_way = f"{self._staging}/{committed + 1}"
-        if not self._exists(under_way):
-            self._delete(self._staging)
+        if not self._files.exists(under_way):
+            self._files.delete(self._staging)
         elif committed >= 0:
-            self._delete(f"{self._staging}/{committed}")
+            self._files.delete(f"{self._staging}/{committed}")
 
     def write(self, frame: DataFrame, batch: int) -> None:
         place = f"{self._staging}/{batch}"
-        if not self._exists(f"{place}/_SUCCESS"):
+        if not self._files.exists(f"{place}/_SUCCESS"):
             as_messages(frame).write.mode("overwrite").parquet(place)
-        self._publisher.publish(sorted(self._parts(place)), batch)
-        self._delete(f"{self._staging}/{batch - 1}")
-
-    # Hadoop's view of the staging folder: executors may be elsewhere.
-
-    def _path(self, place: str) -> tuple[Any, Any]:
-        java: Any = self._session.sparkContext._jvm
-        path = java.org.apache.hadoop.fs.Path(place)
-        return path, path.getFileSystem(self._session.sparkContext._jsc.hadoopConfiguration())
-
-    def _exists(self, place: str) -> bool:
-        path, files = self._path(place)
-        return bool(files.exists(path))
-
-    def _parts(self, place: str) -> list[str]:
-        path, files = self._path(place)
-        names = [status.getPath().toString() for status in files.listStatus(path)]
-        return [name for name in names if name.endswith(".parquet")]
-
-    def _delete(self, place: str) -> None:
-        path, files = self._path(place)
-        files.delete(path, True)
+        if not self._files.exists(f"{place}/{SENT}"):
+            with self._files.on_this_machine(place, ".parquet") as parts:
+                self._publisher.publish(parts, batch)
+            self._files.touch(f"{place}/{SENT}")
+        self._files.delete(f"{self._staging}/{batch - 1}")
 
 
 def as_messages(frame: DataFrame) -> DataFrame:
@@ -125,7 +114,7 @@ class BatchPublisher:
         self._address, self._topic, self._name = address, topic, name
         self._made: tuple[TopicLog, TransactionalProducer] | None = None
 
-    def publish(self, parts: Sequence[str], batch: int) -> None:
+    def publish(self, parts: Sequence[Path], batch: int) -> None:
         watch = Stopwatch()
         while True:
             try:
@@ -139,7 +128,7 @@ class BatchPublisher:
                     raise
                 pause(RETRY_SECONDS)
 
-    def _send(self, parts: Sequence[str], batch: int) -> None:
+    def _send(self, parts: Sequence[Path], batch: int) -> None:
         if self._made is None:
             log = self._address.open()
             self._made = log, log.transactional(self._name, self._topic)
@@ -158,7 +147,6 @@ class BatchPublisher:
             log.close()
 
 
-def _staged(path: str) -> Iterator[pa.RecordBatch]:
-    files, name = fs.FileSystem.from_uri(path.replace("file:/", "file:///", 1) if path.startswith("file:/") else path)
-    with files.open_input_file(name) as file:
-        yield from parquet.ParquetFile(file).iter_batches(SEND_ROWS, columns=["key", "value"])
+def _staged(path: Path) -> Iterator[pa.RecordBatch]:
+    with parquet.ParquetFile(path) as file:
+        yield from file.iter_batches(SEND_ROWS, columns=["key", "value"])

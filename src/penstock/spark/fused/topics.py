@@ -12,6 +12,7 @@ from penstock.connectors.kafka.settings import is_for_clients, java_options
 from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, topics_there
 from penstock.connectors.log.offsets import lag
 from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.topic_options import check_known_to_us, most_per_batch
 from penstock.errors import BadInputError
 from penstock.report.lag import kept_apart
 from penstock.spark.fused.progress_offsets import parsed_offset
@@ -45,6 +46,8 @@ def read_topics(session: SparkSession, reading: Reading, who: str, slots: int, f
         _can_be_bounded(who)
         from penstock.spark.fused.topic_source import topic_frame  # noqa: PLC0415 - Spark before 4.2 cannot load it
 
+        check_known_to_us(reading.options, who)
+        most_per_batch(reading.options, who)
         topics_there(LogAddress(reading.format, reading.options), who)
         given = {**reading.options, "penstock.format": reading.format}
         return topic_frame(session, who, given, slots, folder)
@@ -122,6 +125,20 @@ def lag_of(progress: StreamingQueryProgress) -> dict[str, int]:
     """By topic/partition: messages that wait, of all sources that are topics. Both connectors say it alike."""
     ends = ((topic_offsets(source.endOffset), topic_offsets(source.latestOffset)) for source in progress.sources)
     return kept_apart(lag(end, latest) for end, latest in ends if end and latest)
+
+
+def covered_of(progress: StreamingQueryProgress) -> int:
+    """Offsets that a batch went over, of all sources that are topics: as many as its messages, and the holes between
+    them. Of partitions that are new nobody knows where they begin."""
+    ends = ((topic_offsets(source.startOffset), topic_offsets(source.endOffset)) for source in progress.sources)
+    return sum(
+        max(0, last - start[topic][number])
+        for start, end in ends
+        if start and end
+        for topic, parts in end.items()
+        for number, last in parts.items()
+        if number in start.get(topic, {})
+    )
 
 
 def topic_offsets(text: str | None) -> Offsets | None:

@@ -76,14 +76,14 @@ class _Function:
 class _Format:
     """Any other format of Spark's, batch by batch."""
 
-    def __init__(self, session: SparkSession, writing: Writing, run: str, sink: str) -> None:
+    def __init__(self, session: SparkSession, writing: Writing, owner: str, sink: str) -> None:
         self._session = session
         self._sink = sink
         self._writing = writing
         self._more: Mapping[str, str] = {}
         self.exactly_once = writing.format == "delta"
         if writing.format == "delta":
-            self._more = {"txnAppId": f"{run}-{sink}"}
+            self._more = {"txnAppId": f"{owner}-{sink}"}
 
     def prepare(self) -> None:
         """Spark finds the format, or says so."""
@@ -101,9 +101,9 @@ class _Format:
         frame.write.format(self._writing.format).options(**self._writing.options, **more).mode("append").save()
 
 
-def make_writer(session: SparkSession, operator: Operator, run: str, checkpoint: str = "") -> Writer:
-    """`run` names the run for good: two runs that write to one place do not take each other's files for their own.
-    `checkpoint` is the run's, which every executor reaches."""
+def make_writer(session: SparkSession, operator: Operator, owner: str, checkpoint: str = "") -> Writer:
+    """`owner` names whose batches these are, as long as they are numbered on: two that write to one place do not take
+    each other's files for their own. `checkpoint` is the run's, which every executor reaches."""
     writing = writing_of(operator)
     who = f"sink '{operator.name}'"
     if writing.of_the_user:
@@ -112,31 +112,31 @@ def make_writer(session: SparkSession, operator: Operator, run: str, checkpoint:
         return CountingWriter()
     if writing.format in FILE_FORMATS:
         whole = writing.mode is OutputMode.COMPLETE
-        return FileWriter(session, who, writing.format, writing.options, f"{run}-{operator.name}", replaces_all=whole)
+        return FileWriter(session, who, writing.format, writing.options, f"{owner}-{operator.name}", replaces_all=whole)
     if writing.format == "jdbc":
-        return TableWriter(session, who, writing.options, f"{run}-{operator.name}")
+        return TableWriter(session, who, writing.options, f"{owner}-{operator.name}")
     if writing.format in FORMATS:
-        return _topic_writer(session, operator.name, writing, run, checkpoint)
-    return _Format(session, writing, run, operator.name)
+        return _topic_writer(session, operator.name, writing, owner, checkpoint)
+    return _Format(session, writing, owner, operator.name)
 
 
-def letter_writer(session: SparkSession, pipeline: Pipeline, place: str, run: str, checkpoint: str) -> Writer:
+def letter_writer(session: SparkSession, pipeline: Pipeline, place: str, owner: str, checkpoint: str) -> Writer:
     """Of dead letters: a topic, or a folder of JSON."""
-    who, name = "dead letters", f"{run}-dead-letters"
+    who, name = "dead letters", f"{owner}-dead-letters"
     if is_address(place):
         address, topic = letter_topic(pipeline, place)
         return TopicWriter(session, who, address, {"topic": topic}, name, checkpoint)
     return FileWriter(session, who, "json", {"path": place}, name, replaces_all=False)
 
 
-def _topic_writer(session: SparkSession, sink: str, writing: Writing, run: str, checkpoint: str) -> Writer:
+def _topic_writer(session: SparkSession, sink: str, writing: Writing, owner: str, checkpoint: str) -> Writer:
     who = f"sink '{sink}'"
     if writing.options.get(DELIVERY, EXACTLY_ONCE) == EXACTLY_ONCE:
         address = LogAddress(writing.format, writing.options)
-        return TopicWriter(session, who, address, writing.options, f"{run}-{sink}", checkpoint)
+        return TopicWriter(session, who, address, writing.options, f"{owner}-{sink}", checkpoint)
     if writing.format != KAFKA:
         raise BadInputError(f"{who}: format {writing.format} delivers exactly once; leave out delivery")
-    return _Format(session, sparks_writing(session, writing, who), run, sink)
+    return _Format(session, sparks_writing(session, writing, who), owner, sink)
 
 
 def write_batch(writer: Writer, sink: str, frame: DataFrame, batch: int) -> None:

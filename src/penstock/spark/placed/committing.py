@@ -40,10 +40,15 @@ class Publisher(Protocol):
         """Of one epoch, which is committed."""
 
     def publish(self) -> None:
-        """All that was added is where it belongs. Raises an OSError: it waits on, and this may be called again."""
+        """All that was added is where it belongs. Raises an OSError: it waits on, and this may be called again; or a
+        RunFailedError: that is no use."""
 
     def begin(self) -> None:
         """As `publish`, as far as that is possible now; what is not done is done by the next `publish`."""
+
+    @property
+    def waits(self) -> bool:
+        """Something was added and is not where it belongs."""
 
     def close(self) -> None: ...
 
@@ -64,7 +69,7 @@ class Committer:
 
     def commit(self, asked: WriteCommit, accounts: Sequence[Account]) -> Commit:
         """All or nothing; called again with the same, it does the same. Raises ReplacedError, NotWrittenError,
-        SinkAwayError or another OSError."""
+        SinkAwayError or another OSError; or a RunFailedError where a sink will never take what is committed."""
         # what the last commit names is where it belongs before there is another: nobody would look for it any more
         for publisher in self._publishers:
             try:
@@ -89,11 +94,11 @@ class Committer:
         return commit
 
     def close(self) -> None:
-        """What is committed is sent, if that is possible; else whoever resumes the run does it."""
+        """What is committed is sent, if that is possible; else whoever resumes the run does it (`unsent_note`)."""
         for publisher in self._publishers:
             try:
                 publisher.publish()
-            except OSError as error:
+            except (OSError, PenstockError) as error:
                 _LOG.warning("committed, and waits to be sent by whoever resumes the run: %s", error)
             publisher.close()
 
@@ -110,6 +115,13 @@ class Committer:
             for path in self._store.list("state"):
                 if path not in needed and not path.endswith(recent):
                     self._store.delete(path)
+
+
+def unsent_note(publishers: Iterable[Publisher], folder: str) -> str | None:
+    """What the report of a run that is over says where its sinks have not got all that is committed."""
+    if not any(publisher.waits for publisher in publishers):
+        return None
+    return f"the last epoch is committed and not in its sinks yet: resume the run to send it ({folder})"
 
 
 def _at_sink(error: OSError, waiting: Iterable[Output]) -> str:

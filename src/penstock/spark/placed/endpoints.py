@@ -13,6 +13,7 @@ from penstock.connectors.log.publishing import TopicSink
 from penstock.connectors.staged_sinks import SinkFiles
 from penstock.dataflow.endpoints import COUNT, reading_of, writing_of
 from penstock.dataflow.pipeline import Kind
+from penstock.dataflow.topic_options import check_known_to_us
 from penstock.errors import BadInputError
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.fused.letter_topics import letter_topic
@@ -104,6 +105,7 @@ def topic_shares(pipeline: Pipeline) -> dict[str, TopicShare]:
 
 def topic_share(name: str, reading: Reading) -> TopicShare:
     options, address = reading.options, LogAddress(reading.format, reading.options)
+    check_known_to_us(options, f"source '{name}'")
     topics = topics_there(address, f"source '{name}'")
     return TopicShare(
         name,

@@ -79,6 +79,10 @@ class FramePublisher:
     def begin(self) -> None:
         threading.Thread(target=self._try, daemon=True, name="frames of an epoch").start()
 
+    @property
+    def waits(self) -> bool:
+        return bool(self._waiting)
+
     def _try(self) -> None:
         try:
             self.publish()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Stopwatch, now, pause
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, nearest
 from penstock.workloads.producing.data import making
 from penstock.workloads.producing.rates import producer_load
 from penstock.workloads.producing.targets import target_of
@@ -96,7 +96,9 @@ def produce(
     load = producer_load(str(spec.rate))
     if spec.seconds is None and spec.messages is None and load.spells[-1][1] == 0 and not load.repeats:
         raise BadInputError(f"rate '{spec.rate}' ends with nothing: give seconds or messages")
-    make, target = making(spec), target_of(spec)
+    make = making(spec)
+    _check_key(spec, make)
+    target = target_of(spec)
     streams = [_Stream(0, None)]
     if spec.each_partition:
         streams = [_Stream(number, number) for number in range(target.partitions)]
@@ -130,6 +132,19 @@ def produce(
     )
 
 
+def _check_key(spec: ProducerSpec, make: Callable[[int, int], dict[str, Any]]) -> None:
+    """A field that the first message does not have is a slip; later ones may be without it."""
+    if spec.key is None:
+        return
+    first = make(int(spec.first), 0)
+    if spec.key not in first:
+        raise BadInputError(f"key: messages have no field '{spec.key}'; {nearest(spec.key, first)}")
+
+
+def _key(value: object) -> bytes | None:
+    return None if value is None else str(value).encode()
+
+
 def _due(load: Load, at: float, spec: ProducerSpec) -> int:
     due = load.due(at)
     return due if spec.messages is None else min(due, spec.messages)
@@ -141,6 +156,6 @@ def _send(
     sent = now()
     rows = [make(int(spec.first) + number, stream.producer) for number in range(stream.sent, until)]
     values = [json.dumps({**row, "sent": sent}, default=str).encode() for row in rows]
-    keys = None if spec.key is None else [str(row.get(spec.key)).encode() for row in rows]
+    keys = None if spec.key is None else [_key(row.get(spec.key)) for row in rows]
     target.send(values, keys, stream.partition, int(sent * 1000))
     stream.sent = until
