@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
 import penstock
 from penstock.cli.live import LiveListener
+from penstock.cli.placed_view import print_placed
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Pipeline
 from penstock.errors import BadInputError
@@ -24,6 +26,7 @@ from penstock.planning.file import write_plan
 from penstock.report.disturbance import disturbance
 from penstock.report.figures import RecentBatches
 from penstock.report.listener import Progress
+from penstock.report.placed_result import PlacedResult
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation, history, summarise
 from penstock.report.result import RunResult, TriedRate
 from penstock.verbs.run import run, warm_up_of
@@ -413,3 +416,13 @@ def test_the_warm_up_of_a_short_run_is_a_quarter_of_it(
     wanted: float | None, seconds: float | None, expected: float
 ) -> None:
     assert warm_up_of(wanted, seconds) == expected
+
+
+def test_a_placed_run_whose_sinks_have_not_got_all_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    report = summarise([batch(1.0), batch(2.0)], 100.0, 0.5, NOTHING_LOST)
+    result = PlacedResult("p", "runs/p", "shuffle", None, None, {}, report, (), (), 0.0, 0.0)
+    print_placed(result, json=True)
+    assert json.loads(capsys.readouterr().out)["unsent"] is False
+    with pytest.raises(typer.Exit) as ended:
+        print_placed(replace(result, unsent=True), json=True)
+    assert ended.value.exit_code == 1
