@@ -8,7 +8,15 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from penstock.spark.fused.file_writer import FileWriter, in_pattern, left_by, owner_in_names, plain_owner
+from penstock.spark.fused.file_writer import (
+    FileWriter,
+    batches_in,
+    begin_like,
+    in_pattern,
+    left_by,
+    owner_in_names,
+    plain_owner,
+)
 
 
 @pytest.mark.parametrize(("first", "second"), [("東", "西"), ("a_b", "a-b"), ("a b", "a_b"), ("", "-")])
@@ -30,6 +38,19 @@ def test_no_two_owners_have_one_name(first: str, second: str) -> None:
 )
 def test_what_an_owner_left_is_told_from_what_begins_alike(name: str, batch: int | None, is_left: bool) -> None:
     assert bool(left_by(["run-out"], batch).match(name)) is is_left
+
+
+def test_the_number_of_a_batch_is_in_the_pattern_of_what_it_left() -> None:
+    assert begin_like(["a-1234", "a"], 3) == "part-{a-1234,a}-000000003-*"
+    assert begin_like(["a-1234", "a"], None) == "part-{a-1234,a}-*"
+
+
+def test_batches_that_are_there_are_read_off_one_listing() -> None:
+    listing = (
+        "[S{path=file:/o/d=1/part-a-000000003-00000.json; length=1}, S{path=file:/o/part-a-1234-000000007-0.json}]"
+    )
+    assert batches_in(listing + "/o/part-b-000000001-0.json", ["a-1234", "a"]) == {3, 7}
+    assert batches_in("null", ["a"]) == set()
 
 
 def test_a_path_stands_for_itself_in_a_pattern() -> None:
@@ -65,3 +86,35 @@ def test_a_batch_that_an_earlier_version_left_is_not_there_twice(session: Any, t
         file.rename(tmp_path / file.name.replace(owner_in_names("run-a_b"), plain_owner("run-a_b")))
     writer.write(session.range(1, 2, 1, 1), 1)
     assert ids(tmp_path) == [0, 1]
+
+
+def test_a_folder_is_looked_at_once_and_for_a_batch_that_is_run_again(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_for: list[int | None] = []
+    matching = FileWriter._matching
+
+    def noting(writer: FileWriter, files: Any, batch: int | None) -> Any:
+        looked_for.append(batch)
+        return matching(writer, files, batch)
+
+    monkeypatch.setattr(FileWriter, "_matching", noting)
+
+    def writer() -> FileWriter:
+        return FileWriter(session, "sink", "parquet", {"path": str(tmp_path)}, "run-out", replaces_all=False)
+
+    first = writer()
+    for batch in (0, 1, 2, 2):
+        first.write(session.range(10 * batch, 10 * batch + 2, 1, 2), batch)
+    assert looked_for == [None, 2]
+    # another process goes on, and runs the last batch again; one whose checkpoint was removed begins anew
+    looked_for.clear()
+    second = writer()
+    for batch in (2, 3):
+        second.write(session.range(10 * batch, 10 * batch + 1, 1, 1), batch)
+    assert looked_for == [None, 2]
+    assert ids(tmp_path) == [0, 1, 10, 11, 20, 30]
+    third = writer()
+    for batch in (0, 1, 2, 3):
+        third.write(session.range(100 + batch, 101 + batch, 1, 1), batch)
+    assert ids(tmp_path) == [100, 101, 102, 103]

@@ -41,6 +41,17 @@ def left_by(owners: Sequence[str], batch: int | None) -> re.Pattern[str]:
     return re.compile(rf"part-({'|'.join(map(re.escape, owners))})-{number}-")
 
 
+def begin_like(owners: Sequence[str], batch: int | None) -> str:
+    """Hadoop's pattern for the names of files that some writers left of a batch; None: of any batch."""
+    number = "" if batch is None else f"{batch:09d}-"
+    return f"part-{{{','.join(owners)}}}-{number}*"
+
+
+def batches_in(listing: str, owners: Sequence[str]) -> set[int]:
+    """The numbers of all batches of which some writers left a file that is named in a text."""
+    return {int(number) for number in re.findall(rf"part-(?:{'|'.join(map(re.escape, owners))})-(\d{{9,}})-", listing)}
+
+
 def in_pattern(path: str) -> str:
     """A path as a part of a pattern of Hadoop's, in which it stands for itself."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
@@ -69,8 +80,13 @@ class FileWriter:
         self._options = given
         self._owner = owner_in_names(owner)
         self._earlier_owner = plain_owner(owner)
+        self._owners = (self._owner, self._earlier_owner)
         self._replaces_all = replaces_all
         self._process = secrets.token_hex(4)
+        self._left: set[int] | None = None
+        """Batches that were there when this process wrote its first; None: it wrote none yet."""
+        self._last = -1
+        """The last batch this process began to put in place."""
         self._java: Any = session.sparkContext._jvm
         self._configuration = session.sparkContext._jsc.hadoopConfiguration()
 
@@ -119,7 +135,11 @@ class FileWriter:
     def _put_in_place(self, staged: str, batch: int) -> None:
         files = self._files(staged)
         mine = f"part-{self._owner}-{batch:09d}-"
-        self._remove_earlier(files, None if self._replaces_all else batch)
+        if self._replaces_all:
+            self._remove_earlier(files, None)
+        elif self._may_be_there(files, batch):
+            self._remove_earlier(files, batch)
+        self._last = max(self._last, batch)
         root = files.makeQualified(self._at(staged)).toUri().getPath()
         for number, (path, folder) in enumerate(self._data_files(files, staged, root)):
             ending = path.getName().partition(".")[2]
@@ -129,15 +149,27 @@ class FileWriter:
                 raise BadInputError(f"{self._who}: {path} could not be put in place")
         files.delete(self._at(staged), True)
 
+    def _may_be_there(self, files: Any, batch: int) -> bool:
+        """Whether something of a batch may be left from an attempt before, of this process or of another. To look for
+        every batch would take longer with every file the run has written: so the folder is looked at once."""
+        if self._left is None:
+            # all names in one text: of thousands of files, each asked for by itself would take a minute
+            listing = self._java.scala.runtime.ScalaRunTime.stringOf(self._matching(files, None))
+            self._left = batches_in(str(listing), self._owners)
+        return batch in self._left or batch <= self._last
+
     def _remove_earlier(self, files: Any, batch: int | None) -> None:
         """What this sink left of a batch (None: of all), also under the names of earlier versions. Java looks for names
         that begin like that, of which others may be somebody else's; each is looked at."""
-        begin_alike = f"part-{self._earlier_owner}-*"
-        places = [in_pattern(self._path.rstrip("/")), *["*"] * len(self._partitioned_by), begin_alike]
-        left = left_by((self._owner, self._earlier_owner), batch)
-        for status in files.globStatus(self._at("/".join(places))) or []:
+        left = left_by(self._owners, batch)
+        for status in self._matching(files, batch) or []:
             if left.match(status.getPath().getName()):
                 files.delete(status.getPath(), False)
+
+    def _matching(self, files: Any, batch: int | None) -> Any:
+        names = begin_like(self._owners, batch)
+        places = [in_pattern(self._path.rstrip("/")), *["*"] * len(self._partitioned_by), names]
+        return files.globStatus(self._at("/".join(places)))
 
     def _data_files(self, files: Any, staged: str, root: str) -> Iterator[tuple[Any, str]]:
         """Every file Spark wrote, and its folder below the sink's own (partitions)."""
