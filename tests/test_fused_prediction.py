@@ -118,6 +118,19 @@ def test_an_operator_of_sparks_own_adds_its_time_and_what_it_costs_a_batch() -> 
     assert setup.batch_seconds(20) == pytest.approx(0.4 + 1.0 + 0.01)
 
 
+# 120 tuples of 1 ms in Spark's own operator: over k slots, of p partitions ceil(p / k) in turns
+@pytest.mark.parametrize(
+    ("slots", "partitions", "seconds"), [(4, None, 0.03), (4, 4, 0.03), (4, 8, 0.03), (4, 2, 0.06), (2, 3, 0.08)]
+)
+def test_an_operator_of_sparks_own_uses_no_more_slots_than_it_has_partitions(
+    slots: int, partitions: int | None, seconds: float
+) -> None:
+    on = ON.model_copy(update={"per": Per.DATAFRAME})
+    own = Model("own", (Point(threads=1, rate=1000.0, cpu=1.0, memory=0.0, operator_cpu=1.0),), on)
+    setup = FusedSetup({"own": Gain(1.0, 0.0)}, {"own": own}, {"own": 1}, slots, 64, 120, 0.0, 0.0, 0.0)
+    assert replace(setup, partitions=partitions).batch_seconds(120) == pytest.approx(seconds)
+
+
 def test_latency_is_the_wait_for_a_batch_and_the_batch() -> None:
     setup = one("cpu", CPU_BOUND, 1, 1000, overhead=0.2)
     # a tuple takes 0.01 / 1.2 s; at 60 a second a batch of n takes 0.2 + n / 120 = n / 60: n = 24, every 0.4 s

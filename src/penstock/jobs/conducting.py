@@ -101,6 +101,7 @@ def search_highest(
     """The highest rate that is stable, by running one after the other in one session."""
     from penstock.spark.fused.find_max import MORE_THAN_ANY, find_highest_rate  # noqa: PLC0415 - loads Spark
     from penstock.spark.fused.run import FusedRun, Hooks  # noqa: PLC0415
+    from penstock.spark.session.partitions import PARTITIONS  # noqa: PLC0415
 
     def tried(trial: RateTrial) -> None:
         verdict = "saturated" if trial.saturated else "stable" if trial.stable else "falls behind"
@@ -117,6 +118,9 @@ def search_highest(
         ) as started,
         interrupted() as signalled,
     ):
+        if job.setup is not None and job.setup.sparks_own:
+            partitions = int(started.session.conf.get(PARTITIONS))
+            job = replace(job, setup=replace(job.setup, partitions=partitions))
 
         def offer(rate: float) -> Report:
             what = "more than can be done" if rate == MORE_THAN_ANY else f"{rate:,.4g} tuples/s"

@@ -161,8 +161,11 @@ def _handle(
     listener: Listener,
     opened: ExitStack,
 ) -> RunHandle:
-    from penstock.spark.fused.run import FusedRun, Hooks  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.fused.partitions import partitions_of  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.fused.run import FusedRun, Hooks  # noqa: PLC0415
 
+    if job.setup is not None and job.setup.sparks_own:
+        job = replace(job, setup=replace(job.setup, partitions=partitions_of(started.session, spec.checkpoint)))
     hear, figures = batch_hearer(listener, spec.load, options.seconds)
     run = FusedRun(
         started.session,

@@ -119,6 +119,7 @@ def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch
     from penstock.spark.fused.pinned_executors import PinnedExecutors  # noqa: PLC0415
     from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
     from penstock.spark.session.embedded import end_session  # noqa: PLC0415
+    from penstock.spark.session.partitions import PARTITIONS, partitions_for  # noqa: PLC0415
     from penstock.spark.standalone.access import find_access  # noqa: PLC0415
 
     access = find_access(None if options.master == CLUSTER_MASTER else options.master, options.secret_file)
@@ -128,6 +129,7 @@ def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch
         # those on named slots are asked for once there is a session
         **executor_settings(slots if options.places is None else 0, by_slot=access.cluster is not None),
         "spark.executor.memory": f"{executor_memory_mb}m",
+        PARTITIONS: str(partitions_for(slots, can_grow=True)),
         **_more(options),
     }
     session = start_fused_session(access.master_url, log, name, settings, secret=access.secret, scratch=scratch)

@@ -157,6 +157,8 @@ class FusedSetup:
     """Of Spark's own processes, for every tuple."""
     correction: Correction | None = None
     """By rehearsals; None: there were none."""
+    partitions: int | None = None
+    """Into how many tasks Spark divides its own operators; None: one for each slot."""
     crews: Crews | None = None
     """None: all operators with one thread are one crew."""
 
@@ -238,8 +240,14 @@ class FusedSetup:
     def slot_seconds(self, tuples: int) -> float:
         """Of the slowest slot's part of a batch of `tuples` over all slots, with the engine's."""
         each = -(-tuples // self.slots)
-        own = sum(self._slowest_seconds(name, each) for name in self.sparks_own)
+        own = sum(self._slowest_seconds(name, self._each_own(tuples)) for name in self.sparks_own)
         return self.fixed_seconds + self._code_seconds(each) + own
+
+    def _each_own(self, tuples: int) -> int:
+        """What the slot with most of it has of a batch in Spark's own operators: of p partitions over k slots
+        `ceil(p / k)`, one after the other, each a p-th of the tuples."""
+        partitions = self.partitions or self.slots
+        return -(-tuples * -(-partitions // self.slots) // partitions)
 
     def batch_seconds(self, tuples: int) -> float:
         """Of a batch of `tuples` over all slots: its slowest slot, or its CPU over all cores where that is more. What

@@ -18,6 +18,7 @@ from penstock.errors import BadInputError, ClusterError
 from penstock.files import temporary_folder
 from penstock.spark.session.class_archive import MAKING_SECONDS, archive_file, keep, making, using
 from penstock.spark.session.java import find_java
+from penstock.spark.session.partitions import FEWEST, PARTITIONS, partitions_for
 from penstock.spark.session.secret import secret_settings, settings_from_file
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _SETTINGS = {
     # executors too: each would write some ten lines for every task to a file nobody bounds
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
+    PARTITIONS: str(FEWEST),
     "spark.sql.streaming.metricsEnabled": "false",
     # who asks what arrives hears soon that nothing does
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
@@ -87,8 +88,21 @@ def embedded_session(
 def one_slot(session: SparkSession) -> Iterator[None]:
     """Queries that begin inside have one task at a time, whatever slots there are, and read all rows of their files: an
     operator that leaves rows out is measured with rows, as it gets them behind other operators."""
-    before = {key: session.conf.get(key, None) for key in _ONE_SLOT}
-    for key, value in _ONE_SLOT.items():
+    with _settings(session, _ONE_SLOT):
+        yield
+
+
+@contextmanager
+def divided_for(session: SparkSession, slots: int) -> Iterator[None]:
+    """Queries that begin inside are divided as a run on so many slots would be, whatever slots there are."""
+    with _settings(session, {PARTITIONS: str(partitions_for(slots))}):
+        yield
+
+
+@contextmanager
+def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {key: session.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
         session.conf.set(key, value)
     try:
         yield
@@ -101,7 +115,7 @@ def one_slot(session: SparkSession) -> Iterator[None]:
 
 
 _ONE_SLOT = {
-    "spark.sql.shuffle.partitions": "1",
+    PARTITIONS: "1",
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.parquet.filterPushdown": "false",
 }
@@ -132,6 +146,7 @@ def start_session(
             "spark.driver.host": "127.0.0.1",
             # Java listens for executors here too: with this it lets nobody else in, by a secret that never leaves it.
             "spark.authenticate": "true",
+            PARTITIONS: str(partitions_for(slots)),
             **(settings or {}),
         },
         warm_slots=slots if warm else 0,

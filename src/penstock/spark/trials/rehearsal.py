@@ -29,7 +29,14 @@ from penstock.report.report import pace_seen
 from penstock.spark.fused import load_source
 from penstock.spark.fused.engine import FusedQuery, FusedSpec
 from penstock.spark.fused.schemas import struct_of_arrow
-from penstock.spark.session.process_tree import MachineUsage, cpu_between, cpu_by_process, java_started_here, share_given
+from penstock.spark.session.embedded import divided_for
+from penstock.spark.session.process_tree import (
+    MachineUsage,
+    cpu_between,
+    cpu_by_process,
+    java_started_here,
+    share_given,
+)
 from penstock.spark.trials.replay_files import ReplayFiles
 
 if TYPE_CHECKING:
@@ -98,7 +105,8 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
             environment=spec.environment,
             audit=driven and unaudited_by(spec.pipeline, sparks_own_code(spec.code)) is None,
         )
-        query = FusedQuery(session, fused)
+        with divided_for(session, spec.slots):
+            query = FusedQuery(session, fused)
         try:
             machine = MachineUsage.now()
             query.begin()
