@@ -33,6 +33,10 @@ trying again."""
 END_SECONDS = 20.0
 """How long Java may take to end."""
 
+HERE = "127.0.0.1"
+DRIVER_HOST = "spark.driver.host"
+PYTHON_SETTING = "spark.pyspark.python"
+PYTHON_VARIABLE = "PYSPARK_PYTHON"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -136,14 +140,14 @@ def start_session(
     What the Java process writes to standard error goes to `log`, what it spills to `scratch`. Without `warm` the first
     job pays for starting its workers.
     """
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_LOCAL_IP", HERE)
     return configured_session(
         f"local[{slots},{ATTEMPTS}]",
         log,
         name,
         {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": HERE,
+            DRIVER_HOST: HERE,
             # Java listens for executors here too: with this it lets nobody else in, by a secret that never leaves it.
             "spark.authenticate": "true",
             PARTITIONS: str(partitions_for(slots)),
@@ -172,7 +176,6 @@ def configured_session(
     of Spark's classes, Java writes one as the session ends, which takes half a minute in all.
     """
     os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     # What this process can import, its workers can import too: the user's own modules above all.
     os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -201,6 +204,8 @@ def configured_session(
             if secret is not None:
                 conf = meanwhile.enter_context(temporary_folder("conf"))
                 meanwhile.enter_context(settings_from_file(secret_settings(secret), conf / "spark"))
+            python = python_of_workers(master, settings, os.environ.get(PYTHON_VARIABLE))
+            meanwhile.enter_context(_workers_run(python))
             meanwhile.enter_context(_jvm_messages_in(log))
             meanwhile.enter_context(_own_interrupts())
             try:
@@ -213,6 +218,28 @@ def configured_session(
     if made is not None:
         _archives[session.sparkContext.applicationId] = (made, archive)
     return session
+
+
+def python_of_workers(master: str, settings: Mapping[str, str], named: str | None) -> str:
+    """Where only this machine reaches the driver workers are here, and run this Python. Elsewhere it may lie in another
+    place: the setting decides, else what the environment names, else the same path as here."""
+    if master.startswith("local") or settings.get(DRIVER_HOST) == HERE:
+        return sys.executable
+    return settings.get(PYTHON_SETTING) or named or sys.executable
+
+
+@contextmanager
+def _workers_run(python: str) -> Iterator[None]:
+    """A context that begins inside has it for good; the variable stays the user's, for sessions elsewhere."""
+    named = os.environ.get(PYTHON_VARIABLE)
+    os.environ[PYTHON_VARIABLE] = python
+    try:
+        yield
+    finally:
+        if named is None:
+            del os.environ[PYTHON_VARIABLE]
+        else:
+            os.environ[PYTHON_VARIABLE] = named
 
 
 _archives: dict[str, tuple[Path, Path]] = {}
