@@ -17,6 +17,7 @@ from penstock.jobs.sessions import SparkOptions
 from penstock.planning.file import write_plan
 from penstock.report.listener import Listener
 from penstock.spark.fused.run_folder import FusedRunFolder, RunState
+from penstock.spark.session.default_files import FOLDERS, is_local_by_default
 from penstock.verbs.run import run_options, spark_options
 
 PIPELINE = """
@@ -154,6 +155,49 @@ def test_options_stay(tmp_path: Path, elsewhere: Resume) -> None:
     begin("linear", tmp_path / "run", most_dead=0.2, checkpoint=str(tmp_path / "its own"), interval_ms=50)
     _, options = elsewhere(tmp_path / "run")
     assert (options.most_dead, options.checkpoint, options.interval_ms) == (0.2, str(tmp_path / "its own"), 50)
+
+
+@pytest.mark.usefixtures("no_session")
+def test_the_checkpoint_in_the_folder_is_of_this_machine_whatever_hadoop_takes_paths_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Resume
+) -> None:
+    folder, earlier = tmp_path / "runs" / "linear-1", tmp_path / "earlier"
+    begin("linear", earlier)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    (tmp_path / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name><value>hdfs://name:8020</value></property></configuration>"
+    )
+    (folder / "checkpoint" / "offsets").mkdir(parents=True)
+    (folder / "checkpoint" / "offsets" / "0").touch()
+    begin("linear", folder)
+    # it had begun, and that was seen
+    assert FusedRunFolder(folder).description().checkpoint == f"file:{folder}/checkpoint"
+    assert elsewhere(folder)[1].checkpoint is None
+    # where it began on another file system it goes on there
+    begin("linear", earlier)
+    assert FusedRunFolder(earlier).description().checkpoint == f"{earlier}/checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("settings", "in_file", "is_local"),
+    [
+        ({}, None, True),
+        ({}, "hdfs://name:8020", False),
+        ({}, "file:///", True),
+        ({"spark.hadoop.fs.defaultFS": "file:///"}, "hdfs://name:8020", True),
+        ({"spark.hadoop.fs.defaultFS": "s3a://bucket"}, None, False),
+    ],
+)
+def test_where_hadoop_looks_for_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], in_file: str | None, is_local: bool
+) -> None:
+    for variable in FOLDERS:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    if in_file is not None:
+        entry = f"<property><name>fs.defaultFS</name><value>{in_file}</value></property>"
+        (tmp_path / "core-site.xml").write_text(f"<configuration>{entry}</configuration>")
+    assert is_local_by_default(settings) is is_local
 
 
 @pytest.mark.usefixtures("no_session")

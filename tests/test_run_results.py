@@ -13,8 +13,10 @@ import pytest
 import penstock
 from penstock.cli.live import LiveListener
 from penstock.dataflow.load import Load, parse_load
+from penstock.dataflow.pipeline import Pipeline
 from penstock.errors import BadInputError
 from penstock.jobs.fused import prepare
+from penstock.jobs.fused_run import FusedOptions, check_ends, path_on_disk
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.pictures.run import draw_run
@@ -346,6 +348,36 @@ def test_files_are_looked_for_before_spark_is_started(tmp_path: Path) -> None:
     built = penstock.pipeline("p").source("s", files=str(tmp_path / "*.csv")).then("pi").sink("o")
     with pytest.raises(BadInputError, match="source 's': no file matches"):
         run(built, 5)
+
+
+@pytest.mark.parametrize(
+    ("place", "local_by_default", "path"),
+    [
+        ("/data/in", True, "/data/in"),
+        ("data/*.csv", True, "data/*.csv"),
+        ("/data/in", False, None),
+        ("file:/data/in", False, "/data/in"),
+        ("file:///data/in", True, "/data/in"),
+        ("hdfs:/data/in", True, None),
+        ("s3a://bucket/in", True, None),
+        ("data/a:b.csv", True, "data/a:b.csv"),
+        ("", True, ""),
+    ],
+)
+def test_what_lies_on_this_machine(place: str, local_by_default: bool, path: str | None) -> None:
+    assert path_on_disk(place, local_by_default=local_by_default) == path
+
+
+def test_files_are_missed_only_where_they_would_lie_here(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a")
+
+    def reading(path: str) -> Pipeline:
+        return penstock.pipeline("p").source("s", format="csv", options={"path": path}).then("pi").sink("o").build()
+
+    check_ends(reading(f"file:{tmp_path}"), FusedOptions())
+    check_ends(reading(str(tmp_path / "none")), FusedOptions(), local_by_default=False)
+    with pytest.raises(BadInputError, match=f"source 's': no file matches 'file:{tmp_path}/none'"):
+        check_ends(reading(f"file:{tmp_path}/none"), FusedOptions(), local_by_default=False)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from penstock.jobs.fused import FusedJob, batch_hearer, prepare
 from penstock.jobs.handle import RunHandle
 from penstock.jobs.runs import forget_run, is_unnamed, new_run_folder, note_elsewhere
 from penstock.jobs.services import services_of
-from penstock.jobs.sessions import RunSession, SparkOptions, spark_session
+from penstock.jobs.sessions import RunSession, SparkOptions, local_by_default, spark_session
 from penstock.report.report import MOST_DEAD
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class FusedOptions:
             raise BadInputError(f"most_dead=: expected a part of all tuples, from 0 to 1, found {self.most_dead:g}")
 
 
-def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> FusedSpec:
+def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path, checkpoint: str | None = None) -> FusedSpec:
+    """`checkpoint`: where nothing is said in `options`; None: in the folder."""
     from penstock.spark.fused.engine import FusedSpec  # noqa: PLC0415 - Spark loads only when it is used
 
     driven = is_driven_by_load(job.pipeline)
@@ -78,7 +80,7 @@ def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path) -> Fus
         threads=job.threads,
         slots=job.slots,
         folder=folder,
-        checkpoint=options.checkpoint or str(folder / "checkpoint"),
+        checkpoint=options.checkpoint or checkpoint or str(folder / "checkpoint"),
         load=job.load if driven else None,
         most_rows=job.most_rows,
         batch_seconds=job.batch_seconds,
@@ -101,25 +103,37 @@ def audits(job: FusedJob, asked: bool | None) -> bool:
     return is_driven_by_load(job.pipeline) and unaudited is None if asked is None else asked
 
 
-def check_ends(pipeline: Pipeline, options: FusedOptions) -> None:
-    """What can be seen of sources before Spark is started: whether there is an end, and whether files are there."""
+def check_ends(pipeline: Pipeline, options: FusedOptions, *, local_by_default: bool = True) -> None:
+    """What can be seen of sources before Spark is started: whether there is an end, and whether files are there, on
+    this machine's disks. `local_by_default`: paths without a scheme lie there."""
     for name in pipeline.sources:
         operator = pipeline.operators[name]
         reading = reading_of(operator)
         if options.until_end and reading.is_load:
             raise BadInputError(f"until_end=: source '{name}' emits as long as it is asked to: there is no end")
-        path = reading.options.get("path", "")
-        if reading.format in FILE_FORMATS and reading.schema is None and path and "://" not in path:
+        given = reading.options.get("path", "")
+        path = path_on_disk(given, local_by_default=local_by_default)
+        if reading.format in FILE_FORMATS and reading.schema is None and path:
             pattern = f"{path}/*" if Path(path).is_dir() else path
             if next(iglob(pattern), None) is None:  # noqa: PTH207 - the user's pattern, from anywhere
-                raise BadInputError(f"source '{name}': no file matches '{path}'; or give its schema, to wait for some")
+                raise BadInputError(f"source '{name}': no file matches '{given}'; or give its schema, to wait for some")
+
+
+def path_on_disk(place: str, *, local_by_default: bool) -> str | None:
+    """A place as Hadoop writes it (`/data`, `file:/data`, `file:///data`) as a path of this machine; None: it lies
+    elsewhere."""
+    scheme, colon, path = place.partition(":")
+    if not colon or "/" in scheme:
+        return place if local_by_default else None
+    return re.sub(r"^/{2,}", "/", path) if scheme.lower() == "file" else None
 
 
 def start_fused(job: FusedJob, options: FusedOptions, spark: SparkOptions, listener: Listener) -> RunHandle:
     """A run in a folder of its own, or one that goes on with what is in its folder."""
     from penstock.spark.fused.run_folder import FusedRunFolder  # noqa: PLC0415 - Spark loads only when it is used
 
-    check_ends(job.pipeline, options)
+    local = local_by_default(spark)
+    check_ends(job.pipeline, options, local_by_default=local)
     with ExitStack() as opened:
         own = options.folder is None or is_unnamed(options.folder)
         folder = FusedRunFolder((options.folder or new_run_folder(job.pipeline.name)).absolute())
@@ -128,8 +142,9 @@ def start_fused(job: FusedJob, options: FusedOptions, spark: SparkOptions, liste
         opened.callback(_tidy, folder, own=own)
         opened.enter_context(folder.conducting())
         opened.enter_context(_logged(folder.path / "log"))
-        run = _described(job, options, spark, folder)
-        spec = spec_of(job, replace(options, folder=None if own else folder.path), run, folder.path)
+        checkpoint = options.checkpoint or folder.own_checkpoint(local_by_default=local)
+        run = _described(job, options, spark, folder, checkpoint)
+        spec = spec_of(job, replace(options, folder=None if own else folder.path), run, folder.path, checkpoint)
         environment = opened.enter_context(services_of(job.pipeline, listener))
         started = opened.enter_context(
             spark_session(
@@ -198,7 +213,9 @@ def _handle(
     return RunHandle(folder.path, run, figures, result, closing.close, again)
 
 
-def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder: FusedRunFolder) -> str:
+def _described(
+    job: FusedJob, options: FusedOptions, spark: SparkOptions, folder: FusedRunFolder, checkpoint: str
+) -> str:
     """Writes down what runs, or checks that it is what ran here before; returns the name of the run."""
     from penstock.spark.fused.run_folder import FusedDescription  # noqa: PLC0415
 
@@ -221,7 +238,7 @@ def _described(job: FusedJob, options: FusedOptions, spark: SparkOptions, folder
             most_rows=job.most_rows,
             batch_seconds=job.batch_seconds,
             interval_ms=options.interval_ms,
-            checkpoint=options.checkpoint or str(folder.path / "checkpoint"),
+            checkpoint=checkpoint,
             master=spark.master,
             executor_memory_mb=spark.on_slots_of(job.slot_memory_mb).executor_memory_mb,
             packages=spark.packages,

@@ -59,12 +59,12 @@ def resume_fused(
     """From the last commit, with the options it was started with; another plan brings other threads and slots."""
     from penstock.spark.fused.run_folder import FusedRunFolder  # noqa: PLC0415 - Spark loads only when it is used
 
-    known = FusedRunFolder(folder).description()
+    its_folder = FusedRunFolder(folder.absolute())
+    known = its_folder.description()
     if plan is None:
         job = _as_before(known, given if given is not None else _named(known, folder), slots, models)
     else:
         job = prepare(plan, _load(known), slots, models, search=False)
-    in_its_folder = known.checkpoint == str(folder.absolute() / "checkpoint")
     options = FusedOptions(
         seconds=seconds,
         warm_up=warm_up,
@@ -74,7 +74,7 @@ def resume_fused(
         most_dead=known.most_dead,
         interval_ms=known.interval_ms,
         folder=folder,
-        checkpoint=None if in_its_folder else known.checkpoint,
+        checkpoint=None if its_folder.is_own_checkpoint(known.checkpoint) else known.checkpoint,
         given=known.given if plan is None else name_to_resume_by(plan),
     )
     if spark.session is None:

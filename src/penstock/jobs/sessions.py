@@ -92,6 +92,13 @@ def spark_session(options: SparkOptions, slots: int, log: Path, name: str, liste
             end_session(started.session)
 
 
+def local_by_default(options: SparkOptions) -> bool:
+    """Whether Spark looks for paths without a scheme on this machine's disks, or on a file system of Hadoop's."""
+    from penstock.spark.session.default_files import is_local_by_default  # noqa: PLC0415 - beside Spark
+
+    return is_local_by_default(options.settings, None if options.session is None else _checked(options.session))
+
+
 def _checked(session: Any) -> Any:
     try:
         from penstock.spark.session.own import checked_session  # noqa: PLC0415 - Spark loads only when it is used

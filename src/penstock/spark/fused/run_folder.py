@@ -24,6 +24,7 @@ from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, PenstockError
 from penstock.files import Amount, Count, Name, Spec, check, parse_json, quoted, read_text, write_text
 from penstock.report.report import MOST_DEAD
+from penstock.spark.session.hadoop_settings import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,11 +112,20 @@ class FusedRunFolder:
         """Whether some batch was: sinks may hold something of it. A checkpoint elsewhere may know of one."""
         if not self.has_run:
             return False
-        checkpoint = self.path / "checkpoint"
-        if self.description().checkpoint != str(checkpoint):
+        if not self.is_own_checkpoint(self.description().checkpoint):
             return True
-        offsets = checkpoint / "offsets"
+        offsets = self.path / "checkpoint" / "offsets"
         return offsets.is_dir() and any(entry.name.isdigit() for entry in offsets.iterdir())
+
+    def own_checkpoint(self, *, local_by_default: bool) -> str:
+        """That of a run nobody gave another place: in the folder, also where paths without a scheme lie on another file
+        system than this machine's. One that began without a scheme goes on so, wherever that led it."""
+        inside = str(self.path / "checkpoint")
+        began_so = self.has_run and self.description().checkpoint == inside
+        return inside if local_by_default or began_so else f"{LOCAL}{inside}"
+
+    def is_own_checkpoint(self, checkpoint: str) -> bool:
+        return checkpoint.removeprefix(LOCAL) == str(self.path / "checkpoint")
 
     def describe(self, description: FusedDescription) -> None:
         write_text(self.path / "run.json", description.model_dump_json(indent=2))
