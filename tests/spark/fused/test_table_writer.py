@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInputError
-from penstock.spark.fused.table_writer import BATCHES, TableWriter
+from penstock.spark.fused.table_writer import BATCHES, TableWriter, bare_name, beside
 
 URL = "jdbc:derby:memory:penstock;create=true"
 
@@ -18,8 +18,8 @@ def log_of_derby(session: Any, tmp_path: Path) -> None:
     session.sparkContext._jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
 
 
-def writer(session: Any, owner: str = "run-table") -> TableWriter:
-    made = TableWriter(session, "sink 'table'", {"url": URL, "dbtable": "orders"}, owner)
+def writer(session: Any, owner: str = "run-table", name: str = "orders") -> TableWriter:
+    made = TableWriter(session, "sink 'table'", {"url": URL, "dbtable": name}, owner)
     made.prepare()
     return made
 
@@ -52,6 +52,32 @@ def test_a_batch_that_is_written_again_is_there_once(session: Any) -> None:
     writer(session, "other-run").write(session.range(9, 10), 0)
     assert len(table(session, "orders")) == 10
     assert tables(session) == {"ORDERS", BATCHES.upper()}
+
+
+@pytest.mark.parametrize(
+    ("table", "bare", "staged"),
+    [
+        ("orders", "orders", "orders_s"),
+        ("shop.orders", "orders", "shop.orders_s"),
+        ('"Orders"', "Orders", '"Orders_s"'),
+        ('"my shop"."New.Orders"', "New.Orders", '"my shop"."New.Orders_s"'),
+        ("shop.`orders`", "orders", "shop.`orders_s`"),
+        ("[dbo].[Orders]", "Orders", "[dbo].[Orders_s]"),
+    ],
+)
+def test_a_table_beside_another_is_quoted_as_that_is(table: str, bare: str, staged: str) -> None:
+    assert bare_name(table) == bare
+    assert beside(table, f"{bare}_s") == staged
+
+
+def test_a_quoted_table_holds_its_batches_and_what_was_left_is_dropped(session: Any) -> None:
+    first = writer(session, "run-quoted", '"Mixed Case"')
+    first.write(session.range(0, 3), 0)
+    left = {"url": URL, "dbtable": first._staged}
+    session.range(5, 9).write.format("jdbc").options(**left).mode("overwrite").save()
+    writer(session, "run-quoted", '"Mixed Case"').write(session.range(3, 4), 1)
+    assert table(session, '"Mixed Case"') == [(number,) for number in range(4)]
+    assert {name for name in tables(session) if name.startswith("Mixed")} == {"Mixed Case"}
 
 
 def test_a_table_that_cannot_be_reached_is_one_line(session: Any) -> None:

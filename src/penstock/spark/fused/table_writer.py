@@ -7,6 +7,7 @@ other process uses: an executor that outlives its driver may still write to that
 
 from __future__ import annotations
 
+import re
 import secrets
 from contextlib import contextmanager
 from hashlib import sha256
@@ -25,6 +26,29 @@ BATCHES = "penstock_batches"
 """The table in which every sink has the number of the last batch it holds."""
 
 
+_LAST_PART = re.compile(r"""("[^"]+"|`[^`]+`|\[[^\]]+\]|[^."`\[\]]+)$""")
+_QUOTES = '"`[]'
+
+
+def bare_name(table: str) -> str:
+    """The name of a table as its database lists it: without its schema and the quotes of some database or other."""
+    return _parted(table)[1].strip(_QUOTES)
+
+
+def beside(table: str, name: str) -> str:
+    """Another table in the schema of one, quoted as that is."""
+    before, last = _parted(table)
+    quotes = (last[0], last[-1]) if last[:1] in set(_QUOTES) else ("", "")
+    return f"{before}{quotes[0]}{name}{quotes[1]}"
+
+
+def _parted(table: str) -> tuple[str, str]:
+    """What stands before the last part of a name, and that. A dot inside quotes parts nothing."""
+    last = _LAST_PART.search(table)
+    start = 0 if last is None else last.start()
+    return table[:start], table[start:]
+
+
 class TableWriter:
     exactly_once = True
 
@@ -37,8 +61,8 @@ class TableWriter:
         self._options = with_secrets(options, who)
         self._owner = owner
         self._table = options["dbtable"]
-        self._staged_by_owner = f"{self._table}_staged_{sha256(owner.encode()).hexdigest()[:12]}"
-        self._staged = f"{self._staged_by_owner}_{secrets.token_hex(4)}"
+        self._staged_by_owner = f"{bare_name(self._table)}_staged_{sha256(owner.encode()).hexdigest()[:12]}"
+        self._staged = beside(self._table, f"{self._staged_by_owner}_{secrets.token_hex(4)}")
         self._is_sqlite = options["url"].startswith("jdbc:sqlite")
         self._last: int | None = None
         """The last batch the table holds; None: nobody looked yet. Only one process writes as this owner."""
@@ -50,7 +74,7 @@ class TableWriter:
                 columns = "sink VARCHAR(300) NOT NULL PRIMARY KEY, batch BIGINT"
                 self._run(connection, f"CREATE TABLE {BATCHES} ({columns})")
             for table in self._left_behind(connection):
-                self._run(connection, f"DROP TABLE {self._beside_the_sink(table)}")
+                self._run(connection, f"DROP TABLE {beside(self._table, table)}")
             if self._last_batch(connection) is None:
                 self._run(connection, f"INSERT INTO {BATCHES} VALUES (?, ?)", self._owner, -1)  # noqa: S608
             connection.commit()
@@ -71,7 +95,7 @@ class TableWriter:
 
     def _left_behind(self, connection: Any) -> list[str]:
         """Tables of the run's earlier processes. A database may write names that are not quoted in capitals."""
-        mine = self._staged_by_owner.rpartition(".")[2].lower()
+        mine = self._staged_by_owner.lower()
         tables, rows = [], connection.getMetaData().getTables(None, None, "%", None)
         while rows.next():
             name = str(rows.getString("TABLE_NAME"))
@@ -79,10 +103,6 @@ class TableWriter:
                 tables.append(name)
         rows.close()
         return tables
-
-    def _beside_the_sink(self, table: str) -> str:
-        schema, dot, _ = self._table.rpartition(".")
-        return f"{schema}{dot}{table}"
 
     def write(self, frame: DataFrame, batch: int) -> None:
         # one writer at a time is all that SQLite can do; what comes before it is still done by all slots
