@@ -21,8 +21,9 @@ def aggregate_frame(frame: DataFrame, aggregate: Aggregate, due: str) -> DataFra
     generator made it), else when it was taken in."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - what everybody calls them; Spark loads when used
 
-    # without the watermark a column may have: there is one time in a window, that of the aggregation
-    columns = [F.col(f"`{name}`").cast(kind).alias(name, metadata={}) for name, kind in aggregate.columns.items()]
+    # a value that cannot be had as its type is null: raised, it would end this attempt and every one after it.
+    # Without the watermark a column may have: there is one time in a window, that of the aggregation
+    columns = [F.col(f"`{name}`").try_cast(kind).alias(name, metadata={}) for name, kind in aggregate.columns.items()]
     keys: list[Any] = [F.col(name) for name in aggregate.keys]
     shown = [F.col(name) for name in aggregate.keys]
     if aggregate.window_seconds is None:
@@ -31,7 +32,7 @@ def aggregate_frame(frame: DataFrame, aggregate: Aggregate, due: str) -> DataFra
         if aggregate.window_time is WindowTime.PROCESSING:
             moment = F.current_timestamp()
         elif aggregate.time is not None:
-            moment = F.col(f"`{aggregate.time}`").cast("timestamp")
+            moment = F.col(f"`{aggregate.time}`").try_cast("timestamp")
         else:
             moment = F.timestamp_seconds(F.col(due)) if due in frame.columns else F.current_timestamp()
         rows = frame.select(*columns, moment.alias(_MOMENT, metadata={})).withWatermark(
