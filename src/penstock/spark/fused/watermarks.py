@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.dataflow.endpoints import reading_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame
 
     from penstock.dataflow.pipeline import Pipeline
@@ -24,13 +26,22 @@ def with_watermark(pipeline: Pipeline, sender: str, frame: DataFrame) -> DataFra
     plan: Any = frame._jdf.queryExecution().analyzed()
     if "EventTimeWatermark" in plan.toString():
         return frame
+    by_case = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     for source in sources_before(pipeline, sender):
         watermark = reading_of(pipeline.operators[source]).watermark
-        if watermark is None or watermark.field not in frame.columns:
+        field = None if watermark is None else column_called(watermark.field, frame.columns, by_case=by_case)
+        if watermark is None or field is None:
             continue
-        if sender == source or isinstance(frame.schema[watermark.field].dataType, TimestampType):
-            return frame.withWatermark(watermark.field, watermark.delay)
+        if sender == source or isinstance(frame.schema[field].dataType, TimestampType):
+            return frame.withWatermark(field, watermark.delay)
     return frame
+
+
+def column_called(name: str, columns: Sequence[str], *, by_case: bool) -> str | None:
+    """The column that Spark finds by a name, which it may write with other capitals; None: there is none."""
+    if by_case or name in columns:
+        return name if name in columns else None
+    return next((column for column in columns if column.lower() == name.lower()), None)
 
 
 def sources_before(pipeline: Pipeline, operator: str) -> list[str]:
