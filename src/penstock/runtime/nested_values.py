@@ -36,7 +36,7 @@ def refuse_forbidden_nulls(values: pa.Array, field: pa.Field) -> None:
         _refuse_null(values, field.type, field.name)
 
 
-def _inner_fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+def inner_fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
     """What a type is made of, with the names Spark has for that."""
     if pa.types.is_struct(kind):
         return [(field.name, field) for field in kind]
@@ -47,7 +47,7 @@ def _inner_fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
 
 @cache
 def _has_whole_numbers(kind: pa.DataType) -> bool:
-    return any(pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type) for _, inner in _inner_fields(kind))
+    return any(pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type) for _, inner in inner_fields(kind))
 
 
 @cache
@@ -57,7 +57,7 @@ def _forbids_nulls(kind: pa.DataType) -> bool:
 
 def _fields_with_nulls(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
     """Keys of a map are never null: Arrow sees to that."""
-    return _inner_fields(kind)[1:] if pa.types.is_map(kind) else _inner_fields(kind)
+    return inner_fields(kind)[1:] if pa.types.is_map(kind) else inner_fields(kind)
 
 
 def _refuse_fraction(value: Any, kind: pa.DataType, path: str) -> None:
@@ -69,7 +69,7 @@ def _refuse_fraction(value: Any, kind: pa.DataType, path: str) -> None:
         return
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         return
-    for name, inner in _inner_fields(kind):
+    for name, inner in inner_fields(kind):
         if pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type):
             for part in _parts(value, name, kind):
                 _refuse_fraction(part, inner.type, f"{path}.{name}")
