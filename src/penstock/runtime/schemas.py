@@ -10,7 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadInputError
-from penstock.runtime.nested_values import NestedMisfitError, refuse_forbidden_nulls, refuse_fractions
+from penstock.runtime.nested_values import (
+    NestedMisfitError,
+    refuse_forbidden_nulls,
+    refuse_fractions,
+    refuse_inexact,
+    refuse_losses,
+)
 from penstock.runtime.session_clock import UTC, has_zone, with_zone, zone_of
 
 if TYPE_CHECKING:
@@ -261,10 +267,11 @@ def _cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
 
 def _from_pandas(values: Any, field: pa.Field) -> pa.Array:
     if isinstance(values, np.ndarray) and values.dtype.kind == "O":
-        if pa.types.is_nested(field.type):
-            refuse_fractions(values, field)
+        refuse_losses(values, field)
         if has_zone(field.type):
             values = [with_zone(value, field.type) for value in values]
+    elif isinstance(values, np.ndarray) and values.dtype.kind == "f" and pa.types.is_integer(field.type):
+        refuse_inexact(values)
     made = pa.array(values, type=field.type, from_pandas=True)
     return _without_forbidden_nulls(made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made, field)
 
