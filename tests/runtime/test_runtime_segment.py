@@ -375,3 +375,19 @@ def test_a_field_that_is_missing_is_none_for_the_next_operator() -> None:
         segment = Segment(steps)
         assert values(collected(segment, [numbers(0, 2)])["sink"], "k") == [1, 1]
         segment.close()
+
+
+def test_the_load_and_a_source_of_ones_own_may_meet_before_several_threads() -> None:
+    """Of the one it is known when rows were due, of the other not."""
+    steps = [
+        Step("op", Logic(waits), 2, (Read(-1), Read(-2))),
+        Step("sink", reads=(Read(0),), leaves=True, delivers=True),
+    ]
+    segment = Segment(steps, SegmentOptions(audit=True))
+    batches = [(-1 - at % 2, numbers(at * 5, at * 5 + 5, tracked=at % 2 == 0)) for at in range(8)]
+    left = [batch for _, batch in segment.process_entrances(batches)]
+    account = segment.take_account()
+    segment.close()
+    assert sorted(values(left)) == list(range(40))
+    assert all((batch.ids is None) == (batch.due is None) for batch in left)
+    assert len(account.latency["sink"]) == 20
