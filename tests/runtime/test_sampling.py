@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -94,3 +95,39 @@ def test_a_sample_that_cannot_be_read_is_left_out() -> None:
     sampled = sample_steps((Step("op", Logic(lambda row: {"year": row["at"].year})),), {ENTRANCE: far})
     assert sampled.tables["op"].to_pylist() == [{"year": 1970}]
     assert sampled.errors["op"].startswith("field 'at': no value of Python's")
+
+
+PRICED = pa.table({"price": pa.array([Decimal("1.23")], pa.decimal128(10, 4))})
+
+
+@pytest.mark.parametrize("form", ["row", "pandas", "map-in-pandas"])
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({"price": Decimal("1.23")}, pa.decimal128(10, 4)),
+        # more digits than it came with, behind the point or before it
+        ({"price": Decimal("1.23456")}, pa.decimal128(38, 5)),
+        ({"price": Decimal(1_000_000)}, pa.decimal128(38, 4)),
+        ({"tax": Decimal("0.2")}, pa.decimal128(38, 4)),
+        ({"tax": Decimal("0.23456")}, pa.decimal128(38, 5)),
+        # so large that less than 4 digits are left
+        ({"tax": Decimal(10**35)}, pa.decimal128(38, 2)),
+        ({"taxes": [Decimal("0.2")]}, pa.list_(pa.decimal128(38, 4))),
+    ],
+)
+def test_decimals_have_room_for_more_than_samples_show(form: str, sent: dict[str, Any], expected: pa.DataType) -> None:
+    (name,) = sent
+    frame_of = lambda _: pd.DataFrame({name: pd.Series([sent[name]], dtype=object)})  # noqa: E731 - used in two forms
+    logic = {
+        "row": Logic(lambda _: sent),
+        "pandas": Logic(frame_of, Per.PANDAS),
+        "map-in-pandas": Logic(lambda frames: map(frame_of, frames), Per.MAP_IN_PANDAS),
+    }[form]
+    sampled = sample_steps((Step("op", logic),), {ENTRANCE: PRICED})
+    assert sampled.errors == {}
+    assert sampled.tables["op"].schema.field(name).type == expected
+
+
+def test_decimals_of_arrow_are_what_they_say() -> None:
+    sampled = sample_steps((Step("op", Logic(lambda table: table, Per.ARROW)),), {ENTRANCE: PRICED})
+    assert sampled.tables["op"].schema.field("price").type == pa.decimal128(10, 4)

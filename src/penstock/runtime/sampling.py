@@ -11,6 +11,7 @@ from penstock.dataflow.logic import Per
 from penstock.runtime.batch import Marks
 from penstock.runtime.code_calls import RowCall
 from penstock.runtime.dead_letters import FAILURES, error_line
+from penstock.runtime.inner_types import with_innermost
 from penstock.runtime.pieces import Rows
 from penstock.runtime.row_dicts import readable_rows
 from penstock.runtime.schemas import (
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import Logic
     from penstock.runtime.schemas import Misfit
     from penstock.runtime.steps import Step
+
+
+MOST_DIGITS = 38
+"""Of a decimal in Spark."""
 
 
 @dataclass(slots=True)
@@ -52,8 +57,16 @@ def sample_steps(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> S
         inputs = [part for part in parts if part is not None and part.num_rows]
         made = [table for part in inputs if (table := _sent(step, part, sampled.errors)) is not None]
         if made:
-            sampled.tables[step.operator] = pa.concat_tables(made, promote_options="permissive")
+            joined = pa.concat_tables(made, promote_options="permissive")
+            given = pa.schema([column for part in inputs for column in part.schema])
+            sampled.tables[step.operator] = joined.cast(_with_room(step, joined.schema, given))
     return sampled
+
+
+def _with_room(step: Step, sent: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """Code that says its types, as Arrow does, means them."""
+    is_guess = step.logic is not None and step.schema is None and step.logic.per is not Per.ARROW
+    return with_wide_decimals(sent, given) if is_guess else sent
 
 
 def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | None:
@@ -141,3 +154,29 @@ def with_moments(made: pa.Schema, given: pa.Schema) -> pa.Schema:
         return pa.timestamp("us", tz=zone)
 
     return pa.schema([field.with_type(type_of(field)) for field in made])
+
+
+def with_wide_decimals(made: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """What samples hold, with room for more digits than they show. A decimal that keeps its name keeps its type where
+    that has room for what was seen. Another has all digits that Spark has, as many of them behind the point as were
+    seen, or as any decimal that was given has, where what was seen leaves so many."""
+    decimals = {field.name: field.type for field in given if pa.types.is_decimal128(field.type)}
+    scale = max((kind.scale for kind in decimals.values()), default=0)
+
+    def wide(kind: pa.DataType) -> pa.DataType:
+        if not pa.types.is_decimal128(kind):
+            return kind
+        room = MOST_DIGITS - (kind.precision - kind.scale)
+        return pa.decimal128(MOST_DIGITS, max(kind.scale, min(scale, room)))
+
+    def type_of(field: pa.Field) -> pa.DataType:
+        before = decimals.get(field.name)
+        if before is not None and pa.types.is_decimal128(field.type) and _has_room(before, field.type):
+            return before
+        return with_innermost(field.type, wide)
+
+    return pa.schema([field.with_type(type_of(field)) for field in made])
+
+
+def _has_room(kind: pa.DataType, seen: pa.DataType) -> bool:
+    return bool(kind.scale >= seen.scale and kind.precision - kind.scale >= seen.precision - seen.scale)
