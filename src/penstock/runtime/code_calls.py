@@ -154,7 +154,7 @@ class RowCall:
         return self._parents
 
     def _may_be_called(self, crumbs: Breadcrumbs) -> bool:
-        died_of_it = crumbs.drop(self.operator, self._rows.marks, self._at)
+        died_of_it = crumbs.drop(self.operator, self._rows.marks, self._at, lambda: self._rows.dicts[self._at])
         if died_of_it is not None:
             self._put_aside_row(died_of_it, None)
         return died_of_it is None

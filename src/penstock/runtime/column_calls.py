@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,8 @@ class ColumnCall:
         while self._todo:
             start, stop = self._todo[-1]
             if self._crumbs is not None:
-                died_of_it = self._crumbs.drop(self.operator, self._batch.marks, start)
+                holds = partial(written_row, self._batch.rows, start)
+                died_of_it = self._crumbs.drop(self.operator, self._batch.marks, start, holds)
                 if died_of_it is not None:
                     self._put_aside_row(start, died_of_it)
                     self._todo.pop()
