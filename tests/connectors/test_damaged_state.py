@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DAMAGED = [b"", b"{", b"\xff\xfe", b"[1, 2", b'{"a": 1}', b"null", b"nan", b"-3", b'["x"]', b"\x00" * 40]
-CRUMB = Crumb("parse", 17, 0, None)
+CRUMB = Crumb("parse", 17, 0)
 
 
 @pytest.mark.parametrize("content", DAMAGED)
@@ -59,8 +59,8 @@ def test_crumbs_that_cannot_be_read_are_none(tmp_path: Path, content: bytes) -> 
 
 
 def test_crumbs_are_read_back(tmp_path: Path) -> None:
-    write_crumbs(tmp_path / "known", [CRUMB, Crumb("parse", None, 0, 3)])
-    assert read_crumbs(tmp_path / "known") == [CRUMB, Crumb("parse", None, 0, 3)]
+    write_crumbs(tmp_path / "known", [CRUMB, Crumb("parse", None, 0, 3, "ab")])
+    assert read_crumbs(tmp_path / "known") == [CRUMB, Crumb("parse", None, 0, 3, "ab")]
     assert read_crumbs(tmp_path / "nothing") == []
 
 
@@ -70,7 +70,7 @@ def test_poison_known_before_is_forgotten_not_fatal(tmp_path: Path, content: byt
     from penstock.spark.fused.region_function import _poisoned
 
     crumb, poison = tmp_path / "a.crumb", tmp_path / "a.poison"
-    crumb.write_text(json.dumps(["parse", 17, 0, None]))
+    crumb.write_text(json.dumps(["parse", 17, 0, None, None]))
     poison.write_bytes(content)
     assert _poisoned(crumb, poison) == [CRUMB]
     assert read_crumbs(poison) == [CRUMB]

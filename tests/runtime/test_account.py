@@ -95,3 +95,10 @@ def test_what_lies_outside_is_counted_at_the_edge() -> None:
     assert len(histogram) == 3
     assert Histogram.of(histogram.counts()).counts() == histogram.counts()
     assert Histogram().quantile(0.5) is None
+
+
+def test_what_nobody_knows_the_due_time_of_is_of_no_latency() -> None:
+    histogram = Histogram()
+    histogram.add(np.array([1.0, np.nan, 2.0]))
+    histogram.add(np.array([np.nan]))
+    assert len(histogram) == 2

@@ -91,3 +91,11 @@ def test_batches_of_other_columns_are_not_joined() -> None:
     joined = joined_by_schema([batch([1]), batch([2, 3]), other, batch([4])])
     assert [part.rows.to_pydict() for part in joined] == [{"x": [1, 2, 3]}, {"y": [1.0]}, {"x": [4]}]
     assert joined_by_schema([]) == []
+
+
+def test_batches_of_which_other_things_are_known_are_not_joined() -> None:
+    plain = Batch(batch([8]).rows)
+    without_due = Batch(batch([9]).rows, Marks(np.array([9])))
+    joined = joined_by_schema([batch([1]), batch([2], [7]), plain, plain, without_due])
+    assert [len(part) for part in joined] == [2, 2, 1]
+    assert [(part.ids is None, part.due is None) for part in joined] == [(False, False), (True, True), (False, True)]

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.runtime.sampling import with_moments
 from penstock.runtime.schemas import frame_to_schema, rows_to_columns
+from penstock.runtime.session_clock import clock_of
 from penstock.runtime.vectorised import to_frame
 
 AMSTERDAM = "Europe/Amsterdam"
@@ -101,3 +102,72 @@ def test_what_frames_seem_to_send_is_told_by_what_they_got(
     sent = pa.schema([(name, pa.timestamp("ns", tz=zone)) for name, zone in made.items()])
     got = pa.schema([(name, pa.timestamp("us", tz=zone)) for name, zone in given.items()])
     assert with_moments(sent, got) == pa.schema([(n, pa.timestamp("us", tz=zone)) for n, zone in expected.items()])
+
+
+ON_THE_CLOCK = [
+    (AMSTERDAM, datetime(2026, 7, 1, 14), SUMMER),  # noqa: DTZ001 - without a zone on purpose
+    # 02:30 comes twice on 25 October: the second is 01:30 UTC
+    (AMSTERDAM, datetime(2026, 10, 25, 2, 30), datetime(2026, 10, 25, 1, 30, tzinfo=UTC)),  # noqa: DTZ001
+    # 02:30 is left out on 29 March: the next there is is 03:00, 01:00 UTC
+    (AMSTERDAM, datetime(2026, 3, 29, 2, 30), datetime(2026, 3, 29, 1, 0, tzinfo=UTC)),  # noqa: DTZ001
+    # in the year 2026 Kolkata is not 5:53:28 ahead, as it was in 1850
+    ("Asia/Kolkata", datetime(2026, 7, 1, 17, 30), SUMMER),  # noqa: DTZ001
+    ("+05:30", datetime(2026, 7, 1, 17, 30), SUMMER),  # noqa: DTZ001
+]
+
+
+@pytest.mark.parametrize("zones_of_pytz", [False, True])
+@pytest.mark.parametrize(("zone", "shown", "expected"), ON_THE_CLOCK)
+def test_rows_and_frames_read_the_same_clock(
+    zone: str, shown: datetime, expected: datetime, zones_of_pytz: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if zones_of_pytz:  # as older Arrow has them
+        monkeypatch.setattr(pa.lib, "string_to_tzinfo", pytz_of)
+        clock_of.cache_clear()
+    for value in (shown, pd.Timestamp(shown)):
+        rows, misfits = rows_to_columns([{"at": value}, {"at": None}], schema_of(zone))
+        assert misfits == []
+        assert [at and at.astimezone(UTC) for at in rows["at"].to_pylist()] == [expected, None]
+        for frame in (pd.DataFrame({"at": [value]}), pd.DataFrame({"at": pd.Series([value], dtype=object)})):
+            assert moments_of(frame, zone) == [expected]
+    if zones_of_pytz:
+        clock_of.cache_clear()
+
+
+def pytz_of(zone: str, **_options: Any) -> Any:
+    pytz = pytest.importorskip("pytz")
+    return pytz.timezone(zone) if "/" in zone else pytz.FixedOffset(330)
+
+
+@pytest.mark.parametrize(
+    ("kind", "within"),
+    [
+        (lambda moment: pa.struct([("at", moment), ("n", pa.int64())]), lambda at: {"at": at, "n": 1}),
+        (pa.list_, lambda at: [at, None]),
+        (lambda moment: pa.map_(pa.string(), moment), lambda at: {"x": at}),
+        (lambda moment: pa.map_(moment, pa.string()), lambda at: {at: "x"}),
+        (
+            lambda moment: pa.list_(pa.struct([("all", pa.map_(pa.string(), pa.list_(moment)))])),
+            lambda at: [{"all": {"x": [at]}}, None],
+        ),
+    ],
+    ids=["struct", "array", "map", "keys", "all of them"],
+)
+def test_times_inside_a_field_are_of_the_sessions_clock_too(kind: Any, within: Any) -> None:
+    schema = pa.schema([("f", kind(pa.timestamp("us", AMSTERDAM)))])
+    plain = datetime(2026, 7, 1, 14)  # noqa: DTZ001 - without a zone on purpose
+    values = [within(plain), within(SUMMER), None]
+    frame = pd.DataFrame({"f": pd.Series(values, dtype=object)})
+    expected = pa.RecordBatch.from_arrays([pa.array([within(SUMMER)] * 2 + [None], schema.field("f").type)], ["f"])
+    for rows, misfits in (rows_to_columns([{"f": value} for value in values], schema), frame_to_schema(frame, schema)):
+        assert misfits == []
+        assert rows.equals(expected)
+
+
+@pytest.mark.parametrize("wrong", ["noon", 12, {"at": "noon"}, [("at",)]])
+def test_what_is_of_another_shape_is_a_misfit(wrong: Any) -> None:
+    moment = pa.timestamp("us", AMSTERDAM)
+    for kind in (pa.list_(moment), pa.struct([("at", moment)]), pa.map_(pa.string(), moment)):
+        rows, misfits = rows_to_columns([{"f": wrong}, {"f": None}], pa.schema([("f", kind), ("g", pa.int64())]))
+        assert [(misfit.row, misfit.field) for misfit in misfits] == [(0, "f")]
+        assert rows.num_rows == 1

@@ -6,16 +6,18 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dataflow.logic import Logic, Per
-from penstock.runtime.batch import Batch
-from penstock.runtime.row_dicts import row_dicts
-from penstock.runtime.segment import Segment
+from penstock.dataflow.logic import Logic, OnError, Per
+from penstock.runtime.batch import Batch, Marks
+from penstock.runtime.dead_letters import DEAD_LETTERS, StoppedError
+from penstock.runtime.row_dicts import readable_rows, row_dicts, written_rows
+from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Step
 
 MOMENTS = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=st.just(UTC))  # noqa: DTZ001 - zones follow
@@ -120,3 +122,78 @@ def test_a_time_without_a_zone_is_of_the_sessions_clock(zone: str, hour: int, pe
     ((_, made),) = segment.process([Batch(pa.RecordBatch.from_pylist([{"at": None}], schema=schema))])
     segment.close()
     assert made.rows.column("at").to_pylist() == [noon.replace(hour=hour, tzinfo=UTC)]
+
+
+YEAR_10000 = 253_402_300_800_000_000
+"""Microseconds since 1970, to its first in UTC."""
+FAR = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "America/New_York"))])
+
+
+def far_rows(schema: pa.Schema = FAR) -> pa.RecordBatch:
+    """In New York the second is at 23:59:59 on the last day of 9999."""
+    numbers = pa.array([0, YEAR_10000 + (5 * 3600 - 1) * 1_000_000, 2])
+    return pa.RecordBatch.from_arrays([pa.array([0, 1, 2]), numbers.cast(schema.field("at").type)], schema=schema)
+
+
+def raises_at_1(frame: pd.DataFrame) -> pd.DataFrame:
+    if (frame.n == 1).any():
+        raise ValueError("not this one")
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("logic", "error", "field"),
+    [
+        (Logic(lambda row: row), "field 'at': no value of Python's: date value out of range", "at"),
+        (Logic(raises_at_1, Per.PANDAS), "ValueError: not this one", None),
+    ],
+    ids=["row", "pandas"],
+)
+def test_a_time_that_python_has_no_value_for_is_put_aside_alone(logic: Logic, error: str, field: str | None) -> None:
+    segment = Segment([Step("op", logic, leaves=True)], SegmentOptions(audit=True, emit_dead_letters=True))
+    made = dict(segment.process([Batch(far_rows(), Marks(np.array([10, 11, 12])))]))
+    account = segment.take_account()
+    segment.close()
+    assert made["op"].rows.column("n").to_pylist() == [0, 2]
+    assert made["op"].ids is not None
+    assert made["op"].ids.tolist() == [10, 12]
+    assert made[DEAD_LETTERS].rows.to_pylist() == [
+        {
+            "operator": "op",
+            "id": 11,
+            "row": '{"n": 1, "at": "10000-01-01 04:59:59.000000 UTC"}',
+            "error": error,
+            "field": field,
+        }
+    ]
+    assert (account.operators["op"].rows_in, account.operators["op"].dead) == (3, 1)
+
+
+def test_code_may_stop_at_a_row_that_cannot_be_read() -> None:
+    segment = Segment([Step("op", Logic(lambda row: row, on_error=OnError.STOP), leaves=True)])
+    with pytest.raises(StoppedError, match="operator 'op': field 'at': no value of Python's"):
+        list(segment.process([Batch(far_rows())]))
+    segment.close()
+
+
+def test_only_what_cannot_be_read_is_written_as_text() -> None:
+    times = far_rows().column("at")
+    structs = pa.StructArray.from_arrays([times, pa.array([{"a": 1}] * 3, TALLY)], names=["at", "m"])
+    by_time = pa.MapArray.from_arrays(pa.array([0, 1, 2, 3]), times, pa.array(["x", "y", "z"]))
+    arrays = pa.ListArray.from_arrays(pa.array([0, 0, 2, 3]), times)
+    text = pa.array([b"a", b"\xff", b"c"]).cast(pa.string(), safe=False)
+    days = pa.array([0, 3_000_000, 1], pa.int32()).cast(pa.date32())
+    columns = {"s": structs, "m": by_time, "a": arrays, "t": text, "d": days}
+    rows = pa.RecordBatch.from_pydict(columns)
+    assert readable_rows(rows)[0] == row_dicts(rows.take(pa.array([0, 2])))
+    far = "10000-01-01 04:59:59.000000 UTC"
+    assert written_rows(rows)[1] == {
+        "s": {"at": far, "m": {"a": 1}},
+        "m": {far: "y"},
+        "a": [times[0].as_py(), far],
+        "t": "\\xff",
+        "d": "10183-09-21",
+    }
+    for name in columns:
+        _, misfits = readable_rows(rows.select([name]))
+        assert [(misfit.row, misfit.field) for misfit in misfits] == [(1, name)]

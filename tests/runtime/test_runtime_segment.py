@@ -453,3 +453,19 @@ def test_rows_that_hang_leave_the_rest_of_their_piece_to_others() -> None:
     assert sorted(values(out[DEAD_LETTERS], "id")) == [5, 11, 17]
     counted = account.operators["code"]
     assert (counted.rows_in, counted.rows_out, counted.calls, counted.dead, counted.filtered) == (40, 36, 40, 3, 1)
+
+
+def test_the_load_and_a_source_of_ones_own_may_meet_before_several_threads() -> None:
+    """Of the one it is known when rows were due, of the other not."""
+    steps = [
+        Step("op", Logic(waits), 2, (Read(-1), Read(-2))),
+        Step("sink", reads=(Read(0),), leaves=True, delivers=True),
+    ]
+    segment = Segment(steps, SegmentOptions(audit=True))
+    batches = [(-1 - at % 2, numbers(at * 5, at * 5 + 5, tracked=at % 2 == 0)) for at in range(8)]
+    left = [batch for _, batch in segment.process_entrances(batches)]
+    account = segment.take_account()
+    segment.close()
+    assert sorted(values(left)) == list(range(40))
+    assert all((batch.ids is None) == (batch.due is None) for batch in left)
+    assert len(account.latency["sink"]) == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,47 @@ def test_a_column_that_does_not_fit_at_all_names_its_field(column: list[Any], ki
     assert made.num_rows == 0
     assert made.schema == schema
     assert [(misfit.row, misfit.field) for misfit in misfits] == [(0, "f"), (1, "f"), (2, "f")]
+
+
+LARGE = 2**53 + 1
+"""The first whole number that no float has."""
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([7.0, float(LARGE), np.nan, -float(LARGE)]),
+        pd.Series([7.0, float(LARGE), None, -float(LARGE)], dtype=object),
+    ],
+    ids=["floats", "objects"],
+)
+def test_a_float_that_may_stand_for_several_whole_numbers_does_not_fit(column: Any) -> None:
+    """What pandas makes of `bigint` with a null among its values."""
+    made, misfits = frame_to_schema(pd.DataFrame({"a": column}), pa.schema([("a", pa.int64())]))
+    assert made.to_pylist() == [{"a": 7}, {"a": None}]
+    assert [(misfit.row, misfit.field) for misfit in misfits] == [(1, "a"), (3, "a")]
+    assert misfits[0].error.startswith("field 'a': 9007199254740992 as a float may stand for several whole numbers")
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]", object])
+def test_whole_numbers_that_are_no_floats_are_exact(dtype: Any) -> None:
+    frame = pd.DataFrame({"a": pd.Series([LARGE, None], dtype=dtype)})
+    made, misfits = frame_to_schema(frame, pa.schema([("a", pa.int64())]))
+    assert misfits == []
+    assert made.to_pylist() == [{"a": LARGE}, {"a": None}]
+
+
+def test_large_floats_in_an_array_do_not_fit_either() -> None:
+    arrays = pa.table({"a": pa.array([[1, None], [LARGE, None], [2]], pa.list_(pa.int64()))})
+    made, misfits = frame_to_schema(arrays.to_pandas(), arrays.schema)
+    assert made.to_pylist() == [{"a": [1, None]}, {"a": [2]}]
+    assert [(misfit.row, misfit.field) for misfit in misfits] == [(1, "a.element")]
+
+
+def test_a_fraction_among_objects_of_a_frame_does_not_fit() -> None:
+    values = [1, Decimal("1999.5"), 2.5, np.float64(3.5), Decimal(4), 5.0, None, np.nan]
+    frame = pd.DataFrame({"a": pd.Series(values, dtype=object)})
+    made, misfits = frame_to_schema(frame, pa.schema([("a", pa.int64())]))
+    assert made.column("a").to_pylist() == [1, 4, 5, None, None]
+    assert [(misfit.row, misfit.field) for misfit in misfits] == [(1, "a"), (2, "a"), (3, "a")]
+    assert misfits[0].error == "field 'a': 1999.5 is no whole number"

@@ -13,7 +13,7 @@ from segment_builders import NUMBERS, by_row, collected, numbers, values, waits
 from penstock.clock import Stopwatch, pause
 from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.runtime.batch import Batch
-from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, read_crumb
+from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, digest, read_crumb
 from penstock.runtime.dead_letters import DEAD_LETTERS, DeadLetter, StoppedError
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step
@@ -193,7 +193,7 @@ def test_a_row_that_kills_its_worker_is_found_and_put_aside(tmp_path: Path, logi
     attempt.join()
     assert attempt.exitcode == 9
     crumb = read_crumb(file)
-    assert crumb == (Crumb("poison", 13, 0, None) if tracked else Crumb("poison", None, 0, 13))
+    assert crumb == (Crumb("poison", 13, 0) if tracked else Crumb("poison", None, 0, 13, digest({"n": 13})))
 
     segment = Segment(steps, SegmentOptions(crumbs=Breadcrumbs(file, frozenset({crumb}))))
     found = collected(segment, [numbers(0, 20, tracked=tracked)])

@@ -81,19 +81,22 @@ class Marks:
             path = _told_apart(parents, traced, path)
         return Marks(ids, due, path)
 
+    def are_like(self, other: Marks) -> bool:
+        """Both have ids, or neither, and so with when rows were due. Others do not join: what has no due time is of no
+        latency, and no number stands for that."""
+        return (self.ids is None, self.due is None) == (other.ids is None, other.due is None)
+
     @staticmethod
     def concat(parts: Sequence[tuple[Marks, int]]) -> Marks:
-        """One after the other; each with its number of rows."""
+        """One after the other, all alike; each with its number of rows."""
         if len(parts) == 1:
             return parts[0][0]
-        ids = due = path = None
-        if any(marks.ids is not None for marks, _ in parts):
-            ids = np.concatenate([np.full(rows, UNTRACED) if m.ids is None else m.ids for m, rows in parts])
-        if any(marks.due is not None for marks, _ in parts):
-            due = np.concatenate([np.full(rows, np.nan) if m.due is None else m.due for m, rows in parts])
+        ids = [marks.ids for marks, _ in parts if marks.ids is not None]
+        due = [marks.due for marks, _ in parts if marks.due is not None]
+        path = None
         if any(marks.path is not None for marks, _ in parts):
             path = np.concatenate([np.zeros(rows, np.int64) if m.path is None else m.path for m, rows in parts])
-        return Marks(ids, due, path)
+        return Marks(np.concatenate(ids) if ids else None, np.concatenate(due) if due else None, path)
 
     @property
     def nbytes(self) -> int:
@@ -137,9 +140,13 @@ class Batch:
     def along(self, stream: int) -> Batch:
         return Batch(self.rows, self.marks.along(stream))
 
+    def joins(self, other: Batch) -> bool:
+        """Whether they can be one: by their columns and by what is known of their rows."""
+        return self.marks.are_like(other.marks) and bool(self.rows.schema.equals(other.rows.schema))
+
     @staticmethod
     def concat(batches: Sequence[Batch]) -> Batch:
-        """One after the other; all have the same schema."""
+        """One after the other; each joins the first."""
         if len(batches) == 1:
             return batches[0]
         return Batch(
@@ -149,11 +156,12 @@ class Batch:
 
 
 def joined_by_schema(batches: Sequence[Batch]) -> list[Batch]:
-    """As few as there are changes of schema: senders of one sink need not have the same columns."""
+    """As few as there are changes of schema or of marks: senders of one sink need not have the same columns, nor all be
+    the load generator."""
     joined: list[Batch] = []
     run: list[Batch] = []
     for batch in batches:
-        if run and not run[0].rows.schema.equals(batch.rows.schema):
+        if run and not run[0].joins(batch):
             joined.append(Batch.concat(run))
             run = []
         run.append(batch)

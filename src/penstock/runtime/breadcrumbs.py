@@ -9,56 +9,80 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections import Counter
 from dataclasses import astuple, dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from penstock.errors import BadInputError
 from penstock.files import parse_json, read_text, write_text
 from penstock.runtime.batch import UNTRACED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.runtime.batch import Marks
 
 _SIZE = 2048
 KILLED = "killed its worker"
+KILLED_IN_ORDER = f"{KILLED}, if rows came in the same order again: nothing else tells it from others"
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Crumb:
-    """One call: of an operator's code on one row, known by its id and path, else by how many the operator got before
-    it (rows come in the same order when a task is run again)."""
+    """One call: of an operator's code on one row, known by its id and path. Without an id it is known by what it holds,
+    for a shuffle does not keep rows in order when a task is run again; else by how many the operator got before it."""
 
     operator: str
     id: int | None
     path: int
-    before: int | None
+    before: int | None = None
+    digest: str | None = None
+    """None: it has an id, or nobody can say what it holds."""
 
 
 class Breadcrumbs:
-    """Written by one thread. `poisoned` are the rows that killed earlier attempts."""
+    """Written by one thread. `poisoned` are the rows that killed earlier attempts.
+
+    If two of them stood at the same place and held something else, rows are not the same from attempt to attempt (code
+    before has put the time into them, say): there their order is all that is left to know them by."""
 
     def __init__(self, file: Path, poisoned: frozenset[Crumb] = frozenset()) -> None:
-        self._poisoned = poisoned
+        self._ids = {(crumb.operator, crumb.id, crumb.path) for crumb in poisoned if crumb.id is not None}
+        self._digests = {(crumb.operator, crumb.digest) for crumb in poisoned if crumb.digest is not None}
+        places = Counter((crumb.operator, crumb.before) for crumb in poisoned if crumb.before is not None)
+        without = {(crumb.operator, crumb.before) for crumb in poisoned if crumb.digest is None}
+        self._places = {place for place, deaths in places.items() if deaths > 1 or place in without}
         self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
         self._got: dict[str, int] = {}
 
-    def drop(self, operator: str, marks: Marks, at: int) -> str | None:
-        """Notes that the row at `at` is called next. The error to put it aside with, if it must not be."""
+    def drop(self, operator: str, marks: Marks, at: int, row: Callable[[], Mapping[str, Any]]) -> str | None:
+        """Notes that the row at `at` is called next; `row` says what it holds. The error to put it aside with, if it
+        must not be."""
         before = self._got.get(operator, 0)
         self._got[operator] = before + 1
         if marks.ids is None or marks.ids[at] == UNTRACED:
-            crumb = Crumb(operator, None, 0, before)
+            crumb = Crumb(operator, None, 0, before, digest(row()))
         else:
-            crumb = Crumb(operator, int(marks.ids[at]), 0 if marks.path is None else int(marks.path[at]), None)
-        if crumb in self._poisoned:
+            crumb = Crumb(operator, int(marks.ids[at]), 0 if marks.path is None else int(marks.path[at]))
+        died_of_it = self._died_of(crumb)
+        if died_of_it is None:
+            self._write(json.dumps(astuple(crumb), ensure_ascii=False))
+        return died_of_it
+
+    def _died_of(self, crumb: Crumb) -> str | None:
+        if crumb.id is not None:
+            return KILLED if (crumb.operator, crumb.id, crumb.path) in self._ids else None
+        if (crumb.operator, crumb.digest) in self._digests:
             return KILLED
-        self._write(json.dumps([crumb.operator, crumb.id, crumb.path, crumb.before], ensure_ascii=False))
-        return None
+        return KILLED_IN_ORDER if (crumb.operator, crumb.before) in self._places else None
 
     def sweep(self) -> None:
         """No call is under way: whoever dies now did not die of a row."""
@@ -69,6 +93,41 @@ class Breadcrumbs:
 
     def _write(self, text: str) -> None:
         os.pwrite(self._descriptor, text.encode().ljust(_SIZE), 0)
+
+
+def killed_twice(crumbs: Sequence[Crumb]) -> frozenset[Crumb]:
+    """Rows of which two crumbs may tell: once may be chance."""
+    return frozenset(
+        crumb
+        for at, crumb in enumerate(crumbs)
+        if any(_may_be_same(crumb, other) for other in [*crumbs[:at], *crumbs[at + 1 :]])
+    )
+
+
+def _may_be_same(crumb: Crumb, other: Crumb) -> bool:
+    if (crumb.operator, crumb.id, crumb.path) != (other.operator, other.id, other.path):
+        return False
+    is_told = crumb.digest is not None and crumb.digest == other.digest
+    return crumb.id is not None or is_told or crumb.before == other.before
+
+
+def digest(row: Mapping[str, Any]) -> str | None:
+    """Of what a row holds, the same in every process; None where that cannot be said: an object of the user's own may
+    be told by its address."""
+    try:
+        text = json.dumps(row, default=_in_words)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _in_words(value: Any) -> Any:
+    """What columns hold and JSON has no word for."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, date | time | timedelta | Decimal | bytes):
+        return repr(value)
+    raise TypeError(f"no words for {type(value).__name__}")
 
 
 def read_crumb(file: Path) -> Crumb | None:
@@ -103,6 +162,6 @@ def write_crumbs(file: Path, crumbs: Sequence[Crumb]) -> None:
 
 def _crumb(row: Any, file: Path) -> Crumb:
     match row:
-        case [str(operator), int() | None as id_, int(path), int() | None as before]:
-            return Crumb(operator, id_, path, before)
-    raise BadInputError(f"{file}: expected a call as [operator, id, path, rows before it]")
+        case [str(operator), int() | None as id_, int(path), int() | None as before, str() | None as digest_]:
+            return Crumb(operator, id_, path, before, digest_)
+    raise BadInputError(f"{file}: expected a call as [operator, id, path, rows before it, digest]")

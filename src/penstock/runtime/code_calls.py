@@ -17,16 +17,16 @@ from penstock.runtime.batch import Batch
 from penstock.runtime.column_calls import ColumnCall
 from penstock.runtime.dead_letters import FAILURES, DeadLetter, error_line
 from penstock.runtime.pieces import Outcome, Rows, columns, ids_or_count, letter_of, stopped
-from penstock.runtime.row_dicts import row_dicts
+from penstock.runtime.row_dicts import readable_rows, written_row
 from penstock.runtime.schemas import nameless, rows_to_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
     from penstock.dataflow.logic import Logic
-    from penstock.runtime.batch import Numbers
+    from penstock.runtime.batch import Marks, Numbers
     from penstock.runtime.breadcrumbs import Breadcrumbs
     from penstock.runtime.pieces import Piece
     from penstock.runtime.schemas import Misfit
@@ -36,20 +36,40 @@ if TYPE_CHECKING:
 def begin_call(step: Step, logic: Logic, piece: Piece, crumbs: Breadcrumbs | None) -> RowCall | ColumnCall:
     schema = step.schema or (piece.schema if isinstance(piece, Rows) else piece.rows.schema)
     if logic.per is Per.ROW:
-        rows = piece if isinstance(piece, Rows) else Rows(row_dicts(piece.rows), piece.marks, piece.rows.schema)
-        return RowCall(step.operator, logic, rows, schema, crumbs)
+        rows, unreadable = (piece, []) if isinstance(piece, Rows) else _to_rows(step.operator, logic, piece)
+        return RowCall(step.operator, logic, rows, schema, crumbs, unreadable)
     return ColumnCall(step.operator, logic, columns(piece), schema, crumbs)
 
 
+def _to_rows(operator: str, logic: Logic, batch: Batch) -> tuple[Rows, list[DeadLetter]]:
+    """Columns as rows; those of which Python can make none become dead letters of `operator`, which is to get them."""
+    dicts, misfits = readable_rows(batch.rows)
+    if not misfits:
+        return Rows(dicts, batch.marks, batch.rows.schema), []
+    readable = np.ones(len(batch), np.bool_)
+    readable[[misfit.row for misfit in misfits]] = False
+    letters = [
+        _misfit_letter(operator, logic, batch.marks, written_row(batch.rows, misfit.row), misfit) for misfit in misfits
+    ]
+    return Rows(dicts, batch.marks.take(readable), batch.rows.schema), letters
+
+
 class RowCall:
-    """Code per row: a dict in; a dict, None, several, or a generator out."""
+    """Code per row: a dict in; a dict, None, several, or a generator out. `unreadable` are letters of rows that came
+    with the others and of which no dict could be made."""
 
     def __init__(
-        self, operator: str, logic: Logic, rows: Rows, schema: pa.Schema, crumbs: Breadcrumbs | None = None
+        self,
+        operator: str,
+        logic: Logic,
+        rows: Rows,
+        schema: pa.Schema,
+        crumbs: Breadcrumbs | None = None,
+        unreadable: Sequence[DeadLetter] = (),
     ) -> None:
         self.operator = operator
         self.logic = logic
-        self.size = len(rows)
+        self.size = len(rows) + len(unreadable)
         self._rows = rows
         self._schema = schema
         self._crumbs = crumbs
@@ -57,7 +77,7 @@ class RowCall:
         self._made: list[dict[str, Any]] = []
         self._parents: list[int] | None = None
         """None as long as the k-th row made came from the k-th row."""
-        self._letters: list[DeadLetter] = []
+        self._letters: list[DeadLetter] = [*unreadable]
         self._dead: list[int] = []
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -134,7 +154,7 @@ class RowCall:
         return self._parents
 
     def _may_be_called(self, crumbs: Breadcrumbs) -> bool:
-        died_of_it = crumbs.drop(self.operator, self._rows.marks, self._at)
+        died_of_it = crumbs.drop(self.operator, self._rows.marks, self._at, lambda: self._rows.dicts[self._at])
         if died_of_it is not None:
             self._put_aside_row(died_of_it, None)
         return died_of_it is None
@@ -156,7 +176,7 @@ def to_named_rows(operator: str, logic: Logic, rows: Rows) -> tuple[Rows, list[D
         return rows, []
     keys = set(names)
     lost = [at for at, row in enumerate(rows.dicts) if row.keys().isdisjoint(keys)]
-    letters = [_misfit_letter(operator, logic, rows, nameless(at, names)) for at in lost]
+    letters = [_misfit_letter(operator, logic, rows.marks, rows.dicts[at], nameless(at, names)) for at in lost]
     left = rows.take(~np.isin(np.arange(len(rows)), lost)) if lost else rows
     dicts = [row if row.keys() == keys else {name: row.get(name) for name in names} for row in left.dicts]
     return replace(left, dicts=dicts), letters
@@ -167,8 +187,8 @@ def _have_exactly(rows: list[dict[str, Any]], names: list[str]) -> bool:
     return set(names).issuperset(set().union(*rows)) and sum(map(len, rows)) == len(names) * len(rows)
 
 
-def _misfit_letter(operator: str, logic: Logic | None, rows: Rows, misfit: Misfit) -> DeadLetter:
-    letter = letter_of(operator, rows.marks, misfit.row, rows.dicts[misfit.row], misfit.error, misfit.field)
+def _misfit_letter(operator: str, logic: Logic | None, marks: Marks, row: dict[str, Any], misfit: Misfit) -> DeadLetter:
+    letter = letter_of(operator, marks, misfit.row, row, misfit.error, misfit.field)
     if logic is not None and logic.on_error is OnError.STOP:
         raise stopped(letter)
     return letter
@@ -181,7 +201,7 @@ def to_columns(operator: str, logic: Logic | None, rows: Rows) -> tuple[Batch, l
         return Batch(made, rows.marks), []
     fits = np.ones(len(rows), np.bool_)
     fits[[misfit.row for misfit in misfits]] = False
-    letters = [_misfit_letter(operator, logic, rows, misfit) for misfit in misfits]
+    letters = [_misfit_letter(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
     return Batch(made, rows.marks.take(fits)), letters
 
 

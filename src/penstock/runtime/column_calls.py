@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from penstock.runtime.dead_letters import FAILURES, StoppedError, error_line
 from penstock.runtime.frame_stream import Yielded
 from penstock.runtime.held_back import HeldBackError
 from penstock.runtime.pieces import Outcome, and_all_of, ids_or_count, letter_of, stopped
-from penstock.runtime.row_dicts import row_dicts
+from penstock.runtime.row_dicts import written_row, written_rows
 from penstock.runtime.schemas import MissingColumnError
 from penstock.runtime.vectorised import call_vectorised, made_of_frames, to_frame
 
@@ -67,7 +68,8 @@ class ColumnCall:
         while self._todo:
             start, stop = self._todo[-1]
             if self._crumbs is not None:
-                died_of_it = self._crumbs.drop(self.operator, self._batch.marks, start)
+                holds = partial(written_row, self._batch.rows, start)
+                died_of_it = self._crumbs.drop(self.operator, self._batch.marks, start, holds)
                 if died_of_it is not None:
                     self._put_aside_row(start, died_of_it)
                     self._todo.pop()
@@ -191,7 +193,7 @@ class ColumnCall:
         if at is not None:
             self._dead.append(at)
         if row is None and at is not None:
-            row = row_dicts(self._batch.rows.slice(at, 1))[0]
+            row = written_row(self._batch.rows, at)
         self._add_letter(letter_of(self.operator, self._batch.marks, at, row or {}, line, field))
 
     def _put_aside_range(self, start: int, stop: int, line: str, field: str | None = None) -> None:
@@ -199,7 +201,7 @@ class ColumnCall:
         self._put_aside_piece(self._batch.slice(start, stop), line, field)
 
     def _put_aside_piece(self, piece: Batch, line: str, field: str | None = None) -> None:
-        for at, row in enumerate(row_dicts(piece.rows)):
+        for at, row in enumerate(written_rows(piece.rows)):
             self._add_letter(letter_of(self.operator, piece.marks, at, row, line, field))
 
     def _add_letter(self, letter: DeadLetter) -> None:

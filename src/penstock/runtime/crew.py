@@ -152,7 +152,7 @@ class Crew:
         while wanted and self._queue and self._queue[0].position == first.position:
             head = self._queue[0]
             size = len(head.batch)
-            if parts and not parts[0].rows.schema.equals(head.batch.rows.schema):
+            if parts and not parts[0].joins(head.batch):
                 break
             if size <= wanted:
                 parts.append(head.batch)

@@ -38,10 +38,15 @@ class Histogram:
         self._counts = np.zeros(_BINS, np.int64)
 
     def add(self, seconds: NDArray[np.float64]) -> None:
+        """NaN, of a row of which nobody knows when it was due, does not count."""
         if not len(seconds):
             return
+        edges = np.array([seconds.min(), seconds.max()])
+        if np.isnan(edges[0]):
+            self.add(seconds[~np.isnan(seconds)])
+            return
         # tuples that travel together were due at nearly the same time: most often one bin holds them all
-        lowest, highest = _bins(np.array([seconds.min(), seconds.max()])).tolist()
+        lowest, highest = _bins(edges).tolist()
         if lowest == highest:
             self._counts[lowest] += len(seconds)
         else:

@@ -1,17 +1,23 @@
-"""What is inside structs, arrays and maps, and does not fit its type though Arrow takes it: Arrow cuts what follows the
-point of a float that is to be a whole number, and puts null where a field inside forbids it."""
+"""What does not fit its type though Arrow takes it, inside structs, arrays and maps above all: Arrow cuts what follows
+the point of an object that is to be a whole number, and puts null where a field inside forbids it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+INEXACT_FROM = 2.0**53
+"""From here on a float may stand for several whole numbers."""
 _FRACTIONS = (float, Decimal, np.floating)
 
 
@@ -27,7 +33,26 @@ def refuse_fractions(values: Iterable[Any], field: pa.Field) -> None:
     """Raises at the first number with a fraction where `field` has whole ones inside."""
     if _has_whole_numbers(field.type):
         for value in values:
-            _refuse_fraction(value, field.type, field.name)
+            _refuse_loss(value, field.type, field.name, math.inf)
+
+
+def refuse_losses(values: Iterable[Any], field: pa.Field) -> None:
+    """The same of objects in a frame, and of the field itself. pandas has made floats of whole numbers with a null
+    among them, and what was 2^53 + 1 is 2^53 then: such a float does not fit either."""
+    if pa.types.is_integer(field.type) or _has_whole_numbers(field.type):
+        for value in values:
+            _refuse_loss(value, field.type, field.name, INEXACT_FROM)
+
+
+def refuse_inexact(values: NDArray[np.floating[Any]]) -> None:
+    """Raises at the first float that is to be a whole number and may stand for several."""
+    inexact = values[np.abs(values) >= INEXACT_FROM]
+    if len(inexact):
+        raise ValueError(_inexact(inexact[0]))
+
+
+def _inexact(value: float) -> str:
+    return f"{value:.0f} as a float may stand for several whole numbers (from 2^53 on); send Int64"
 
 
 def refuse_forbidden_nulls(values: pa.Array, field: pa.Field) -> None:
@@ -36,7 +61,7 @@ def refuse_forbidden_nulls(values: pa.Array, field: pa.Field) -> None:
         _refuse_null(values, field.type, field.name)
 
 
-def _inner_fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+def inner_fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
     """What a type is made of, with the names Spark has for that."""
     if pa.types.is_struct(kind):
         return [(field.name, field) for field in kind]
@@ -47,7 +72,7 @@ def _inner_fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
 
 @cache
 def _has_whole_numbers(kind: pa.DataType) -> bool:
-    return any(pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type) for _, inner in _inner_fields(kind))
+    return any(pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type) for _, inner in inner_fields(kind))
 
 
 @cache
@@ -57,22 +82,24 @@ def _forbids_nulls(kind: pa.DataType) -> bool:
 
 def _fields_with_nulls(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
     """Keys of a map are never null: Arrow sees to that."""
-    return _inner_fields(kind)[1:] if pa.types.is_map(kind) else _inner_fields(kind)
+    return inner_fields(kind)[1:] if pa.types.is_map(kind) else inner_fields(kind)
 
 
-def _refuse_fraction(value: Any, kind: pa.DataType, path: str) -> None:
+def _refuse_loss(value: Any, kind: pa.DataType, path: str, inexact_from: float) -> None:
     if value is None:
         return
     if pa.types.is_integer(kind):
         if isinstance(value, _FRACTIONS) and value == value and value % 1:  # noqa: PLR0124 - NaN is left to Arrow
             raise NestedMisfitError(path, f"{value} is no whole number")
+        if isinstance(value, float | np.floating) and abs(float(value)) >= inexact_from:
+            raise NestedMisfitError(path, _inexact(float(value)))
         return
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         return
-    for name, inner in _inner_fields(kind):
+    for name, inner in inner_fields(kind):
         if pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type):
             for part in _parts(value, name, kind):
-                _refuse_fraction(part, inner.type, f"{path}.{name}")
+                _refuse_loss(part, inner.type, f"{path}.{name}", inexact_from)
 
 
 def _parts(value: Any, name: str, kind: pa.DataType) -> Iterable[Any]:

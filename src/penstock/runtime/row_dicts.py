@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.runtime.schemas import MISFITS, Misfit, first_line
+
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Of one unit; what is finer than Python's own is left to Arrow."""
 
@@ -19,6 +21,75 @@ def row_dicts(columns: pa.RecordBatch) -> list[dict[str, Any]]:
     names = columns.schema.names
     values = [_values(column) for column in columns.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def readable_rows(columns: pa.RecordBatch) -> tuple[list[dict[str, Any]], list[Misfit]]:
+    """Rows as dicts, and those that hold what Python has no value for: a time after the year 9999, text that is no
+    UTF-8."""
+    unreadable: list[Misfit] = []
+    return _readable_part(columns, 0, unreadable), unreadable
+
+
+def _readable_part(columns: pa.RecordBatch, first: int, unreadable: list[Misfit]) -> list[dict[str, Any]]:
+    """Halves are tried until the rows that cannot be read stand alone; `first` is the position of the first row."""
+    try:
+        return row_dicts(columns)
+    except MISFITS as error:
+        if columns.num_rows == 1:
+            unreadable.append(_unreadable(columns, first, error))
+            return []
+    middle = columns.num_rows // 2
+    return [
+        *_readable_part(columns.slice(0, middle), first, unreadable),
+        *_readable_part(columns.slice(middle), first + middle, unreadable),
+    ]
+
+
+def _unreadable(columns: pa.RecordBatch, row: int, error: Exception) -> Misfit:
+    """Why the only row of `columns` raised `error`; `row` is where it stands."""
+    for name, column in zip(columns.schema.names, columns.columns, strict=True):
+        try:
+            _values(column)
+        except MISFITS as raised:
+            return Misfit(row, name, f"field '{name}': no value of Python's: {first_line(raised)}")
+    raise error
+
+
+def written_rows(columns: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as dicts, to be written and not worked with: what Python has no value for is text."""
+    try:
+        return row_dicts(columns)
+    except MISFITS:
+        return [written_row(columns, at) for at in range(columns.num_rows)]
+
+
+def written_row(columns: pa.RecordBatch | pa.Table, at: int) -> dict[str, Any]:
+    columns_by_name = zip(columns.schema.names, columns.columns, strict=True)
+    return {name: _written(column[at]) for name, column in columns_by_name}
+
+
+def _written(value: pa.Scalar) -> Any:
+    """As text only what cannot be had otherwise: the rest of a struct, array or map stays as it is."""
+    kind = value.type
+    try:
+        return _with_dicts(value.as_py(), kind)
+    except MISFITS:
+        if pa.types.is_struct(kind):
+            return {field.name: _written(value[field.name]) for field in kind}
+        if pa.types.is_map(kind):
+            pairs = zip(value.values.field(0), value.values.field(1), strict=True)
+            return {str(_written(key)): _written(item) for key, item in pairs}
+        if pa.types.is_nested(kind):
+            return [_written(item) for item in value.values]
+        return _text(value)
+
+
+def _text(value: pa.Scalar) -> str:
+    """A moment is told in UTC, for which Arrow needs no list of zones."""
+    kind = value.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return f"{_text(value.cast(pa.timestamp(kind.unit)))} UTC"
+    return str(value.cast(pa.string()).cast(pa.binary()).as_py(), "utf-8", "backslashreplace")
 
 
 def _values(column: pa.Array) -> list[Any]:

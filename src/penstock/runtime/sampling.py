@@ -11,16 +11,30 @@ from penstock.dataflow.logic import Per
 from penstock.runtime.batch import Marks
 from penstock.runtime.code_calls import RowCall
 from penstock.runtime.dead_letters import FAILURES, error_line
+from penstock.runtime.inner_types import with_innermost
 from penstock.runtime.pieces import Rows
-from penstock.runtime.row_dicts import row_dicts
-from penstock.runtime.schemas import infer_schema, refuse_unknown_types
+from penstock.runtime.row_dicts import readable_rows
+from penstock.runtime.schemas import (
+    columns_to_schema,
+    frame_to_schema,
+    infer_schema,
+    refuse_unknown_types,
+    rows_to_columns,
+)
 from penstock.runtime.vectorised import to_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pandas as pd
+
     from penstock.dataflow.logic import Logic
+    from penstock.runtime.schemas import Misfit
     from penstock.runtime.steps import Step
+
+
+MOST_DIGITS = 38
+"""Of a decimal in Spark."""
 
 
 @dataclass(slots=True)
@@ -43,11 +57,20 @@ def sample_steps(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> S
         inputs = [part for part in parts if part is not None and part.num_rows]
         made = [table for part in inputs if (table := _sent(step, part, sampled.errors)) is not None]
         if made:
-            sampled.tables[step.operator] = pa.concat_tables(made, promote_options="permissive")
+            joined = pa.concat_tables(made, promote_options="permissive")
+            given = pa.schema([column for part in inputs for column in part.schema])
+            sampled.tables[step.operator] = joined.cast(_with_room(step, joined.schema, given))
     return sampled
 
 
+def _with_room(step: Step, sent: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """Code that says its types, as Arrow does, means them."""
+    is_guess = step.logic is not None and step.schema is None and step.logic.per is not Per.ARROW
+    return with_wide_decimals(sent, given) if is_guess else sent
+
+
 def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | None:
+    """What fits the schema that the step has, as in a run; all that came where it has none."""
     logic = step.logic
     if logic is None:
         return table
@@ -55,12 +78,14 @@ def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | Non
     try:
         if logic.per is Per.ROW:
             return _rows_sent(step, logic, table, opened, errors)
-        made = _columns_sent(logic, table, opened)
+        made = _made(logic, table, opened)
         if step.schema is not None:
-            return made.cast(step.schema)
-        if made.num_rows:
-            refuse_unknown_types(made.schema, step.operator)
-        return made
+            to_schema = columns_to_schema if logic.per is Per.ARROW else frame_to_schema
+            return _fitting(step, *to_schema(made, step.schema), errors)
+        sent = made if logic.per is Per.ARROW else _inferred(made, table.schema)
+        if sent.num_rows:
+            refuse_unknown_types(sent.schema, step.operator)
+        return sent
     except FAILURES as error:
         errors.setdefault(step.operator, error_line(error))
         return None
@@ -72,17 +97,32 @@ def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | Non
 def _rows_sent(
     step: Step, logic: Logic, table: pa.Table, opened: tuple[Any, ...], errors: dict[str, str]
 ) -> pa.Table | None:
-    given = [row for batch in table.to_batches() for row in row_dicts(batch)]
+    given: list[dict[str, Any]] = []
+    for batch in table.to_batches():
+        readable, unreadable = readable_rows(batch)
+        given += readable
+        if unreadable:
+            errors.setdefault(step.operator, unreadable[0].error)
     call = RowCall(step.operator, logic, Rows(given, Marks(), table.schema), table.schema)
     call.run(logic.function, opened)
     outcome = call.outcome()
     if outcome.letters:
         errors.setdefault(step.operator, outcome.letters[0].error)
     rows = cast("Rows", outcome.made).dicts
-    return pa.Table.from_pylist(rows, schema=step.schema or infer_schema(rows, step.operator)) if rows else None
+    if not rows:
+        return None
+    schema = step.schema or infer_schema(rows, step.operator)
+    return _fitting(step, *rows_to_columns(rows, schema), errors)
 
 
-def _columns_sent(logic: Logic, table: pa.Table, opened: tuple[Any, ...]) -> pa.Table:
+def _fitting(step: Step, rows: pa.RecordBatch, misfits: list[Misfit], errors: dict[str, str]) -> pa.Table | None:
+    if misfits:
+        errors.setdefault(step.operator, misfits[0].error)
+    return pa.Table.from_batches([rows]) if rows.num_rows else None
+
+
+def _made(logic: Logic, table: pa.Table, opened: tuple[Any, ...]) -> Any:
+    """A table of code over Arrow, a frame of code over pandas."""
     if logic.per is Per.ARROW:
         made = logic.function(table, *opened)
         return made if isinstance(made, pa.Table) else pa.Table.from_batches([made])
@@ -90,12 +130,14 @@ def _columns_sent(logic: Logic, table: pa.Table, opened: tuple[Any, ...]) -> pa.
 
     frame = to_frame(table)
     if logic.per is Per.PANDAS:
-        made = logic.function(frame, *opened)
-    else:
-        frames = list(logic.function(iter([frame]), *opened))
-        made = pd.concat(frames) if frames else frame.iloc[:0]
-    table_made = pa.Table.from_pandas(made, preserve_index=False)
-    return table_made.cast(with_moments(table_made.schema, table.schema), safe=False)
+        return logic.function(frame, *opened)
+    frames = list(logic.function(iter([frame]), *opened))
+    return pd.concat(frames) if frames else frame.iloc[:0]
+
+
+def _inferred(frame: pd.DataFrame, given: pa.Schema) -> pa.Table:
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    return table.cast(with_moments(table.schema, given), safe=False)
 
 
 def with_moments(made: pa.Schema, given: pa.Schema) -> pa.Schema:
@@ -112,3 +154,29 @@ def with_moments(made: pa.Schema, given: pa.Schema) -> pa.Schema:
         return pa.timestamp("us", tz=zone)
 
     return pa.schema([field.with_type(type_of(field)) for field in made])
+
+
+def with_wide_decimals(made: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """What samples hold, with room for more digits than they show. A decimal that keeps its name keeps its type where
+    that has room for what was seen. Another has all digits that Spark has, as many of them behind the point as were
+    seen, or as any decimal that was given has, where what was seen leaves so many."""
+    decimals = {field.name: field.type for field in given if pa.types.is_decimal128(field.type)}
+    scale = max((kind.scale for kind in decimals.values()), default=0)
+
+    def wide(kind: pa.DataType) -> pa.DataType:
+        if not pa.types.is_decimal128(kind):
+            return kind
+        room = MOST_DIGITS - (kind.precision - kind.scale)
+        return pa.decimal128(MOST_DIGITS, max(kind.scale, min(scale, room)))
+
+    def type_of(field: pa.Field) -> pa.DataType:
+        before = decimals.get(field.name)
+        if before is not None and pa.types.is_decimal128(field.type) and _has_room(before, field.type):
+            return before
+        return with_innermost(field.type, wide)
+
+    return pa.schema([field.with_type(type_of(field)) for field in made])
+
+
+def _has_room(kind: pa.DataType, seen: pa.DataType) -> bool:
+    return bool(kind.scale >= seen.scale and kind.precision - kind.scale >= seen.precision - seen.scale)

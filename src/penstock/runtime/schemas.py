@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadInputError
-from penstock.runtime.nested_values import NestedMisfitError, refuse_forbidden_nulls, refuse_fractions
+from penstock.runtime.nested_values import (
+    NestedMisfitError,
+    refuse_forbidden_nulls,
+    refuse_fractions,
+    refuse_inexact,
+    refuse_losses,
+)
+from penstock.runtime.session_clock import UTC, has_zone, with_zone, zone_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +25,6 @@ if TYPE_CHECKING:
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises at a value that does not fit a type."""
 _WHOLE = frozenset({int, type(None)})
-UTC = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """All fields at once, which Arrow does fastest; one after the other where something may not fit, or where a time
     without a zone would be taken for UTC."""
     made = None
-    if not any(_zone_of(field.type) for field in schema) and all(
+    if not any(has_zone(field.type) for field in schema) and all(
         _WHOLE.issuperset([type(row.get(name)) for row in rows]) for name in _whole_numbers(schema)
     ):
         with suppress(*MISFITS):
@@ -142,36 +147,19 @@ def _whole_numbers(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if pa.types.is_integer(field.type)]
 
 
-def _zone_of(kind: pa.DataType) -> str | None:
-    """Of a moment whose zone is not UTC."""
-    zone: str | None = kind.tz if pa.types.is_timestamp(kind) else None
-    return None if zone == UTC else zone
-
-
 def moments(column: Any, kind: pa.DataType) -> Any:
     """The values of a pandas column that is to be of a type. Times without a zone, which Arrow takes for UTC, are of
     that of the type: of an hour that comes twice the second, as in Spark's own Python, and one that is left out ends
-    when it begins. Spark knows no nanoseconds."""
+    when it begins. Spark knows no nanoseconds. Times of Python's stay, for `with_zone`."""
     values = column.values
     if not pa.types.is_timestamp(kind):
         return values
-    if (zone := _zone_of(kind)) is not None and getattr(column.dtype, "tz", None) is None:
-        if column.dtype.kind == "O":
-            return np.array(_with_zone(values, zone), dtype=object)
-        if column.dtype.kind == "M":
-            local = column.dt.tz_localize(zone, ambiguous=False, nonexistent="shift_forward")
-            values = local.dt.tz_convert(UTC).dt.tz_localize(None).values
+    is_local = column.dtype.kind == "M" and getattr(column.dtype, "tz", None) is None
+    if is_local and (zone := zone_of(kind)) is not None:
+        local = column.dt.tz_localize(zone, ambiguous=False, nonexistent="shift_forward")
+        values = local.dt.tz_convert(UTC).dt.tz_localize(None).values
     is_of_numpy = isinstance(values, np.ndarray) and values.dtype.kind == "M"
     return values.astype("datetime64[us]") if is_of_numpy else values
-
-
-def _with_zone(values: Iterable[Any], zone: str) -> list[Any]:
-    """Of `datetime`s those without a zone get one."""
-    of_zone = pa.lib.string_to_tzinfo(zone)
-    return [
-        value.replace(tzinfo=of_zone) if isinstance(value, datetime) and value.tzinfo is None else value
-        for value in values
-    ]
 
 
 def _from_values(values: list[Any], field: pa.Field) -> pa.Array:
@@ -180,8 +168,8 @@ def _from_values(values: list[Any], field: pa.Field) -> pa.Array:
         return _without_forbidden_nulls(pa.array(values).cast(field.type), field)
     if pa.types.is_nested(field.type):
         refuse_fractions(values, field)
-    if (zone := _zone_of(field.type)) is not None:
-        values = _with_zone(values, zone)
+    if has_zone(field.type):
+        values = [with_zone(value, field.type) for value in values]
     return _without_forbidden_nulls(pa.array(values, field.type), field)
 
 
@@ -278,8 +266,12 @@ def _cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _from_pandas(values: Any, field: pa.Field) -> pa.Array:
-    if pa.types.is_nested(field.type) and isinstance(values, np.ndarray) and values.dtype.kind == "O":
-        refuse_fractions(values, field)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
+        refuse_losses(values, field)
+        if has_zone(field.type):
+            values = [with_zone(value, field.type) for value in values]
+    elif isinstance(values, np.ndarray) and values.dtype.kind == "f" and pa.types.is_integer(field.type):
+        refuse_inexact(values)
     made = pa.array(values, type=field.type, from_pandas=True)
     return _without_forbidden_nulls(made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made, field)
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from penstock.dataflow.logic import Per
 from penstock.runtime.batch import UNTRACED
 from penstock.runtime.frame_stream import ROW_NUMBER
+from penstock.runtime.row_dicts import written_row
 from penstock.runtime.schemas import columns_to_schema, frame_to_schema
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _call_arrow(function: Callable[..., Any], given: Given, arguments: tuple[Any
         raise TypeError(f"expected a Table or a RecordBatch, got {type(made).__name__}")
     columns, misfits = columns_to_schema(made, schema)
     parents = _parents_by_position(given, columns, misfits)
-    return _checked(columns, parents, misfits, made.num_rows, lambda at: made.slice(at, 1).to_pylist()[0])
+    return _checked(columns, parents, misfits, made.num_rows, lambda at: written_row(made, at))
 
 
 def _checked(

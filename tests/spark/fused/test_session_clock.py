@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import penstock
+from penstock.spark.fused.schemas import arrow_of
 
 ZONE = "America/New_York"
 SCHEMA = "at timestamp, hour int, late boolean"
@@ -53,3 +56,14 @@ def test_pandas_code_has_the_clock_it_had(session_in_zone: Any, tmp_path: Path) 
     assert made == sorted(by_hand.collect())
     assert [row["hour"] for row in made] == [9, 23]
     assert [row["late"] for row in made] == [False, True]
+
+
+def test_a_spark_that_does_not_ask_for_the_zone_gets_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 4.1 its schemas say UTC, while the batches it hands out say the session's zone."""
+
+    def to_arrow_schema(_struct: Any) -> pa.Schema:
+        return pa.schema([("at", pa.timestamp("us", "UTC")), ("all", pa.list_(pa.timestamp("us", "UTC")))])
+
+    monkeypatch.setattr("pyspark.sql.pandas.types.to_arrow_schema", to_arrow_schema)
+    expected = [("at", pa.timestamp("us", ZONE)), ("all", pa.list_(pa.timestamp("us", ZONE)))]
+    assert arrow_of(StructType(), ZONE) == pa.schema(expected)

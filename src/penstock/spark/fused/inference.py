@@ -22,7 +22,7 @@ from penstock.spark.fused.region_function import VALUE_COLUMN
 from penstock.spark.fused.schemas import struct_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -90,14 +90,19 @@ def learn_schemas(session: SparkSession, steps: tuple[Step, ...], frames: list[D
         return {name: table.schema.serialize().to_pybytes() for name, table in sampled.tables.items()}, sampled.errors
 
     schemas, errors = session.sparkContext.parallelize([0], 1).map(in_worker).collect()[0]
+    refuse_unlearned(steps, schemas, errors)
+    return {name: pa.ipc.read_schema(pa.py_buffer(data)) for name, data in schemas.items()}
+
+
+def refuse_unlearned(steps: tuple[Step, ...], learned: Collection[str], errors: Mapping[str, str]) -> None:
+    """Code that says what it sends need not show it."""
     for step in steps:
-        if step.logic is not None and step.operator not in schemas:
+        if step.logic is not None and step.schema is None and step.operator not in learned:
             why = f": {errors[step.operator]}" if step.operator in errors else ""
             raise BadInputError(
                 f"operator '{step.operator}': no sample tuple came through it{why}, so nothing says what it sends; "
                 "give schema='NAME TYPE, ...'"
             )
-    return {name: pa.ipc.read_schema(pa.py_buffer(data)) for name, data in schemas.items()}
 
 
 def _packed(table: pa.Table) -> bytes:

@@ -9,6 +9,7 @@ import socket
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, read_crumb, read_crumbs, write_crumbs
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.spark.fused.accounts import TaskRecord
+from penstock.spark.fused.kept_segments import KeptSegments
 from penstock.spark.session.interrupts import ignore_interrupts
 from penstock.spark.standalone.daemons import SLOT
 
@@ -71,10 +73,6 @@ class RegionFunction:
     """Where what the task did is told; None: nobody asks."""
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.run, self.region
-
-    @property
     def tagged(self) -> bool:
         return len(self.exits) > 1
 
@@ -99,7 +97,7 @@ class RegionFunction:
             account = segment.take_account()
         except BaseException:
             if is_kept:
-                _forget(self.key)
+                _segments.drop(self.run, self.region)
             else:
                 segment.sweep_crumbs()  # what raised has not killed its worker
             raise
@@ -155,13 +153,20 @@ class RegionFunction:
         """The one this worker keeps. When a second attempt has died, the next goes row by row, to see who kills the
         worker; one death may be anybody's, and to go row by row through columns takes long."""
         if task.attempt < CAREFUL_ATTEMPT:
-            return _kept(self, is_worker=task.executor != DRIVER), True
+            return _segments.get(self.run, self.region, partial(self._built, is_worker=task.executor != DRIVER)), True
         folder = Path(self.crumbs) if Path(self.crumbs).is_dir() else Path(tempfile.gettempdir())
         name = f"penstock-{self.run}-{task.batch}-{self.region}-{task.partition}"
         poisoned = _poisoned(folder / f"{name}.crumb", folder / f"{name}.poison")
         crumbs = Breadcrumbs(folder / f"{name}.crumb", frozenset(poisoned))
         options = SegmentOptions(self.options.audit, self.options.emit_dead_letters, crumbs=crumbs)
         return Segment(self.steps, options), False
+
+    def _built(self, *, is_worker: bool) -> Segment:
+        segment = Segment(self.steps, self.options)
+        if is_worker:
+            # modules of the user's own are loaded by now: they stay too, and need not be looked at after every task
+            gc.freeze()
+        return segment
 
 
 def this_task() -> Task:
@@ -198,27 +203,9 @@ def _untagged(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 DRIVER = "driver"
 """In place of an executor, where no task runs."""
 
-_segments: dict[tuple[str, int], Segment] = {}
-"""Of this worker process, by run and region: workers are reused, and so are threads and connections."""
-
-
-def _kept(function: RegionFunction, *, is_worker: bool) -> Segment:
-    key = function.key
-    if key not in _segments:
-        for other in [known for known in _segments if known[0] != function.run]:
-            _forget(other)
-        _segments[key] = Segment(function.steps, function.options)
-        atexit.register(_segments[key].close)
-        if is_worker:
-            # modules of the user's own are loaded by now: they stay too, and need not be looked at after every task
-            gc.freeze()
-    return _segments[key]
-
-
-def _forget(key: tuple[str, int]) -> None:
-    segment = _segments.pop(key, None)
-    if segment is not None:
-        segment.close()
+_segments = KeptSegments()
+"""Of this worker process."""
+atexit.register(_segments.close)
 
 
 def _poisoned(crumb_file: Path, poison_file: Path) -> list[Crumb]:

@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import BadInputError
+from penstock.runtime.inner_types import in_zone
 from penstock.spark.fused.complaints import first_line
 
 if TYPE_CHECKING:
@@ -29,10 +30,11 @@ def arrow_of(struct: StructType, timezone: str = "UTC") -> pa.Schema:
     from pyspark.sql.pandas import types  # noqa: PLC0415 - Spark loads only when it is used
 
     to_arrow_schema: Any = types.to_arrow_schema
-    # Spark before 4.1 does not ask
-    named = {"timezone": timezone} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-    schema: pa.Schema = to_arrow_schema(struct, **named)
-    return schema
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        schema: pa.Schema = to_arrow_schema(struct, timezone=timezone)
+        return schema
+    # Spark before 4.1 does not ask, and says UTC of everything
+    return in_zone(to_arrow_schema(struct), timezone)
 
 
 def struct_of_arrow(schema: pa.Schema) -> StructType:

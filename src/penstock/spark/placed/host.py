@@ -15,7 +15,7 @@ from zlib import crc32
 from penstock.files import private_folder
 from penstock.flow.bundle import BundleFlow
 from penstock.flow.layout import Channel
-from penstock.runtime.breadcrumbs import Breadcrumbs, read_crumb, read_crumbs, write_crumbs
+from penstock.runtime.breadcrumbs import Breadcrumbs, killed_twice, read_crumb, read_crumbs, write_crumbs
 from penstock.spark.placed import wire
 from penstock.spark.placed.generation import Generation
 from penstock.spark.placed.orders import GenerationOrder
@@ -194,4 +194,4 @@ def open_crumbs(run: str, bundle: str, *, first: bool) -> Breadcrumbs:
     if left is not None:
         crumbs.append(left)
         write_crumbs(known, crumbs)
-    return Breadcrumbs(folder / name, frozenset(crumb for crumb in crumbs if crumbs.count(crumb) > 1))
+    return Breadcrumbs(folder / name, killed_twice(crumbs))
