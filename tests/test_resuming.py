@@ -215,49 +215,6 @@ def test_where_hadoop_looks_for_paths(
 
 
 @pytest.mark.usefixtures("no_session")
-def test_the_checkpoint_in_the_folder_is_of_this_machine_whatever_hadoop_takes_paths_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Resume
-) -> None:
-    folder, earlier = tmp_path / "runs" / "linear-1", tmp_path / "earlier"
-    begin("linear", earlier)
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    (tmp_path / "core-site.xml").write_text(
-        "<configuration><property><name>fs.defaultFS</name><value>hdfs://name:8020</value></property></configuration>"
-    )
-    (folder / "checkpoint" / "offsets").mkdir(parents=True)
-    (folder / "checkpoint" / "offsets" / "0").touch()
-    begin("linear", folder)
-    # it had begun, and that was seen
-    assert FusedRunFolder(folder).description().checkpoint == f"file:{folder}/checkpoint"
-    assert elsewhere(folder)[1].checkpoint is None
-    # where it began on another file system it goes on there
-    begin("linear", earlier)
-    assert FusedRunFolder(earlier).description().checkpoint == f"{earlier}/checkpoint"
-
-
-@pytest.mark.parametrize(
-    ("settings", "in_file", "is_local"),
-    [
-        ({}, None, True),
-        ({}, "hdfs://name:8020", False),
-        ({}, "file:///", True),
-        ({"spark.hadoop.fs.defaultFS": "file:///"}, "hdfs://name:8020", True),
-        ({"spark.hadoop.fs.defaultFS": "s3a://bucket"}, None, False),
-    ],
-)
-def test_where_hadoop_looks_for_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], in_file: str | None, is_local: bool
-) -> None:
-    for variable in FOLDERS:
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    if in_file is not None:
-        entry = f"<property><name>fs.defaultFS</name><value>{in_file}</value></property>"
-        (tmp_path / "core-site.xml").write_text(f"<configuration>{entry}</configuration>")
-    assert is_local_by_default(settings) is is_local
-
-
-@pytest.mark.usefixtures("no_session")
 def test_an_unnamed_run_that_goes_on_is_listed_once_and_tidied(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "linear-1"
     begin("linear", folder)

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 def begin_call(step: Step, logic: Logic, piece: Piece, crumbs: Breadcrumbs | None) -> RowCall | ColumnCall:
     schema = step.schema or (piece.schema if isinstance(piece, Rows) else piece.rows.schema)
     if logic.per is Per.ROW:
-        rows, unreadable = (piece, []) if isinstance(piece, Rows) else _to_rows(step.operator, logic, piece)
+        rows, unreadable = (piece, []) if isinstance(piece, Rows) else to_rows(step.operator, logic, piece)
         return RowCall(step.operator, logic, rows, schema, crumbs, unreadable)
     return ColumnCall(step.operator, logic, columns(piece), schema, crumbs)
 
 
-def _to_rows(operator: str, logic: Logic, batch: Batch) -> tuple[Rows, list[DeadLetter]]:
+def to_rows(operator: str, logic: Logic, batch: Batch) -> tuple[Rows, list[DeadLetter]]:
     """Columns as rows; those of which Python can make none become dead letters of `operator`, which is to get them."""
     dicts, misfits = readable_rows(batch.rows)
     if not misfits:

@@ -21,16 +21,16 @@ import numpy as np
 
 from penstock.clock import Stopwatch
 from penstock.runtime.batch import Marks
-from penstock.runtime.code_calls import begin_call, one_or_several
+from penstock.runtime.code_calls import begin_call, one_or_several, to_rows
 from penstock.runtime.dead_letters import FAILURES
 from penstock.runtime.pieces import Outcome, Rows
-from penstock.runtime.row_dicts import row_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.dataflow.logic import Logic
     from penstock.runtime.batch import Batch
+    from penstock.runtime.dead_letters import DeadLetter
     from penstock.runtime.steps import Step
 
 OVERDUE_SECONDS = 0.025
@@ -62,6 +62,8 @@ class SharedRows:
         """By row: what the code made of it, as `one_or_several` has it, or `Raised`."""
         self._piece = piece
         self._rows: Rows | None = None
+        self._unreadable: list[DeadLetter] = []
+        """Of rows of which no dict could be made."""
         self._lock = threading.Lock()
         self._ended = 0
         """Rows of shares that have ended."""
@@ -82,17 +84,22 @@ class SharedRows:
         self.over = True
 
     def rows(self) -> Rows:
-        """As dicts, which the first who asks makes."""
+        """As dicts, which the first who asks makes. Whoever takes numbers or results asks first."""
         with self._lock:
             if self._rows is None:
-                self._rows = Rows(row_dicts(self._piece.rows), self._piece.marks, self._piece.rows.schema)
+                self._rows, self._unreadable = to_rows(self.step.operator, self.logic, self._piece)
+                if self._unreadable:
+                    self.numbers = iter(range(len(self._rows)))
+                    self.results = [_PENDING] * len(self._rows)
             return self._rows
 
-    def end_share(self, taken: int) -> Outcome:
-        """What is to be sent on now: everything, by the last to end; what is finished, where others keep it waiting."""
+    def end_share(self, taken: int) -> tuple[Outcome, int]:
+        """What is to be sent on now, and of how many rows beside those `taken` it tells: everything, by the last to
+        end; what is finished, where others keep it waiting."""
         with self._lock:
             self._ended += taken
             all_ended = self._ended == len(self.results)
+            unreadable = self._unreadable if all_ended and not self.over else []
             due = not self.over and (all_ended or self.is_overdue)
             if due or self._since is None:
                 self._since = Stopwatch()
@@ -105,11 +112,14 @@ class SharedRows:
             for at in finished:
                 self.results[at] = _SENT
             self.over = self.over or all_ended
-        if not finished:
-            return Outcome(Rows([], Marks(), self._piece.rows.schema), [], taken)
-        return self._settled(finished, made, taken)
+        if finished:
+            settled = self._settled(finished, made)
+            outcome = replace(settled, letters=[*unreadable, *settled.letters], calls=taken)
+        else:
+            outcome = Outcome(Rows([], Marks(), self._piece.rows.schema), unreadable, taken)
+        return outcome, len(unreadable)
 
-    def _settled(self, finished: list[int], made: list[Any], taken: int) -> Outcome:
+    def _settled(self, finished: list[int], made: list[Any]) -> Outcome:
         """As one thread settles rows: by calling what only says what is known already."""
         rows = self.rows()
         if len(finished) < len(rows):
@@ -126,7 +136,7 @@ class SharedRows:
 
         call = begin_call(self.step, self.logic, rows, None)
         call.run(answer, ())
-        return replace(call.outcome(), calls=taken)
+        return call.outcome()
 
 
 class RowShare:
@@ -158,4 +168,6 @@ class RowShare:
         self.size += 1
 
     def outcome(self) -> Outcome:
-        return self._shared.end_share(self.size)
+        outcome, others = self._shared.end_share(self.size)
+        self.size += others
+        return outcome
