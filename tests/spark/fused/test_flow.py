@@ -84,7 +84,7 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Start:
     folder.make()
     monkeypatch.setattr(run_module, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(run_module, "java_process", lambda _: None)
-    monkeypatch.setattr(run_module, "tree_usage", lambda _: SimpleNamespace(cpu_seconds=0.0))
+    monkeypatch.setattr(run_module, "tree_cpu_seconds", lambda _: 0.0)
 
     def started(
         query: Query,
@@ -173,7 +173,7 @@ def test_batches_that_are_forgotten_are_counted(
 ) -> None:
     monkeypatch.setattr(run_module, "KEPT_BATCHES", 4)
     usage = iter([10.0, 31.0])
-    monkeypatch.setattr(run_module, "tree_usage", lambda _: SimpleNamespace(cpu_seconds=next(usage)))
+    monkeypatch.setattr(run_module, "tree_cpu_seconds", lambda _: next(usage))
     elapsed = SimpleNamespace(seconds=lambda: 7.0)
     monkeypatch.setattr(run_module, "Stopwatch", lambda: elapsed)
     seen: list[BatchObservation] = []
