@@ -144,6 +144,23 @@ def test_a_run_is_stopped_while_its_query_is_not_ready(start: Start, tmp_path: P
     assert state(run, tmp_path)["resumable"]
 
 
+def test_other_slots_asked_for_while_a_run_is_starting_wait_for_it(start: Start, tmp_path: Path) -> None:
+    """This one refuses them, once it runs: it has none of its own."""
+    query = Query(is_ready=False)
+    run = start(query)
+    requests = tmp_path / "run" / "requests"
+    (requests / "mine.json").write_text('{"ask": "rescale", "slots": 2}')
+    while (requests / "mine.json").exists():
+        pause(0.01)
+    assert not (requests / "mine.answer").exists()
+    query.is_ready = True
+    while not (requests / "mine.answer").exists():
+        pause(0.01)
+    assert "its slots are those of its Spark session" in (requests / "mine.answer").read_text()
+    run.stop()
+    run.await_end(10.0)
+
+
 def test_a_run_without_end_in_which_all_tuples_die_fails(start: Start, tmp_path: Path) -> None:
     warnings: list[str] = []
     query = Query(*(batch(number, 100, 100) for number in range(50)))

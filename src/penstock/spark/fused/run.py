@@ -298,11 +298,8 @@ class FusedRun:
         for name, question in self._folder.questions():
             try:
                 match question:
-                    case {"ask": "drain"}:
-                        self.drain()
-                        self._folder.answer(name)
-                    case {"ask": "stop"}:
-                        self.stop()
+                    case {"ask": ("drain" | "stop") as ending}:
+                        (self.drain if ending == "drain" else self.stop)()
                         self._folder.answer(name)
                     case {"ask": "rescale", "slots": int(slots)}:
                         threading.Thread(target=self._rescale_for, args=(name, slots), daemon=True).start()
@@ -312,7 +309,10 @@ class FusedRun:
                 self._folder.answer(name, error=str(error))
 
     def _rescale_for(self, name: str, slots: int) -> None:
-        """In a thread of its own: batches go on meanwhile."""
+        """In a thread of its own: batches go on meanwhile. A run that is starting may have a batch in its sink already:
+        it is waited for."""
+        while self._state is RunState.STARTING:
+            pause(POLL_SECONDS)
         try:
             answer: dict[str, Any] = {"seconds": self.rescale(slots)}
         except PenstockError as error:
