@@ -199,29 +199,18 @@ def _handle(
     def again(plan: RunnableLike | None, slots: int | None, seconds: float | None, models: ModelsLike) -> RunHandle:
         if not folder.has_run:
             raise BadInputError(f"run '{spec.run}' came to its end: there is nothing to go on with")
-        if plan is not None:
+        next_job = job
+        if plan is not None or slots is not None:
             next_job = prepare(
-                plan,
+                job.pipeline if plan is None else plan,
                 spec.load,
                 slots,
                 models,
                 search=False,
+                threads=job.all_threads if plan is None else None,
                 interval_ms=job.interval_ms,
                 here=spark.is_on_this_machine,
             )
-        elif slots is not None:
-            next_job = prepare(
-                job.pipeline,
-                spec.load,
-                slots,
-                models,
-                search=False,
-                threads=job.all_threads,
-                interval_ms=job.interval_ms,
-                here=spark.is_on_this_machine,
-            )
-        else:
-            next_job = job
         return start_fused(next_job, replace(options, folder=folder.path, seconds=seconds), spark, listener)
 
     run.start(opened.pop_all().close)
