@@ -14,7 +14,9 @@ import pytest
 from pyspark import SparkContext
 
 import penstock
+from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError
+from penstock.spark.fused.arrow_batches import MOST_BYTES, MOST_ROWS, NO_LOOK
 from penstock.spark.session.embedded import end_session, start_session
 from penstock.spark.session.java import find_java
 from penstock.spark.session.own import checked_session
@@ -81,6 +83,30 @@ def test_a_session_whose_java_was_there_before_is_run_on(
     report = penstock.run(p, session=session, slots=2, until_end=True).report
     assert report.engine_cpu is not None
     assert sorted(pq.read_table(tmp_path / "out")["n"].to_pylist()) == list(range(100))
+
+
+@pytest.mark.parametrize(("columns", "is_looked_at"), [("value", False), ("value, 'text' AS text", True)])
+def test_spark_need_not_look_at_the_bytes_of_rows_of_fixed_width(
+    session: Any, own_runs: Path, columns: str, is_looked_at: bool
+) -> None:
+    def numbers(spark: Any) -> Any:
+        stream = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, numPartitions=1)
+        return stream.load().selectExpr(*columns.split(", "))
+
+    p = penstock.pipeline("p").source("in", frame=numbers)
+    p.then("same", logic=lambda table: table.select(["value"]), per="arrow", schema="value bigint").sink("out")
+    handle = penstock.start(p, session=session, slots=2)
+    try:
+        watch = Stopwatch()
+        while not session.streams.active and watch.seconds() < 60:
+            pause(0.05)
+        (query,) = session.streams.active
+        looks = query._jsq.sparkSession().conf().get(MOST_BYTES, None) != NO_LOOK
+    finally:
+        handle.stop()
+    assert looks == is_looked_at
+    assert session.conf.get(MOST_BYTES, None) is None
+    assert session.conf.get(MOST_ROWS) == "1000000"
 
 
 @pytest.mark.long("a session of Spark of its own, started cold")

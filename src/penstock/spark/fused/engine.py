@@ -22,6 +22,7 @@ from penstock.report.lag import waiting_notes
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.fused import load_source
 from penstock.spark.fused.accounts import Accounts
+from penstock.spark.fused.arrow_batches import settings_for
 from penstock.spark.fused.audits import AuditFolder
 from penstock.spark.fused.batch_bounds import BatchBound
 from penstock.spark.fused.batch_shares import BatchShares
@@ -40,6 +41,7 @@ from penstock.spark.fused.told_groups import ToldGroups
 from penstock.spark.fused.topics import connector_notes, covered_of, lag_of, read_by_us
 from penstock.spark.fused.writers import CountingWriter, letter_writer, make_writer, write_batch
 from penstock.spark.fused.written_rows import WrittenRows
+from penstock.spark.session.embedded import with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -173,7 +175,9 @@ class FusedQuery:
             stream = stream.trigger(availableNow=True)
         else:
             stream = stream.trigger(processingTime=f"{spec.interval_ms} milliseconds")
-        return stream.start()
+        # a query keeps what its session says when it starts
+        with with_settings(self._session, settings_for(self._session, self._frames.to_code)):
+            return stream.start()
 
     # -- a batch ---------------------------------------------------------------------------------------------------
 

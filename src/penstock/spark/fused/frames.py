@@ -56,6 +56,8 @@ class Frames:
     tagged: DataFrame | None
     mode: OutputMode
     has_dead_letters: bool
+    to_code: tuple[pa.Schema, ...] = ()
+    """What goes to code: the rows of each region."""
 
     @property
     def frame(self) -> DataFrame:
@@ -94,6 +96,7 @@ class FrameBuilder:
         self._frames: dict[str, DataFrame] = {}
         self._dead: list[DataFrame] = []
         self._tagged_region: tuple[RegionFunction, DataFrame] | None = None
+        self._to_code: list[pa.Schema] = []
 
     def build(self) -> Frames:
         check_pickled(self._options.code)
@@ -110,7 +113,7 @@ class FrameBuilder:
                 self._frames[ready] = self._for_all_readers(self._spark_operator(ready), self._readers(ready))
             else:
                 self._region(cut.regions.index(ready), ready, cut.divided)
-        return self._gathered(cut)
+        return replace(self._gathered(cut), to_code=tuple(self._to_code))
 
     def _source(self, operator: Operator) -> DataFrame:
         frame = self._read(operator)
@@ -189,6 +192,7 @@ class FrameBuilder:
             stream = None if entrance.stream is None else self._pipeline.streams[entrance.stream]
             frames.append(whole if stream is None else self._part_of(whole, stream))
         entering = _without_copy(frames[0]) if len(frames) == 1 else _tagged_union(frames, ENTRY_COLUMN, "e")
+        self._to_code.append(arrow_of(entering.schema, self._timezone))
         known: dict[str, pa.Schema] = {}
         for entrance, frame in zip(entrances, frames, strict=True):
             known[entrance.entry] = arrow_of(frame.drop(ID_COLUMN, DUE_COLUMN).schema, self._timezone)

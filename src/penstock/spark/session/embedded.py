@@ -92,19 +92,20 @@ def embedded_session(
 def one_slot(session: SparkSession) -> Iterator[None]:
     """Queries that begin inside have one task at a time, whatever slots there are, and read all rows of their files: an
     operator that leaves rows out is measured with rows, as it gets them behind other operators."""
-    with _settings(session, _ONE_SLOT):
+    with with_settings(session, _ONE_SLOT):
         yield
 
 
 @contextmanager
 def divided_for(session: SparkSession, slots: int) -> Iterator[None]:
     """Queries that begin inside are divided as a run on so many slots would be, whatever slots there are."""
-    with _settings(session, {PARTITIONS: str(partitions_for(slots))}):
+    with with_settings(session, {PARTITIONS: str(partitions_for(slots))}):
         yield
 
 
 @contextmanager
-def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Queries that begin inside have them; the session is left as it was."""
     before = {key: session.conf.get(key, None) for key in settings}
     for key, value in settings.items():
         session.conf.set(key, value)
