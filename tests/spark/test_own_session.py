@@ -101,7 +101,7 @@ def test_spark_need_not_look_at_the_bytes_of_rows_of_fixed_width(
         while not session.streams.active and watch.seconds() < 60:
             pause(0.05)
         (query,) = session.streams.active
-        looks = query._jsq.sparkSession().conf().get(MOST_BYTES, None) != NO_LOOK
+        looks = query._jsq.streamingQuery().sparkSessionForStream().conf().get(MOST_BYTES, None) != NO_LOOK
     finally:
         handle.stop()
     assert looks == is_looked_at
