@@ -140,6 +140,15 @@ def test_the_error_of_the_prediction(more: dict[str, Any], error: float) -> None
     assert result(**more).rate_error == pytest.approx(error)
 
 
+def test_what_python_prints_of_a_result() -> None:
+    lines = str(result(searched=True, highest_rate=88.0)).splitlines()
+    assert lines[0] == "p fused on 2 slots: offered 120, sustained 100 tuples/s (falls behind) over 6.0 s"
+    # 110 predicted / 88 seen
+    assert lines[1] == "predicted  at most 110 tuples/s (error +25.0 %)"
+    assert lines[2].startswith("latency    p50 ")
+    assert lines[3].startswith("ids        ")
+
+
 def test_no_error_where_the_most_was_not_measured() -> None:
     kept_up = summarise([batch(1000 + n) for n in range(9)], 100.0, 2.0, NOTHING_LOST)
     assert kept_up.stable

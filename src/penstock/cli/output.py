@@ -11,9 +11,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import printable
+from penstock.report.words import figure as figure  # noqa: PLC0414 - the shell prints numbers as results do
+from penstock.report.words import latencies as latencies  # noqa: PLC0414
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import TypeVar
 
     from rich.console import Console
@@ -93,17 +95,6 @@ def progress(items: Sequence[T], what: str) -> Iterator[T]:
 
     error_console = console(stderr=True)
     yield from track(items, what, console=error_console, transient=True, disable=not error_console.is_terminal)
-
-
-def figure(value: float | None, digits: int = 4) -> str:
-    """A number as people read it; a dash where there is none or no bound."""
-    if value is None or value in (float("inf"), float("-inf")):
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
-
-
-def latencies(percentiles: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {figure(value)} ms" for name, value in percentiles.items())
 
 
 def share(value: float) -> str:

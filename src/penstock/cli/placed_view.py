@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli import output
-from penstock.cli.report_lines import (
-    error_text,
-    headline,
-    highest_line,
-    ids_line,
-    latency_line,
-    operators_table,
-    trials_table,
-)
+from penstock.cli.report_lines import highest_line, operators_table, trials_table
+from penstock.report.words import error_text, ids_line, latency_line
 
 if TYPE_CHECKING:
     from penstock.report.placed_result import PlacedResult
@@ -37,7 +30,7 @@ def print_placed(result: PlacedResult, *, json: bool) -> None:
 def _print(result: PlacedResult) -> None:
     screen = output.console()
     report = result.report
-    screen.print(headline(f"{result.pipeline} placed, {result.routing} routing", report))
+    screen.print(f"{result.headline}\n")
     if result.searched:
         screen.print(highest_line(result.highest_rate))
         screen.print(trials_table(result.tried))

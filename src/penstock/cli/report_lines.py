@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from penstock.report.result import TriedRate
 
 
-def headline(what: str, report: Report, *, own_source: bool = False) -> str:
-    """Of a source of the user's own what was offered is what came: said where that is not what was taken in."""
-    is_same = own_source and report.offered_rate == report.sustained_rate
-    offered = "" if is_same else f"offered {output.figure(report.offered_rate)}, "
-    return (
-        f"{what}: {offered}sustained {output.figure(report.sustained_rate)} "
-        f"tuples/s ({report.verdict}) over {report.seconds:.1f} s\n"
-    )
-
-
 def operators_table(report: Report, threads: Mapping[str, int] | None = None) -> Table:
     """With threads per slot, where every slot has the same."""
     columns = ("operator", *(("threads per slot",) if threads is not None else ()))
@@ -44,22 +34,6 @@ def operators_table(report: Report, threads: Mapping[str, int] | None = None) ->
             for name, seen in report.operators.items()
         ),
     )
-
-
-def latency_line(report: Report) -> str:
-    return f"latency    {output.latencies(report.latency_ms) or '-'}"
-
-
-def ids_line(report: Report) -> str:
-    audit = report.audit
-    audited = "taken in (not audited)"
-    if audit.lost is not None and audit.duplicated is not None:
-        audited = f"emitted, {audit.lost} lost, {audit.duplicated} duplicated"
-    return f"ids        {audit.emitted:,} {audited}, {audit.filtered} filtered, {audit.dead} dead letters"
-
-
-def error_text(rate_error: float | None) -> str:
-    return "" if rate_error is None else f" (error {100 * rate_error:+.1f} %)"
 
 
 def highest_line(highest_rate: float | None) -> str:

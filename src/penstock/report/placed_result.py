@@ -7,6 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from penstock.report.result import RESULT_FORMAT, rate_error, search_document
+from penstock.report.words import headline, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,6 +98,15 @@ class PlacedResult:
     @property
     def rate_error(self) -> float | None:
         return rate_error(self.predicted_rate, self.report, self.highest_rate, searched=self.searched)
+
+    @property
+    def headline(self) -> str:
+        return headline(f"{self.pipeline} placed, {self.routing} routing", self.report)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            summary(self.headline, self.report, self.predicted_rate, self.rate_error, self.predicted_latency_ms)
+        )
 
     @property
     def obeyed(self) -> bool:

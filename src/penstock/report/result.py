@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.report.words import headline, summary
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -128,6 +130,16 @@ class RunResult:
     def predicted_slot(self) -> tuple[float, float] | None:
         """CPU and memory in MB of a slot at the rate that was sustained."""
         return None if self.predicted_use is None else self.predicted_use(self.report.sustained_rate)
+
+    @property
+    def headline(self) -> str:
+        slots = f"{self.slots} slot{'s' if self.slots > 1 else ''}"
+        return headline(f"{self.pipeline} fused on {slots}", self.report, own_source=self.own_source)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            summary(self.headline, self.report, self.predicted_rate, self.rate_error, self.predicted_latency_ms)
+        )
 
     def document(self) -> dict[str, Any]:
         slot, latency, at_pace = self.predicted_slot, self.predicted_latency_ms, self.predicted_latency_ms_at_pace

@@ -9,6 +9,7 @@ from penstock.cluster.topology import Slot
 from penstock.errors import BadInputError
 from penstock.files import read_document
 from penstock.report.result import RESULT_FORMAT, relative_error, search_document
+from penstock.report.words import headline, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,6 +114,15 @@ class PipelineResult:
     def rate_error(self) -> float | None:
         """(predicted - simulated) / simulated, where the most it can do was simulated."""
         return relative_error(self.predicted_rate, self.simulated_rate)
+
+    @property
+    def headline(self) -> str:
+        return headline(f"{self.pipeline} simulated {self.mode} on {len(self.report.slots)} slots", self.report)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            summary(self.headline, self.report, self.predicted_rate, self.rate_error, self.predicted_latency_ms)
+        )
 
     @property
     def cpu(self) -> float:
@@ -223,6 +233,9 @@ class SimulatedResult:
     @property
     def stable(self) -> bool:
         return all(pipeline.report.stable for pipeline in self.pipelines)
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.pipelines))
 
     def document(self) -> dict[str, Any]:
         """Of one pipeline as the result of a run; of several, a list under "pipelines"."""

@@ -9,16 +9,9 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption, SecretFileOption
-from penstock.cli.report_lines import (
-    error_text,
-    headline,
-    highest_line,
-    ids_line,
-    latency_line,
-    operators_table,
-    trials_table,
-)
+from penstock.cli.report_lines import highest_line, operators_table, trials_table
 from penstock.errors import BadInputError
+from penstock.report.words import error_text, ids_line, latency_line
 
 if TYPE_CHECKING:
     from penstock.jobs.find import RunnableLike
@@ -297,8 +290,7 @@ def print_fused(result: RunResult, *, json: bool) -> None:
 def _print(result: RunResult) -> None:
     screen = output.console()
     report = result.report
-    slots = f"{result.slots} slot{'s' if result.slots > 1 else ''}"
-    screen.print(headline(f"{result.pipeline} fused on {slots}", report, own_source=result.own_source))
+    screen.print(f"{result.headline}\n")
     if result.searched:
         screen.print(highest_line(result.highest_rate))
         screen.print(trials_table(result.tried))

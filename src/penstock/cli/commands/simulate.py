@@ -9,7 +9,8 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption
-from penstock.cli.report_lines import error_text, headline, highest_line, ids_line, operators_table, trials_table
+from penstock.cli.report_lines import highest_line, operators_table, trials_table
+from penstock.report.words import error_text, ids_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -168,11 +169,7 @@ def _print(result: SimulatedResult) -> None:
     if len(result.pipelines) > 1:
         screen.print(_pipelines_table(result))
     for pipeline in result.pipelines:
-        screen.print(
-            headline(
-                f"{pipeline.pipeline} simulated {pipeline.mode} on {len(pipeline.report.slots)} slots", pipeline.report
-            )
-        )
+        screen.print(f"{pipeline.headline}\n")
         if len(result.pipelines) == 1:
             screen.print(operators_table(pipeline.report))
             screen.print(_slots_table(pipeline))

@@ -33,7 +33,7 @@ def row_bytes(kind: pa.DataType) -> int | None:
         return 1
     if not pa.types.is_primitive(kind) and not pa.types.is_decimal(kind):
         return None
-    return 1 + -(-kind.bit_width // 8)
+    return 1 + -(-int(kind.bit_width) // 8)
 
 
 def bounded_by_rows(schemas: Iterable[pa.Schema], most_rows: int) -> dict[str, str]:
