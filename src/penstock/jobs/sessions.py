@@ -147,6 +147,7 @@ def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch
     from penstock.spark.fused.pinned_executors import PinnedExecutors  # noqa: PLC0415
     from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
     from penstock.spark.session.embedded import end_session  # noqa: PLC0415
+    from penstock.spark.session.own_modules import own_archive_in  # noqa: PLC0415
     from penstock.spark.session.partitions import PARTITIONS, partitions_for  # noqa: PLC0415
     from penstock.spark.standalone.access import find_access  # noqa: PLC0415
 
@@ -160,9 +161,12 @@ def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch
         PARTITIONS: str(partitions_for(slots, can_grow=True)),
         **_more(options),
     }
+    modules = None if options.is_on_this_machine else own_archive_in(scratch.with_name("modules"))
     session = start_fused_session(access.master_url, log, name, settings, secret=access.secret, scratch=scratch)
     executors: FusedExecutors
     try:
+        if modules is not None:
+            session.sparkContext.addPyFile(str(modules))
         if options.places is None:
             executors = FusedExecutors(session)
             executors.wait_for(slots)

@@ -16,6 +16,7 @@ from penstock.files import temporary_folder
 from penstock.spark.session.class_archive import using
 from penstock.spark.session.embedded import ATTEMPTS, configured_session, end_session, own_archive
 from penstock.spark.session.java import find_java
+from penstock.spark.session.own_modules import own_archive_in
 from penstock.spark.session.silent_master import HTTP_QUESTION, answering_host, spark_question
 from penstock.spark.session.yarn_address import resource_managers
 
@@ -91,10 +92,13 @@ def cluster_session(
     What the Java process writes goes to `log`; without one it goes with the session.
     """
     with temporary_folder("spark") as folder:
+        modules = None if urlsplit(master).hostname in LOOPBACK else own_archive_in(folder / "modules")
         session = start_cluster_session(
             master, log or folder / "java.log", name, settings or {}, secret=secret, scratch=folder / "scratch"
         )
         try:
+            if modules is not None:
+                session.sparkContext.addPyFile(str(modules))
             yield session
         finally:
             end_session(session)
