@@ -193,7 +193,6 @@ def _print_plan(made: Plan, screen: Console) -> None:
     sizes = Counter(node.size or f"{node.slots} slots" for node in made.cluster.nodes)
     machines = ", ".join(f"{count} x {size}" for size, count in sizes.items())
     prediction = made.prediction
-    latency = output.latencies(prediction.latency_ms)
     grown = f", {made.growth} added for the placer" if made.growth > 0 else ""
     bound = (
         f"at most {100 * made.gap:.0f} % above optimal"
@@ -206,21 +205,30 @@ def _print_plan(made: Plan, screen: Console) -> None:
         f"{grown}; no plan needs fewer than {made.fewest_slots} ({bound})"
     )
     if made.load < 1:
-        sized = output.figure(made.rate / made.load)
+        sized = output.figure(made.sized_for)
         screen.print(f"headroom   sized for {sized} tuples/s, of which the rate is {100 * made.load:.0f} %")
     screen.print(f"machines   {machines}; {output.money(made.cluster.price)} {made.currency} per hour")
     for name, supported in (("shuffle", prediction.shuffle), ("slot-aware", prediction.slot_aware)):
         ends = prediction.rate_range.get(name.replace("-", "_"))
         spread = f", between {output.figure(ends[0])} and {output.figure(ends[1])}" if ends else ""
         limit = f" (limited by {supported.bottleneck})" if supported.bottleneck else ""
-        screen.print(f"predicted  {output.figure(supported.rate)} tuples/s with {name} routing{spread}{limit}")
+        screen.print(f"predicted  {output.figure(supported.rate)} tuples/s placed, with {name} routing{spread}{limit}")
     declared = prediction.declared
     if not covers(declared.rate, made.rate):
         screen.print(
-            f"predicted  {output.figure(declared.rate)} tuples/s with the groupings declared, less than asked "
+            f"predicted  {output.figure(declared.rate)} tuples/s placed, with the groupings declared, less than asked "
             f"(limited by {declared.bottleneck})"
         )
-    screen.print(f"latency    {latency} (estimate for {prediction.routing} routing)")
+    fused = prediction.fused
+    if fused is not None:
+        less = "" if covers(fused.rate, made.rate) else ", less than asked"
+        screen.print(f"predicted  {output.figure(fused.rate)} tuples/s fused, every slot with the whole pipeline{less}")
+    screen.print(
+        f"latency    placed: {output.latencies(prediction.latency_ms)} (estimate for {prediction.routing} routing)"
+    )
+    if fused is not None:
+        times = "no bound at this rate" if fused.latency_ms is None else output.latencies(fused.latency_ms)
+        screen.print(f"latency    fused: {times}")
     screen.print(
         f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)"
     )
