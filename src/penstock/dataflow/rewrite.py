@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.dataflow.chained import why_not_as_one
+from penstock.dataflow.code import per_of
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.errors import BadInputError, nearest
@@ -189,11 +190,9 @@ def _has_code(operator: Operator) -> bool:
 
 
 def _what_a_call_gets(operator: Operator) -> tuple[Per | None, float | None]:
-    """And its time limit. Code that `run` names may say so itself, and is not imported to be asked: None, where nothing
-    is said beside it. Without code an operator is a reference task, which gets rows."""
-    if isinstance(operator.logic, Logic):
-        return operator.logic.per, operator.logic.timeout_seconds
-    return operator.per or (None if operator.run is not None else Per.ROW), operator.timeout_seconds
+    """And its time limit."""
+    said_by = operator.logic if isinstance(operator.logic, Logic) else operator
+    return per_of(operator), said_by.timeout_seconds
 
 
 def _is_chain(pipeline: Pipeline, sender: str, receiver: str) -> bool:

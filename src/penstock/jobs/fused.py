@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.allocation.pipeline import demands_of
 from penstock.clock import Stopwatch
 from penstock.cluster.cores import cores_here
+from penstock.dataflow.code import is_sparks_own
 from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Per
@@ -18,6 +19,8 @@ from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError
 from penstock.jobs.find import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
 from penstock.jobs.fused_results import closing_notes, predictions, unmeasured_ends
+from penstock.modelling.doubts import doubts_about
+from penstock.modelling.machine import this_machine
 from penstock.modelling.model import Model
 from penstock.modelling.per_tuple_overhead import (
     handling_cpu_seconds,
@@ -181,12 +184,14 @@ def prepare(
         for n, operator in pipeline_to_run.operators.items()
     )
     modelled = any(isinstance(demand, Model) for demand in demands.values())
+    logic = logic_of(pipeline_to_run)
     notes = [f"operator '{name}' has no model: its work is not in the prediction" for name in unknown if modelled]
+    notes += doubts_about(pipeline_to_run, demands, here=this_machine() if here else None, code=logic)
     if modelled and slots > cores:
         notes.append(f"{slots} slots share {cores} cores here")
     return FusedJob(
         pipeline=pipeline_to_run,
-        logic=logic_of(pipeline_to_run),
+        logic=logic,
         threads=setup.threads,
         slots=slots,
         load=load,
@@ -296,8 +301,7 @@ def sparks_own(pipeline: Pipeline, demands: Demands) -> set[str]:
     return {
         name
         for name, operator in pipeline.operators.items()
-        if operator.aggregate is not None
-        or operator.per is Per.DATAFRAME
+        if is_sparks_own(operator)
         or (isinstance(model := demands[name], Model) and model.measured_on.per is Per.DATAFRAME)
     }
 

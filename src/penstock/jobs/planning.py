@@ -18,7 +18,7 @@ from penstock.errors import BadInputError, Refusal, RefusedError
 from penstock.jobs.find import ModelsLike, PipelineLike, PlanLike, find_models, find_pipeline, saved_plan
 from penstock.jobs.fused import PlannedRun, fused_setup, most_work_seconds, rehearsals_of
 from penstock.lookup import one_of
-from penstock.modelling.fingerprint import fingerprint
+from penstock.modelling.doubts import doubts_about
 from penstock.modelling.model import Model
 from penstock.placement.registry import DEFAULT_PLACER, PLACERS
 from penstock.planning import capacity as capacity_search
@@ -34,8 +34,6 @@ from penstock.segmentation.registry import DEFAULT_SEGMENTER, SEGMENTERS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.dataflow.pipeline import Pipeline
-    from penstock.modelling.library import ModelLibrary
     from penstock.planning.plan import Plan
     from penstock.prediction.fused import FusedSetup
     from penstock.prediction.rate import Demands
@@ -69,14 +67,14 @@ def planner_of(
     plannable, library = find_pipeline(pipeline), find_models(models)
     try:
         gains(plannable)
-        demands_of(plannable, library)
+        demands = demands_of(plannable, library)
     except BadInputError as error:
         where = f"{pipeline}: " if isinstance(pipeline, str | Path) and Path(pipeline).exists() else ""
         raise BadInputError(f"{where}{error}") from error
     is_file = isinstance(pipeline, str | Path) and Path(pipeline).is_file()
     beside = Path(pipeline).resolve().parent if is_file and isinstance(pipeline, str | Path) else None
     return Planner(
-        doubts=tuple(changed_code(plannable, library, beside)),
+        doubts=tuple(doubts_about(plannable, demands, beside=beside)),
         pipeline=plannable,
         library=library,
         offer=offer,
@@ -145,22 +143,6 @@ def too_slow_fused(plan: Plan, rate: float, slots: int, enough: int | None) -> s
     of = "" if plan.load == 1 else f" of the {plan.sized_for:,.4g}/s it is sized for"
     hint = f"; {enough} slots would do" if enough else ""
     return f"run fused on {where} it will do {rate:,.4g}/s{of}, by what the whole pipeline did in its profile{hint}"
-
-
-def changed_code(pipeline: Pipeline, library: ModelLibrary, beside: Path | None) -> list[str]:
-    """A warning for every operator whose code is not what its model was measured with, as far as can be seen without
-    importing it."""
-    complaints = []
-    for name, operator in pipeline.operators.items():
-        model = library.models.get(library.name_for(pipeline.name, name, operator.model))
-        if model is not None and model.measured_on.code is not None:
-            now = fingerprint(operator, beside=beside)
-            if now not in (None, model.measured_on.code):
-                complaints.append(
-                    f"operator '{name}': its code changed since model '{model.name}' was measured; "
-                    "penstock profile measures it again"
-                )
-    return complaints
 
 
 def check_move_cost(move_cost: float | None, current: object) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.planning.compare import Compared
     from penstock.planning.plan import Plan
+    from penstock.planning.planner import Planner
 
 
 def plan(
@@ -75,9 +76,10 @@ def plan(
 ) -> None:
     """What it takes to run PIPELINE at a rate."""
     from penstock.allocation.registry import DEFAULT_ALLOCATOR
-    from penstock.jobs.find import find_pipeline
+    from penstock.jobs.planning import planner_of
     from penstock.placement.registry import DEFAULT_PLACER
-    from penstock.verbs import compare as comparing
+    from penstock.planning.compare import compare as comparing
+    from penstock.planning.compare import pairs
     from penstock.verbs import plan as planning
     from penstock.verbs.live import LIVE
 
@@ -87,19 +89,16 @@ def plan(
                 "--compare prints a table of all policies: give --plot, --output, --explain, --current and --load "
                 "without it"
             )
-        rows = comparing.compare(
+        planner = planner_of(
             pipeline,
-            rate,
             models=models,
             cluster=cluster,
             catalogue=catalogue,
             acquisition=acquisition,
             routing=routing,
             batch_interval_ms=batch_interval_ms,
-            allocator=allocator,
-            placer=placer,
         )
-        _print_comparison(list(rows), find_pipeline(pipeline).name, rate, as_json=json)
+        _print_comparison(planner, rate, list(comparing(planner, rate, pairs(allocator, placer))), as_json=json)
         return
     from penstock.files import check_writable
 
@@ -276,10 +275,10 @@ def _print_reasons(made: Plan, screen: Console) -> None:
     )
 
 
-def _print_comparison(rows: list[Compared], pipeline: str, rate: float, *, as_json: bool) -> None:
-    documents = [row.document() for row in rows]
+def _print_comparison(planner: Planner, rate: float, rows: list[Compared], *, as_json: bool) -> None:
+    documents, pipeline, warnings = [row.document() for row in rows], planner.pipeline.name, list(planner.misfits())
     if as_json:
-        output.print_json({"pipeline": pipeline, "rate": rate, "plans": documents})
+        output.print_json({"pipeline": pipeline, "rate": rate, "plans": documents, "warnings": warnings})
         return
     screen = output.console()
     screen.print(
@@ -322,3 +321,5 @@ def _print_comparison(rows: list[Compared], pipeline: str, rate: float, *, as_js
     for d in documents:
         if "refused" in d:
             screen.print(f"refused  {d['allocator']} + {d['placer']}: {d['refused']}")
+    for warning in warnings:
+        screen.print(f"warning  {warning}")
