@@ -157,6 +157,21 @@ def test_warnings() -> None:
     assert [warning for warning in plan.warnings if "with the groupings as declared only 105/s" in warning]
 
 
+def test_code_that_was_not_measured_is_to_be_measured() -> None:
+    of_ones_own = penstock.pipeline("p").source("s").then("look", logic=lambda row: row).sink("o").build()
+    named = chain(source(), Operator(name="look", run="somewhere:code"))
+    for pipeline in (of_ones_own, named):
+        with pytest.raises(penstock.BadInputError) as raised:
+            penstock.plan(pipeline, 10)
+        assert str(raised.value) == (
+            "operator 'look' was not measured: penstock profile PIPELINE -o models.json measures it, then "
+            "--models models.json"
+        )
+    # without code it is one of those that are known, or a slip
+    with pytest.raises(penstock.BadInputError, match="no model named 'pie'; did you mean"):
+        penstock.plan(chain(source(), Operator(name="pie")), 10)
+
+
 def in_python() -> Pipeline:
     built = penstock.pipeline("p").source("s").then("own", logic=lambda frame: frame, per="dataframe")
     return built.sink("o").build()

@@ -16,7 +16,7 @@ from penstock.allocation.contract import (
 )
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
-from penstock.dataflow.code import is_sparks_own
+from penstock.dataflow.code import has_code, is_sparks_own
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.rates import flows, gains
 from penstock.errors import BadInputError
@@ -61,6 +61,11 @@ def _demand_of(
         return library.models.get(name, _END_DEMANDS[operator.kind])
     if operator.model is None and is_sparks_own(operator):
         return library.models.get(name, AGGREGATE_DEMAND)
+    if operator.model is None and name not in library.models and has_code(operator):
+        raise BadInputError(
+            f"operator '{operator.name}' was not measured: penstock profile PIPELINE -o models.json measures it, then "
+            "--models models.json"
+        )
     return library.get(name, f"operator '{operator.name}'")
 
 

@@ -32,6 +32,11 @@ def code_of(operator: Operator) -> Logic | None:
         raise BadInputError(f"operator '{operator.name}': {error}") from error
 
 
+def has_code(operator: Operator) -> bool:
+    """Whether there is code of its own, which makes it no reference task."""
+    return operator.run is not None or operator.logic is not None or bool(operator.chain)
+
+
 def per_of(operator: Operator) -> Per | None:
     """What a call of its code gets. Code that `run` names may say so itself, and is not imported to be asked: None,
     where nothing is said beside it. Without code an operator is a reference task, which gets rows."""
