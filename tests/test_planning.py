@@ -177,18 +177,17 @@ def in_python() -> Pipeline:
     return built.sink("o").build()
 
 
+COUNTED = Aggregate(key="k", outputs={"n": "count"}, fields="k string")
 OWN = {
-    "a file": lambda: chain(source(), Operator(name="own", run="somewhere:code", per=Per.DATAFRAME)),
-    "Python": in_python,
-    "an aggregate": lambda: chain(
-        source(), Operator(name="own", aggregate=Aggregate(key="k", outputs={"n": "count"}, fields="k string"))
-    ),
+    "a file": chain(source(), Operator(name="own", run="somewhere:code", per=Per.DATAFRAME)),
+    "Python": in_python(),
+    "an aggregate": chain(source(), Operator(name="own", aggregate=COUNTED)),
 }
 
 
 @pytest.mark.parametrize("made", OWN)
 def test_sparks_own_without_a_model_is_planned_with_a_warning(made: str) -> None:
-    plan = penstock.plan(OWN[made](), 10_000_000)
+    plan = penstock.plan(OWN[made], 10_000_000)
     assert plan.warnings == (
         "no model for own: one thread is assumed to keep up at any rate; penstock profile measures it",
     )
