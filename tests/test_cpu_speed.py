@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.clock import pause
-from penstock.dataflow.rates import gains
+from penstock.dataflow.logic import Per
+from penstock.dataflow.rates import Gain, gains
 from penstock.modelling.cpu_speed import at_one_pace, at_pace, pace_of, slowed
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.prediction.fused import FusedSetup
@@ -50,6 +51,29 @@ def test_an_operator_that_computes() -> None:
     assert point.pace == 1500
     on = model.measured_on
     assert (on.batch_overhead_ms, on.batch_cpu_ms, on.worker_batch_cpu_ms) == (500, 200, 80)
+
+
+def test_all_the_engine_needs_takes_longer() -> None:
+    needs = {
+        "batch_overhead_ms": 250.0,
+        "batch_cpu_ms": 100.0,
+        "worker_batch_cpu_ms": 40.0,
+        "handling_us": 9.0,
+        "column_handling_us": 6.0,
+        "column_handling_cpu_us": 4.0,
+        "own_batch_ms": 300.0,
+    }
+    on = at_pace(Model("m", (BUSY,), MeasuredOn(**needs)), 1500).measured_on
+    assert {name: getattr(on, name) for name in needs} == {name: 2 * value for name, value in needs.items()}
+
+
+def test_a_run_with_an_operator_of_sparks_own_on_slower_cores() -> None:
+    # 0.25 s and 0.3 s for any batch, 100 tuples of 10 ms, all of it CPU: at half the pace twice as long
+    point = BUSY.model_copy(update={"operator_cpu": 1.0, "cpu": 1.0, "busy": 1.0})
+    on = MeasuredOn(per=Per.DATAFRAME, own_batch_ms=300.0)
+    setup = FusedSetup({"own": Gain(1.0, 0.0)}, {"own": Model("own", (point,), on)}, {"own": 1}, 1, 8, 100, 0.25, 0.0)
+    assert setup.batch_seconds(100) == pytest.approx(0.55 + 1.0)
+    assert setup.at_pace(1500).batch_seconds(100) == pytest.approx(2 * (0.55 + 1.0))
 
 
 def test_an_operator_that_waits() -> None:

@@ -16,8 +16,8 @@ import penstock
 from penstock.clock import Stopwatch
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Operator
-from penstock.jobs.planning import changed_code
 from penstock.jobs.profiling import Profile, profile_settings
+from penstock.modelling.doubts import changed_code
 from penstock.modelling.fingerprint import fingerprint
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
@@ -239,8 +239,8 @@ def test_a_plan_warns_of_changed_code_and_of_a_profile_that_ended_too_soon(tmp_p
     # a model that does not say is not doubted
     assert warnings() == ""
     pipeline = penstock.pipeline("p").source("s").then("o", model="p/o").sink("end").build()
-    library = ModelLibrary.of([Model("p/o", points, MeasuredOn(code="0"))])
-    assert changed_code(pipeline, library, None) == []
+    demands = {"s": None, "o": Model("p/o", points, MeasuredOn(code="0")), "end": None}
+    assert changed_code(pipeline, demands) == []
 
 
 def test_headroom() -> None:

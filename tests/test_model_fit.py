@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.cli.main import run
 from penstock.errors import BadInputError
-from penstock.jobs.planning import planner_of
+from penstock.jobs.find import find_pipeline
+from penstock.jobs.fused import prepare
 from penstock.jobs.profiling import profile_settings, progress_of
 from penstock.modelling.file import models_document
+from penstock.modelling.fingerprint import fingerprint
 from penstock.modelling.fit import described, disturbed, fits, misfits
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.modelling.machine import this_machine
@@ -93,9 +96,75 @@ def test_a_plan_warns_of_a_mixture_and_of_nothing_else() -> None:
     assert penstock.plan("linear", 100, models=unused).warnings == ()
 
 
-def test_capacity_warns_too() -> None:
-    assert not list(planner_of("linear", cluster=EXAMPLES / "cluster.yaml").misfits())
-    assert len(list(planner_of("linear", cluster=EXAMPLES / "cluster.yaml", models=mixed_library()).misfits())) == 1
+@pytest.fixture
+def doubted(tmp_path: Path) -> tuple[Path, Path]:
+    """A pipeline, and the model of its operator: of other code, still rising, and others were at work."""
+    (tmp_path / "doubted_code.py").write_text("def work(row): return row\n", encoding="utf-8")
+    pipeline = tmp_path / "p.yaml"
+    pipeline.write_text(
+        "name: p\n"
+        "operators: {s: {kind: source}, o: {run: 'doubted_code:work'}, end: {kind: sink}}\n"
+        "streams: [{from: s, to: o}, {from: o, to: end}]\n",
+        encoding="utf-8",
+    )
+    on = SERVER.model_copy(update={"code": "0123456789abcdef", "still_rising": True, "others_cpu": 0.4})
+    return pipeline, written(tmp_path, measured("p/o", on))
+
+
+DOUBTS = ("its rate still rose at 1 threads", "others used up to 40 % of the machine", "operator 'o': its code changed")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--rate", 10),
+        ("plan", "--rate", 10, "--compare", "--allocator", "mba", "--placer", "sam"),
+        ("capacity", "--cluster", EXAMPLES / "cluster.yaml", "--allocator", "mba", "--placer", "sam"),
+    ],
+)
+def test_every_verb_that_plans_says_what_to_doubt(
+    words: tuple[object, ...], doubted: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline, models = doubted
+    verb, *options = map(str, words)
+    assert run([verb, str(pipeline), *options, "--models", str(models), "--json"]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert [sum(doubt in warning for warning in warnings) for doubt in DOUBTS] == [1, 1, 1]
+    assert run([verb, str(pipeline), *options, "--models", str(models)]) == 0
+    assert capsys.readouterr().out.count("warning  ") == 3
+
+
+def test_a_fused_run_says_what_to_doubt(doubted: tuple[Path, Path]) -> None:
+    pipeline, models = doubted
+    notes = prepare(pipeline, 10, 1, str(models), search=False).notes
+    assert [sum(doubt in note for note in notes) for doubt in DOUBTS] == [1, 1, 1]
+    elsewhere = "model p/o was measured on Server CPU"
+    assert [note for note in notes if elsewhere in note]
+    # slots of a cluster are not on this machine
+    away = prepare(pipeline, 10, 1, str(models), search=False, here=False).notes
+    assert not [note for note in away if elsewhere in note]
+
+
+def test_code_given_in_python_is_known_again_in_a_plan_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "coded_pipeline.py").write_text(
+        "import penstock\n"
+        "p = penstock.pipeline('p').source('s')\n"
+        "@p.operator(reads='s', per='pandas', schema='n long')\n"
+        "def o(frame): return frame\n"
+        "p.sink('end', reads='o')\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    built = find_pipeline("coded_pipeline:p")
+
+    def notes(code: str | None) -> list[str]:
+        library = ModelLibrary.of([measured("p/o", MeasuredOn(code=code))])
+        penstock.write_plan(penstock.plan(built, 10, models=library), tmp_path / "plan.json")
+        return [note for note in prepare(tmp_path / "plan.json", None, 1, None, search=False).notes if "code" in note]
+
+    # a file names the code, which is fingerprinted otherwise
+    assert notes(fingerprint(built.operators["o"])) == []
+    assert len(notes("0123456789abcdef")) == 1
 
 
 def written(folder: Path, *models: Model) -> Path:

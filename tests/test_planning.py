@@ -13,7 +13,9 @@ from penstock.allocation.contract import slots_needed
 from penstock.allocation.registry import ALLOCATORS
 from penstock.cluster.catalogue import find_catalogue
 from penstock.cluster.file import parse_cluster
-from penstock.dataflow.pipeline import Operator
+from penstock.dataflow.aggregate import Aggregate
+from penstock.dataflow.logic import Per
+from penstock.dataflow.pipeline import Operator, Pipeline
 from penstock.errors import Refusal, Shortage
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
@@ -153,6 +155,44 @@ def test_warnings() -> None:
     funnel = chain(source(), Operator(name="P", model="pi"), grouping="global")
     plan = penstock.plan(funnel, 200)
     assert [warning for warning in plan.warnings if "with the groupings as declared only 105/s" in warning]
+
+
+def test_code_that_was_not_measured_is_to_be_measured() -> None:
+    of_ones_own = penstock.pipeline("p").source("s").then("look", logic=lambda row: row).sink("o").build()
+    named = chain(source(), Operator(name="look", run="somewhere:code"))
+    for pipeline in (of_ones_own, named):
+        with pytest.raises(penstock.BadInputError) as raised:
+            penstock.plan(pipeline, 10)
+        assert str(raised.value) == (
+            "operator 'look' was not measured: penstock profile PIPELINE -o models.json measures it, then "
+            "--models models.json"
+        )
+    # without code it is one of those that are known, or a slip
+    with pytest.raises(penstock.BadInputError, match="no model named 'pie'; did you mean"):
+        penstock.plan(chain(source(), Operator(name="pie")), 10)
+
+
+def in_python() -> Pipeline:
+    built = penstock.pipeline("p").source("s").then("own", logic=lambda frame: frame, per="dataframe")
+    return built.sink("o").build()
+
+
+COUNTED = Aggregate(key="k", outputs={"n": "count"}, fields="k string")
+OWN = {
+    "a file": chain(source(), Operator(name="own", run="somewhere:code", per=Per.DATAFRAME)),
+    "Python": in_python(),
+    "an aggregate": chain(source(), Operator(name="own", aggregate=COUNTED)),
+}
+
+
+@pytest.mark.parametrize("made", OWN)
+def test_sparks_own_without_a_model_is_planned_with_a_warning(made: str) -> None:
+    plan = penstock.plan(OWN[made], 10_000_000)
+    assert plan.warnings == (
+        "no model for own: one thread is assumed to keep up at any rate; penstock profile measures it",
+    )
+    assert plan.allocation.operator("own").threads == 1
+    assert plan.prediction.fused is None
 
 
 def test_declared_threads_are_placed_as_declared() -> None:

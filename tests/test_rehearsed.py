@@ -153,3 +153,32 @@ def test_a_plan_whose_slots_will_not_do_it_run_fused_says_so() -> None:
     assert warning.startswith("run fused on 2 slots it will do 754.7/s")
     assert warning.endswith("; 3 slots would do")
     assert not penstock.plan(PIPELINE, 500, models=seen).warnings
+
+
+def test_headroom_counts_run_fused_too() -> None:
+    seen = penstock.ModelLibrary.of([model(SEEN)])
+    # the two slots of 1,000/s do 754.7/s as above: enough for 640, but not for what that is to be a part of
+    (warning,) = penstock.plan(PIPELINE, 640, models=seen, load=0.64).warnings
+    assert warning.startswith("run fused on 2 slots it will do 754.7/s of the 1,000/s it is sized for")
+    assert warning.endswith("; 3 slots would do")
+
+
+def test_a_plan_says_what_it_does_run_fused() -> None:
+    plan = penstock.plan(PIPELINE, 500, models=penstock.ModelLibrary.of([model()]))
+    assert plan.slots_used == 1
+    # 0.1 s for any batch, 1 ms a tuple: 2,000 are two seconds of work. At 500/s a batch takes T = 0.1 + 0.001 x 500 T,
+    # so 0.2 s, and a tuple waits for it for up to as long
+    fused = plan.document()["prediction"]["fused"]
+    assert fused["rate"] == pytest.approx(2000 / 2.1)
+    assert fused["latency_ms"] == pytest.approx({"p50": 300.0, "p95": 390.0, "p99": 398.0})
+    # batches a second apart: 500 tuples take 0.6 s
+    slower = penstock.plan(PIPELINE, 500, models=penstock.ModelLibrary.of([model()]), batch_interval_ms=1000)
+    assert slower.document()["prediction"]["fused"]["latency_ms"]["p50"] == pytest.approx(1100.0)
+    # 754.7/s is all it does
+    slow = penstock.plan(PIPELINE, 900, models=penstock.ModelLibrary.of([model(SEEN)]))
+    assert slow.document()["prediction"]["fused"] == {"rate": pytest.approx(2666 / 3.5325), "latency_ms": None}
+
+
+def test_a_plan_of_which_not_all_is_measured_says_nothing_of_running_fused() -> None:
+    declared = penstock.pipeline("d").source("in").then("work", threads=1, cpu=10, memory_mb=10).sink("out").build()
+    assert penstock.plan(declared, 10).document()["prediction"]["fused"] is None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.cli.main import run
 from penstock.errors import BadInputError
 from penstock.jobs import fused_run, resuming
 from penstock.jobs.fused import INTERVAL_MS, FusedJob, prepare
@@ -169,6 +170,13 @@ def test_dead_letters_go_to_another_place(tmp_path: Path, elsewhere: Resume) -> 
     begin("linear", tmp_path / "without")
     with pytest.raises(BadInputError, match=r"dead_letters=: run 'linear-.*' was started without; start another run"):
         penstock.resume(tmp_path / "without", dead_letters="dead")
+
+
+@pytest.mark.usefixtures("no_session")
+def test_the_shell_says_where_dead_letters_go_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begin("linear", tmp_path / "without")
+    assert run(["resume", str(tmp_path / "without"), "--dead-letters", "dead"]) == 2
+    assert capsys.readouterr().err.startswith("error: --dead-letters: run 'linear-")
 
 
 @pytest.mark.usefixtures("no_session")

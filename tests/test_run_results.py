@@ -278,9 +278,10 @@ def test_operators_nobody_has_a_model_of_may_run() -> None:
     assert (job.most_rows, job.batch_seconds) == (100, 2.0)
 
 
-def one_tuple_in_10_ms() -> ModelLibrary:
+def one_tuple_in_10_ms(handling_ms: float = 0.0) -> ModelLibrary:
     """And 0.2 s for a batch on top: of the operator 'a' of a pipeline 'p'."""
-    on = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=200.0)
+    handling_us = 1000 * handling_ms
+    on = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=200.0, handling_us=handling_us, column_handling_us=handling_us)
     point = Point(threads=1, rate=80.0, cpu=1.0, memory=0.1, operator_cpu=0.8, busy=0.8)
     return ModelLibrary.of([Model("p/a", (point,), on)])
 
@@ -318,6 +319,39 @@ def test_of_a_source_of_ones_own_batches_are_predicted_as_they_came() -> None:
     assert dict(ended.predicted_latency_ms or {}) == pytest.approx({"p50": 1200})
     assert ended.rate_error == pytest.approx(100 / 1.2 / 80 - 1)
     assert "what is predicted is for batches of 100 tuples, as they came on average" in ended.report.notes
+
+
+@pytest.mark.parametrize(
+    ("sources", "handling_ms", "most"),
+    [
+        # 100 tuples of 10 ms, and 0.2 s
+        (1, 0.0, 100 / 1.2),
+        # 50 of each, all of them through one operator: 2 x 50 / (0.2 + 2 x 50 x 0.01)
+        (2, 0.0, 100 / 1.2),
+        (4, 0.0, 100 / 1.2),
+        # 33 of each: 3 x 33 / (0.2 + 3 x 33 x 0.01)
+        (3, 0.0, 99 / 1.19),
+        # 2 of the 10 ms are for taking a tuple in, from whichever source it comes
+        (1, 2.0, 100 / 1.2),
+        (2, 2.0, 100 / 1.2),
+    ],
+)
+def test_several_sources_of_ones_own_are_counted_together(sources: int, handling_ms: float, most: float) -> None:
+    built = penstock.pipeline("p")
+    names = [f"s{number}" for number in range(sources)]
+    for name in names:
+        built.source(name, files="in/*.json", schema="n long")
+    pipeline = built.then("a", reads=names, logic=lambda row: row, schema="n long").sink("o").build()
+    job = prepare(pipeline, None, 1, one_tuple_in_10_ms(handling_ms), search=False)
+    batches = [batch(1000.0 + 1.25 * n, tuples=100, latency=1.25) for n in range(5)]
+    report = summarise(batches, 0.0, 0.0, NOTHING_LOST, began=998.75, whole=True)
+    ended = job.result(replace(report, offered_rate=80.0), Load.constant(80), flat_out=True)
+    assert ended.predicted_rate == pytest.approx(most)
+    # 80 tuples/s of 10 ms of CPU each
+    assert (ended.predicted_slot or (0.0, 0.0))[0] == pytest.approx(0.8)
+    assert ended.rate_error == pytest.approx(most / 80 - 1)
+    together = f", as many of each of {sources} sources" if sources > 1 else ""
+    assert f"what is predicted is for batches of 100 tuples, as they came on average{together}" in ended.report.notes
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_it_can_be_planned_with_models_of_its_code(project: Path) -> None:
 
 
 def test_without_models_it_says_whose_is_missing(project: Path) -> None:
-    with pytest.raises(BadInputError, match="operator 'parse': no model"):
+    with pytest.raises(BadInputError, match="operator 'parse' was not measured: penstock profile PIPELINE"):
         penstock.plan("orders:pipeline", 1000)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,11 +60,23 @@ def test_plan_json_has_the_agreed_keys(penstock: Penstock) -> None:
     assert set(document["placement"][0]) == {"node", "slot", "threads"}
     assert {"rate", "slots", "latency_ms"} <= set(document["prediction"])
     assert set(document["prediction"]["latency_ms"]) == {"p50", "p95", "p99"}
+    assert set(document["prediction"]["fused"]) == {"rate", "latency_ms"}
 
 
 def test_plan_for_people_names_every_operator_and_the_price(penstock: Penstock) -> None:
     out = penstock("plan", "star", "--rate", 50).out
     assert all(name in out for name in ("source", "B", "T", "X", "P", "F", "sink", "USD per hour", "slot-aware"))
+
+
+def test_plan_tells_runs_that_are_placed_from_fused_ones(penstock: Penstock) -> None:
+    out = penstock("plan", "linear", "--rate", 50, "--load", 0.5).out
+    assert "tuples/s placed, with slot-aware routing" in out
+    assert "tuples/s fused, every slot with the whole pipeline\n" in out
+    assert re.search(r"latency    placed: p50 .* ms \(estimate for slot-aware routing\)\nlatency    fused: p50 ", out)
+    # seven slots are enough for 100/s placed, not with what fused batches take
+    out = penstock("plan", "linear", "--rate", 100).out
+    assert "every slot with the whole pipeline, less than asked\n" in out
+    assert "latency    fused: no bound at this rate\n" in out
 
 
 def test_plan_explains_threads_and_slots(penstock: Penstock) -> None:

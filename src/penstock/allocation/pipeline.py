@@ -16,7 +16,7 @@ from penstock.allocation.contract import (
 )
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.resources import CPU_POINTS_PER_SLOT
-from penstock.dataflow.logic import Per
+from penstock.dataflow.code import has_code, is_sparks_own
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.rates import flows, gains
 from penstock.errors import BadInputError
@@ -59,9 +59,13 @@ def _demand_of(
         return model_of(library.profiles[name], slot_memory_mb, handled_per_tuple(pipeline, operator.name))
     if operator.model is None and operator.kind in _END_DEMANDS:
         return library.models.get(name, _END_DEMANDS[operator.kind])
-    if operator.model is None and (operator.aggregate is not None or operator.per is Per.DATAFRAME):
-        # part of the query itself: what is assumed of one is assumed of the other
+    if operator.model is None and is_sparks_own(operator):
         return library.models.get(name, AGGREGATE_DEMAND)
+    if operator.model is None and name not in library.models and has_code(operator):
+        raise BadInputError(
+            f"operator '{operator.name}' was not measured: penstock profile PIPELINE -o models.json measures it, then "
+            "--models models.json"
+        )
     return library.get(name, f"operator '{operator.name}'")
 
 
@@ -93,9 +97,9 @@ def given_pipeline(
         elif isinstance(demand, FixedDemand):
             bundle = ThreadBundle(1, demand.cpu, demand.memory)
             operator = pipeline.operators[name]
-            what = "an aggregate" if operator.aggregate is not None else f"a {operator.kind}"
-            reason = f"{what} without a model: one thread of fixed demand"
             is_end = operator.kind is not Kind.OPERATOR
+            what = f"a {operator.kind}" if is_end else "an aggregate" if operator.aggregate else "Spark's own operator"
+            reason = f"{what} without a model: one thread of fixed demand"
             operators.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=is_end))
         else:
             operators.append(_declared(pipeline.operators[name], operator_rate, slot_memory_mb))

@@ -10,6 +10,7 @@ OPTION_OF = {
     "cluster": "--cluster",
     "cores": "--cores",
     "current": "--current",
+    "dead_letters": "--dead-letters",
     "executor_memory_mb": "--executor-memory",
     "find_max": "--find-max",
     "folder": "--folder",

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.dataflow.logic import Logic, find_logic
+from penstock.dataflow.logic import Logic, Per, find_logic
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -30,6 +30,24 @@ def code_of(operator: Operator) -> Logic | None:
         return find_logic(operator.run).with_fields(**settings)
     except BadInputError as error:
         raise BadInputError(f"operator '{operator.name}': {error}") from error
+
+
+def has_code(operator: Operator) -> bool:
+    """Whether there is code of its own, which makes it no reference task."""
+    return operator.run is not None or operator.logic is not None or bool(operator.chain)
+
+
+def per_of(operator: Operator) -> Per | None:
+    """What a call of its code gets. Code that `run` names may say so itself, and is not imported to be asked: None,
+    where nothing is said beside it. Without code an operator is a reference task, which gets rows."""
+    if operator.logic is not None:
+        return operator.logic.per if isinstance(operator.logic, Logic) else Per.ROW
+    return operator.per or (None if operator.run is not None else Per.ROW)
+
+
+def is_sparks_own(operator: Operator) -> bool:
+    """Whether it is part of the query itself, as far as the pipeline says."""
+    return operator.aggregate is not None or per_of(operator) is Per.DATAFRAME
 
 
 def address_of(code: Any) -> str | None:

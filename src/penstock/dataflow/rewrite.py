@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.dataflow.chained import why_not_as_one
+from penstock.dataflow.code import has_code, per_of
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.errors import BadInputError, nearest
@@ -117,7 +118,7 @@ def fuse(pipeline: Pipeline, sender: str, receiver: str, why: str = "asked for")
     name = f"{sender}+{receiver}"
     _free(pipeline, [name])
     is_chain = _is_chain(pipeline, sender, receiver)
-    if not is_chain and (_has_code(first) or _has_code(second)):
+    if not is_chain and (has_code(first) or has_code(second)):
         raise BadInputError(
             f"operators '{sender}' and '{receiver}' cannot be fused: they have code, which runs as one only where "
             "nothing else enters or leaves between them"
@@ -184,16 +185,10 @@ def _path(pipeline: Pipeline, sender: str, receiver: str) -> str | None:
     return None
 
 
-def _has_code(operator: Operator) -> bool:
-    return operator.run is not None or operator.logic is not None or bool(operator.chain)
-
-
 def _what_a_call_gets(operator: Operator) -> tuple[Per | None, float | None]:
-    """And its time limit. Code that `run` names may say so itself, and is not imported to be asked: None, where nothing
-    is said beside it. Without code an operator is a reference task, which gets rows."""
-    if isinstance(operator.logic, Logic):
-        return operator.logic.per, operator.logic.timeout_seconds
-    return operator.per or (None if operator.run is not None else Per.ROW), operator.timeout_seconds
+    """And its time limit."""
+    said_by = operator.logic if isinstance(operator.logic, Logic) else operator
+    return per_of(operator), said_by.timeout_seconds
 
 
 def _is_chain(pipeline: Pipeline, sender: str, receiver: str) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.allocation.pipeline import demands_of
 from penstock.clock import Stopwatch
 from penstock.cluster.cores import cores_here
+from penstock.dataflow.code import is_sparks_own
 from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import Per
@@ -18,6 +19,8 @@ from penstock.dataflow.rates import gains
 from penstock.errors import BadInputError
 from penstock.jobs.find import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
 from penstock.jobs.fused_results import closing_notes, predictions, unmeasured_ends
+from penstock.modelling.doubts import doubts_about
+from penstock.modelling.machine import this_machine
 from penstock.modelling.model import Model
 from penstock.modelling.per_tuple_overhead import (
     handling_cpu_seconds,
@@ -101,17 +104,20 @@ class FusedJob:
 
     def result(self, report: Report, load: Load, **more: Any) -> RunResult:
         """A source of the user's own decides by itself what a batch holds: what is predicted is for batches as they
-        came."""
+        came. A report counts the tuples of all k sources of the user's own, the formula those of each: a batch of r of
+        the one holds `r / k` of the other, and the rate of the formula is a k-th of the report's."""
         setup, notes = self.setup, self.notes
         own_source = not is_driven_by_load(self.pipeline)
+        sources = len(self.pipeline.sources) if own_source else 1
         # where batches are taken as they came, the interval is in how many tuples they held
         interval = 0.0 if own_source else self.interval_ms / 1000
         if setup is not None and own_source and report.batches:
             rows = max(1, round(report.sustained_rate * report.seconds / report.batches))
-            setup = replace(setup, most_rows=rows)
+            setup = replace(setup, most_rows=max(1, round(rows / sources)))
+            evenly = f", as many of each of {sources} sources" if sources > 1 else ""
             notes = (
                 *notes,
-                f"what is predicted is for batches of {rows:,} tuples, as they came on average",
+                f"what is predicted is for batches of {rows:,} tuples, as they came on average{evenly}",
                 *unmeasured_ends(self.pipeline, setup.demands, rehearsed=setup.correction is not None),
             )
         if setup is not None and not own_source:
@@ -120,12 +126,12 @@ class FusedJob:
             self.pipeline.name,
             self.slots,
             self.threads,
-            None if setup is None else setup.rate(interval),
+            None if setup is None else sources * setup.rate(interval),
             replace(report, notes=(*notes, *report.notes)),
             load,
             plan_rates=self.plan_rates,
             own_source=own_source,
-            **({} if setup is None else predictions(setup, interval, own_source=own_source)),
+            **({} if setup is None else predictions(setup, interval, sources, own_source=own_source)),
             **more,
         )
 
@@ -178,12 +184,14 @@ def prepare(
         for n, operator in pipeline_to_run.operators.items()
     )
     modelled = any(isinstance(demand, Model) for demand in demands.values())
+    logic = logic_of(pipeline_to_run)
     notes = [f"operator '{name}' has no model: its work is not in the prediction" for name in unknown if modelled]
+    notes += doubts_about(pipeline_to_run, demands, here=this_machine() if here else None, code=logic)
     if modelled and slots > cores:
         notes.append(f"{slots} slots share {cores} cores here")
     return FusedJob(
         pipeline=pipeline_to_run,
-        logic=logic_of(pipeline_to_run),
+        logic=logic,
         threads=setup.threads,
         slots=slots,
         load=load,
@@ -248,6 +256,7 @@ def _set_right(setup: FusedSetup, pipeline: Pipeline, demands: Demands) -> Fused
 def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int], slots: int, cores: int) -> FusedSetup:
     """As the models of the operators say, each for itself."""
     modelled = [demand for demand in demands.values() if isinstance(demand, Model)]
+    entering = len(pipeline.sources)
     crews = crews_of(pipeline, threads, sparks_own(pipeline, demands))
     return FusedSetup(
         gains(pipeline),
@@ -258,8 +267,8 @@ def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int],
         1,
         batch_overhead_seconds(modelled),
         batch_cpu_seconds(modelled),
-        handling_seconds=handling_seconds(modelled),
-        handling_cpu_seconds=handling_cpu_seconds(modelled),
+        handling_seconds=entering * handling_seconds(modelled),
+        handling_cpu_seconds=entering * handling_cpu_seconds(modelled),
         crews=crews,
     )
 
@@ -292,8 +301,7 @@ def sparks_own(pipeline: Pipeline, demands: Demands) -> set[str]:
     return {
         name
         for name, operator in pipeline.operators.items()
-        if operator.aggregate is not None
-        or operator.per is Per.DATAFRAME
+        if is_sparks_own(operator)
         or (isinstance(model := demands[name], Model) and model.measured_on.per is Per.DATAFRAME)
     }
 

@@ -46,23 +46,23 @@ def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float, interval_s
     ]
 
 
-def predictions(setup: FusedSetup, interval_seconds: float, *, own_source: bool) -> dict[str, Any]:
-    """What a result is told of it. The latency of a source of the user's own is counted from when Spark took a tuple
-    in: it is that of the batch."""
+def predictions(setup: FusedSetup, interval_seconds: float, sources: int, *, own_source: bool) -> dict[str, Any]:
+    """What a result is told of it: rates are of all `sources` together. The latency of a source of the user's own is
+    counted from when Spark took a tuple in: it is that of the batch."""
 
     def use(rate: float) -> tuple[float, float]:
-        slot = setup.use(rate)
+        slot = setup.use(rate / sources)
         return slot.cpu, slot.memory_mb
 
     def latency(rate: float, pace: float | None) -> Mapping[str, float] | None:
         run = setup if pace is None else setup.at_pace(pace)
         if own_source:
             return {"p50": 1000 * run.batch_seconds(run.most_rows)}
-        return run.latency_ms(rate, interval_seconds)
+        return run.latency_ms(rate / sources, interval_seconds)
 
     return {
         "predicted_use": use,
         "models_pace": setup.pace,
-        "rate_at_pace": lambda pace: setup.at_pace(pace).rate(interval_seconds),
+        "rate_at_pace": lambda pace: sources * setup.at_pace(pace).rate(interval_seconds),
         "latency_at": latency,
     }

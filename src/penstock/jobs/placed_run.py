@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.clock import stamp
 from penstock.dataflow.load import Load
 from penstock.errors import BadInputError
+from penstock.jobs.find import logic_of
 from penstock.jobs.placed import PlacedJob, check_nodes
 from penstock.jobs.placed_application import PlacedApplication, RunOptions
 from penstock.jobs.runs import note_elsewhere
 from penstock.jobs.services import services_of
-from penstock.modelling.fit import misfits
+from penstock.modelling.doubts import doubts_about
 from penstock.modelling.machine import this_machine
-from penstock.modelling.model import Model
 from penstock.report.result import TriedRate
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def conducted(
     address, cluster = access.master_url, access.cluster
     if cluster is not None:
         check_nodes(job, cluster)
-    for warning in misfits([demand for demand in job.demands.values() if isinstance(demand, Model)], this_machine()):
+    for warning in doubts_about(job.pipeline, job.demands, here=this_machine(), code=logic_of(job.pipeline)):
         options.listener.on_message(warning)
     application = PlacedApplication(job, place, options, address, cluster, control or RunControl())
     with application.taken(going_on=going_on) as commit, services_of(job.pipeline, options.listener) as environment:

@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 
 ASSUMED_BATCH_SECONDS = 1.0
 """What batches of trials held where a model does not say."""
+_OF_THE_ENGINE = (
+    "batch_overhead_ms",
+    "batch_cpu_ms",
+    "worker_batch_cpu_ms",
+    "handling_us",
+    "column_handling_us",
+    "column_handling_cpu_us",
+    "own_batch_ms",
+)
+"""What a model says of the engine's needs."""
 LEAST_WEIGHT = 0.01
 MOSTLY_WAITS = 0.5
 """Of a core: an operator that uses less at its best mostly waits."""
@@ -76,15 +86,7 @@ def at_pace(model: Model, pace: float, unsaid: float | None = None) -> Model:
         return model
     slower = before / pace
     on = model.measured_on
-    engine = {
-        name: None if value is None else slower * value
-        for name, value in (
-            ("batch_overhead_ms", on.batch_overhead_ms),
-            ("batch_cpu_ms", on.batch_cpu_ms),
-            ("worker_batch_cpu_ms", on.worker_batch_cpu_ms),
-            ("handling_us", on.handling_us),
-        )
-    }
+    engine = {name: slower * value for name in _OF_THE_ENGINE if (value := getattr(on, name)) is not None}
     return replace(
         model,
         points=tuple(

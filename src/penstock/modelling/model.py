@@ -227,7 +227,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class FixedDemand:
-    """A demand that does not depend on the rate: sources and sinks without a model."""
+    """A demand that does not depend on the rate: sources, sinks and Spark's own operators without a model."""
 
     cpu: float
     memory: float
@@ -236,4 +236,4 @@ class FixedDemand:
 SOURCE_DEMAND = FixedDemand(cpu=0.10, memory=0.15)
 SINK_DEMAND = FixedDemand(cpu=0.10, memory=0.20)
 AGGREGATE_DEMAND = FixedDemand(cpu=0.20, memory=0.20)
-"""Of an aggregation without a model: a guess, until it is profiled."""
+"""Of an aggregation, or another of Spark's own operators, without a model: a guess, until it is profiled."""

@@ -27,6 +27,19 @@ PLAN_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
+class FusedPrediction:
+    """What the slots and threads of a plan will do run fused, where a placement does not matter."""
+
+    rate: float
+    """The most, in tuples/s."""
+    latency_ms: Mapping[str, float] | None
+    """At the planned rate; None where that is more than they do."""
+
+    def document(self) -> dict[str, Any]:
+        return {"rate": finite(self.rate), "latency_ms": None if self.latency_ms is None else dict(self.latency_ms)}
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """What a placement will do at the planned rate.
 
@@ -43,6 +56,8 @@ class Prediction:
     slots: Mapping[Slot, SlotUsage]
     latency_ms: Mapping[str, float]
     network_cost: float
+    fused: FusedPrediction | None = None
+    """None: not every operator has a model, or nobody asked for it. All else is of the placement."""
 
     @property
     def nodes(self) -> Mapping[str, SlotUsage]:
@@ -68,7 +83,12 @@ class Plan:
     library: ModelLibrary | None = None
     """What it was planned with: the models of its operators."""
     load: float = 1.0
-    """The part of what it is sized for that `rate` is: threads, slots and machines are those of `rate / load`."""
+    """The part of what it is sized for that `rate` is."""
+
+    @property
+    def sized_for(self) -> float:
+        """Tuples/s: threads, slots and machines are those of this rate."""
+        return self.rate / self.load
 
     @property
     def growth(self) -> int:
@@ -150,6 +170,7 @@ class Plan:
                 ],
                 "latency_ms": {name: finite(value) for name, value in prediction.latency_ms.items()},
                 "network_cost": prediction.network_cost,
+                "fused": None if prediction.fused is None else prediction.fused.document(),
             },
             **({"load": self.load} if self.load < 1 else {}),
             "bounds": {"slots": self.fewest_slots, "gap": self.gap},

@@ -15,7 +15,7 @@ from penstock.dataflow.rates import checked_rate, gains, stream_rates
 from penstock.dataflow.tolerance import covers, exceeds
 from penstock.errors import BadInputError, Refusal, Shortage
 from penstock.modelling.bounds import ModelledDemand, fewest_slots
-from penstock.modelling.fit import misfits, unfinished
+from penstock.modelling.doubts import unmeasured
 from penstock.modelling.model import FixedDemand, Model
 from penstock.placement.constraints.asking import ask
 from penstock.placement.constraints.validate import check_words
@@ -64,7 +64,7 @@ class Planner:
     current: SavedPlan | None = None
     """The plan that runs now; placers are told of it (`PlacementRequest.current`)."""
     doubts: tuple[str, ...] = ()
-    """Warnings that every plan comes with."""
+    """Of its models (`penstock.modelling.doubts`): every plan comes with them."""
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
         """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""
@@ -350,11 +350,7 @@ class Planner:
             )
         yield from _overload(prediction)
         yield from self._slow_nodes()
-        without_model = [name for name, d in self._demands.items() if d is None]
-        if without_model:
-            yield f"no model for {', '.join(without_model)}: assumed to keep up at any rate"
         yield from self.misfits()
-        yield from self.doubts
 
     def _slow_nodes(self) -> Iterator[str]:
         """A slot of a plan is a whole core; a cluster file may say that a node has fewer."""
@@ -369,10 +365,8 @@ class Planner:
                 )
 
     def misfits(self) -> Iterator[str]:
-        """Warnings about the models alone, whatever the rate: slots of another size, machines that differ."""
-        models = [demand for demand in self._demands.values() if isinstance(demand, Model)]
-        yield from misfits(models)
-        yield from unfinished(models)
+        """Warnings about the models alone, whatever the rate: what is not known, slots of another size, doubts."""
+        yield from unmeasured(self.pipeline, self._demands)
         offered = self.slot_memory_mb
         for demand in self._demands.values():
             if isinstance(demand, FixedDemand) or demand is None:
@@ -383,6 +377,7 @@ class Planner:
                     f"model '{demand.name}' was measured on slots of {measured:g} MB, the smallest slot on offer has "
                     f"{offered:g} MB: its memory shares are too low here"
                 )
+        yield from self.doubts
 
 
 def _overload(prediction: Prediction) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What fused execution will sustain: every slot runs the whole pipeline on its share of each batch.
 
-A slot's part of a batch, n tuples, takes
+A slot's part of a batch, n tuples of every source, takes
 
     o + W + sum over Spark's own operators of b_i(n)      seconds,      W = max(max over crews c of T_c(n), n u) + f.
 
@@ -10,9 +10,10 @@ turns, crews overlap. `b_i(n)` is how long the t_i threads of operator i are at 
 threads. (Of the time of its trials an operator was at work for w; where a model does not say, its batches were taken to
 be B seconds of work and o of the engine's: `w = B / (B + o)`.) `u = p + sum gain_i c_i` is
 the CPU of a tuple, of which a slot has one core: p for taking it in and giving it away as columns, which is in every
-model and counts once, and c_i that of its operators. `f` is the time the first piece needs to reach the slowest crew,
-and the last from there to the end: of every other crew a piece. Where one thread does everything, `W = T + n p`. o is
-what the engine needs for any batch, and for Spark's own operators' state and shuffles.
+model and counts once (for every source: of k of them `p = k p_1`), and c_i that of its operators. `f` is the time the
+first piece needs to reach the slowest crew, and the last from there to the end: of every other crew a piece. Where one
+thread does everything, `W = T + n p`. o is what the engine needs for any batch, and for Spark's own operators' state
+and shuffles.
 
 A batch ends with its slowest slot. Where the work of a batch varies by v_i of its mean from one to the next, the
 slowest of k slots needs `b_i v_i z(k)` longer, with z(k) the expected largest of k standard normal values: what makes a
@@ -136,8 +137,8 @@ def rows_of_batch(setup: FusedSetup, seconds: float) -> int:
 @dataclass(frozen=True)
 class FusedSetup:
     """How a pipeline runs fused: `threads` are those of each operator in ONE slot, `most_rows` what a batch takes in at
-    most over all slots. The machine has `cores`; the engine needs `overhead_seconds` and `batch_cpu_seconds` for any
-    batch."""
+    most over all slots. Tuples, and rates, are those of every source. The machine has `cores`; the engine needs
+    `overhead_seconds` and `batch_cpu_seconds` for any batch."""
 
     gains: Mapping[str, Gain]
     demands: Demands
@@ -150,7 +151,7 @@ class FusedSetup:
     trial_overhead_seconds: float | None = None
     """What the engine needed in the trials of the models, where that is known not to be the same."""
     handling_seconds: float = 0.0
-    """What a worker needs for every tuple; it is in none of the models of `demands`."""
+    """What a worker needs for a tuple of every source; it is in none of the models of `demands`."""
     handling_cpu_seconds: float | None = None
     """The CPU of it; None: all of it."""
     sparks_cpu_seconds: float = 0.0

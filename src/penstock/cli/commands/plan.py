@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.planning.compare import Compared
     from penstock.planning.plan import Plan
+    from penstock.planning.planner import Planner
 
 
 def plan(
@@ -75,9 +76,10 @@ def plan(
 ) -> None:
     """What it takes to run PIPELINE at a rate."""
     from penstock.allocation.registry import DEFAULT_ALLOCATOR
-    from penstock.jobs.find import find_pipeline
+    from penstock.jobs.planning import planner_of
     from penstock.placement.registry import DEFAULT_PLACER
-    from penstock.verbs import compare as comparing
+    from penstock.planning.compare import compare as comparing
+    from penstock.planning.compare import pairs
     from penstock.verbs import plan as planning
     from penstock.verbs.live import LIVE
 
@@ -87,19 +89,16 @@ def plan(
                 "--compare prints a table of all policies: give --plot, --output, --explain, --current and --load "
                 "without it"
             )
-        rows = comparing.compare(
+        planner = planner_of(
             pipeline,
-            rate,
             models=models,
             cluster=cluster,
             catalogue=catalogue,
             acquisition=acquisition,
             routing=routing,
             batch_interval_ms=batch_interval_ms,
-            allocator=allocator,
-            placer=placer,
         )
-        _print_comparison(list(rows), find_pipeline(pipeline).name, rate, as_json=json)
+        _print_comparison(planner, rate, list(comparing(planner, rate, pairs(allocator, placer))), as_json=json)
         return
     from penstock.files import check_writable
 
@@ -193,7 +192,6 @@ def _print_plan(made: Plan, screen: Console) -> None:
     sizes = Counter(node.size or f"{node.slots} slots" for node in made.cluster.nodes)
     machines = ", ".join(f"{count} x {size}" for size, count in sizes.items())
     prediction = made.prediction
-    latency = output.latencies(prediction.latency_ms)
     grown = f", {made.growth} added for the placer" if made.growth > 0 else ""
     bound = (
         f"at most {100 * made.gap:.0f} % above optimal"
@@ -206,21 +204,30 @@ def _print_plan(made: Plan, screen: Console) -> None:
         f"{grown}; no plan needs fewer than {made.fewest_slots} ({bound})"
     )
     if made.load < 1:
-        sized = output.figure(made.rate / made.load)
+        sized = output.figure(made.sized_for)
         screen.print(f"headroom   sized for {sized} tuples/s, of which the rate is {100 * made.load:.0f} %")
     screen.print(f"machines   {machines}; {output.money(made.cluster.price)} {made.currency} per hour")
     for name, supported in (("shuffle", prediction.shuffle), ("slot-aware", prediction.slot_aware)):
         ends = prediction.rate_range.get(name.replace("-", "_"))
         spread = f", between {output.figure(ends[0])} and {output.figure(ends[1])}" if ends else ""
         limit = f" (limited by {supported.bottleneck})" if supported.bottleneck else ""
-        screen.print(f"predicted  {output.figure(supported.rate)} tuples/s with {name} routing{spread}{limit}")
+        screen.print(f"predicted  {output.figure(supported.rate)} tuples/s placed, with {name} routing{spread}{limit}")
     declared = prediction.declared
     if not covers(declared.rate, made.rate):
         screen.print(
-            f"predicted  {output.figure(declared.rate)} tuples/s with the groupings declared, less than asked "
+            f"predicted  {output.figure(declared.rate)} tuples/s placed, with the groupings declared, less than asked "
             f"(limited by {declared.bottleneck})"
         )
-    screen.print(f"latency    {latency} (estimate for {prediction.routing} routing)")
+    fused = prediction.fused
+    if fused is not None:
+        less = "" if covers(fused.rate, made.rate) else ", less than asked"
+        screen.print(f"predicted  {output.figure(fused.rate)} tuples/s fused, every slot with the whole pipeline{less}")
+    screen.print(
+        f"latency    placed: {output.latencies(prediction.latency_ms)} (estimate for {prediction.routing} routing)"
+    )
+    if fused is not None:
+        times = "no bound at this rate" if fused.latency_ms is None else output.latencies(fused.latency_ms)
+        screen.print(f"latency    fused: {times}")
     screen.print(
         f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)"
     )
@@ -268,10 +275,10 @@ def _print_reasons(made: Plan, screen: Console) -> None:
     )
 
 
-def _print_comparison(rows: list[Compared], pipeline: str, rate: float, *, as_json: bool) -> None:
-    documents = [row.document() for row in rows]
+def _print_comparison(planner: Planner, rate: float, rows: list[Compared], *, as_json: bool) -> None:
+    documents, pipeline, warnings = [row.document() for row in rows], planner.pipeline.name, list(planner.misfits())
     if as_json:
-        output.print_json({"pipeline": pipeline, "rate": rate, "plans": documents})
+        output.print_json({"pipeline": pipeline, "rate": rate, "plans": documents, "warnings": warnings})
         return
     screen = output.console()
     screen.print(
@@ -314,3 +321,5 @@ def _print_comparison(rows: list[Compared], pipeline: str, rate: float, *, as_js
     for d in documents:
         if "refused" in d:
             screen.print(f"refused  {d['allocator']} + {d['placer']}: {d['refused']}")
+    for warning in warnings:
+        screen.print(f"warning  {warning}")

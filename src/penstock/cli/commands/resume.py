@@ -29,6 +29,10 @@ def resume(
         float | None,
         typer.Option("--warm-up", help="Seconds at the start that do not count (5, or a quarter of fewer than 20)."),
     ] = None,
+    dead_letters: Annotated[
+        Path | None,
+        typer.Option("--dead-letters", help="Another folder for dead letters; a fused run must have had one."),
+    ] = None,
     models: ModelsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -49,6 +53,7 @@ def resume(
             seconds=seconds,
             warm_up=warm_up,
             models=models,
+            dead_letters=dead_letters,
             listener=listener,
         )
     if isinstance(resumed.result, RunResult):

@@ -156,13 +156,19 @@ def _decision(plan: Plan) -> list[str]:
 
 def _forecast(plan: Plan) -> list[str]:
     prediction = plan.prediction
-    times = prediction.latency_ms.items()
-    latency = ", ".join(f"{name} {_duration(value)}" for name, value in times if math.isfinite(value))
-    return [
-        f"predicted to sustain {_rate(prediction.slot_aware.rate)} slot-aware, "
+    lines = [
+        f"placed, predicted to sustain {_rate(prediction.slot_aware.rate)} slot-aware, "
         f"{_rate(prediction.shuffle.rate)} with shuffle",
-        f"latency ({prediction.routing}) {latency or 'unbounded'}",
+        f"latency ({prediction.routing}) {_latency(prediction.latency_ms)}",
     ]
+    if prediction.fused is not None:
+        lines.append(f"fused {_rate(prediction.fused.rate)}, latency {_latency(prediction.fused.latency_ms or {})}")
+    return lines
+
+
+def _latency(percentiles: Mapping[str, float]) -> str:
+    bounded = (f"{name} {_duration(value)}" for name, value in percentiles.items() if math.isfinite(value))
+    return ", ".join(bounded) or "unbounded"
 
 
 def _falls_short(plan: Plan) -> bool:
