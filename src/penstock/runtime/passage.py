@@ -18,10 +18,14 @@ from penstock.runtime.cpu_speed import PaceProbe
 from penstock.runtime.dead_letters import DEAD_LETTERS, as_batch
 from penstock.runtime.id_bitmaps import IdBitmaps
 from penstock.runtime.pieces import Rows, columns
+from penstock.runtime.row_hashes import hash_contents
+from penstock.runtime.schemas import rows_to_columns
 from penstock.runtime.steps import on_share, places_on_circle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from penstock.runtime.batch import Batch
     from penstock.runtime.breadcrumbs import Breadcrumbs
@@ -153,7 +157,9 @@ class Passage:
         with self._lock:
             first = self._sent.get(position, 0)
             self._sent[position] = first + len(piece)
-        places = places_on_circle(piece.marks, len(piece), first, crc32(operator.encode()))
+        places = places_on_circle(
+            piece.marks, len(piece), first, crc32(operator.encode()), lambda: _hash_contents(piece)
+        )
         taken = np.zeros(len(piece), np.bool_)
         for receiver, read in readers:
             which = on_share(places, read.share)
@@ -201,3 +207,15 @@ class Passage:
 
     def _new_account(self) -> Account:
         return Account(ids=IdBitmaps() if self._audit else None)
+
+
+def _hash_contents(piece: Piece) -> NDArray[np.uint64]:
+    """Rows have the same as dicts and as columns; what fits no column is put aside before long."""
+    if not isinstance(piece, Rows):
+        return hash_contents(piece.rows)
+    rows, misfits = rows_to_columns(piece.dicts, piece.schema)
+    fits = np.ones(len(piece), np.bool_)
+    fits[[misfit.row for misfit in misfits]] = False
+    hashes = np.zeros(len(piece), np.uint64)
+    hashes[fits] = hash_contents(rows)
+    return hashes
