@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
     from penstock.runtime.pieces import Piece
     from penstock.runtime.schemas import Misfit
     from penstock.runtime.steps import Step
+
+
+def _references_to_fresh() -> int:
+    result = dict[str, Any]()
+    return getrefcount(result)
+
+
+FRESH = _references_to_fresh()
+"""As many references Python counts to what a call has just made, and nobody else has. If there are more the code keeps
+it, and may give it again with other values in it, for the next row: then it is copied."""
 
 
 def begin_call(step: Step, logic: Logic, piece: Piece, crumbs: Breadcrumbs | None) -> RowCall | ColumnCall:
@@ -90,8 +101,10 @@ class RowCall:
             if crumbs is not None and not self._may_be_called(crumbs):
                 continue
             try:
-                result = function(dicts[at], *arguments)
-                self._take(result if type(result) is dict else one_or_several(result))
+                row = dicts[at]
+                result = function(row, *arguments)
+                is_own = type(result) is dict and (result is row or getrefcount(result) <= FRESH)
+                self._take(result if is_own else one_or_several(result))
             except FAILURES as error:
                 self._put_aside_row(error_line(error), error)
         self._at = len(dicts)
@@ -104,7 +117,7 @@ class RowCall:
             try:
                 result = function(row)
                 if type(result) is dict:
-                    keep(result)
+                    keep(result if result is row or getrefcount(result) <= FRESH else result.copy())
                     continue
                 result = one_or_several(result)
             except FAILURES as error:

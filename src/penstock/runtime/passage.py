@@ -146,12 +146,14 @@ class Passage:
                 self._hand_over(receiver, columns(part), errand is not None)
 
     def _divided(self, position: int, piece: Piece) -> Iterator[tuple[int, Piece]]:
-        """For every reader its part. Rows that take none of the streams count as filtered by their sender."""
+        """For every reader its part; of rows the last has those themselves, others have copies. Rows that take none of
+        the streams count as filtered by their sender."""
         readers = self._readers.get(position, [])
+        last = len(readers) - 1
         if all(read.takes_all for _, read in readers):
-            for receiver, read in readers:
+            for at, (receiver, read) in enumerate(readers):
                 part = piece.along(read.stream)
-                yield receiver, part.own() if isinstance(part, Rows) and len(readers) > 1 else part
+                yield receiver, part.copy() if isinstance(part, Rows) and at < last else part
             return
         operator = self._steps[position].operator if position >= 0 else str(position)
         with self._lock:
@@ -161,12 +163,12 @@ class Passage:
             piece.marks, len(piece), first, crc32(operator.encode()), lambda: _hash_contents(piece)
         )
         taken = np.zeros(len(piece), np.bool_)
-        for receiver, read in readers:
+        for at, (receiver, read) in enumerate(readers):
             which = on_share(places, read.share)
             taken |= which
             if which.any():
                 part = piece.take(which).along(read.stream)
-                yield receiver, part.own() if isinstance(part, Rows) else part
+                yield receiver, part.copy() if isinstance(part, Rows) and at < last else part
         if not taken.all():
             ids = piece.marks.ids
             with self._lock:
