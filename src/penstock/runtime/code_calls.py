@@ -16,7 +16,7 @@ import numpy as np
 from penstock.dataflow.logic import OnError, Per
 from penstock.runtime.batch import Batch
 from penstock.runtime.column_calls import ColumnCall
-from penstock.runtime.dead_letters import FAILURES, DeadLetter, error_line
+from penstock.runtime.dead_letters import INTERRUPTIONS, DeadLetter, error_line
 from penstock.runtime.pieces import Outcome, Rows, columns, ids_or_count, letter_of, stopped
 from penstock.runtime.row_dicts import readable_rows, written_row
 from penstock.runtime.schemas import nameless, rows_to_columns
@@ -105,7 +105,9 @@ class RowCall:
                 result = function(row, *arguments)
                 is_own = type(result) is dict and (result is row or getrefcount(result) <= FRESH)
                 self._take(result if is_own else one_or_several(result))
-            except FAILURES as error:
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
                 self._put_aside_row(error_line(error), error)
         self._at = len(dicts)
 
@@ -120,7 +122,9 @@ class RowCall:
                     keep(result if result is row or getrefcount(result) <= FRESH else result.copy())
                     continue
                 result = one_or_several(result)
-            except FAILURES as error:
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
                 self.put_aside(error)
                 return
             self._at = len(self._made)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.dataflow.logic import Per
 from penstock.runtime.batch import Marks
 from penstock.runtime.code_calls import RowCall
-from penstock.runtime.dead_letters import FAILURES, error_line
+from penstock.runtime.dead_letters import INTERRUPTIONS, error_line
 from penstock.runtime.inner_types import inner_fields, with_innermost
 from penstock.runtime.pieces import Rows
 from penstock.runtime.row_dicts import readable_rows
@@ -86,7 +86,9 @@ def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | Non
         if sent.num_rows:
             refuse_unknown_types(sent.schema, step.operator)
         return sent
-    except FAILURES as error:
+    except INTERRUPTIONS:
+        raise
+    except BaseException as error:
         errors.setdefault(step.operator, error_line(error))
         return None
     finally:

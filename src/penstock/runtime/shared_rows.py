@@ -23,7 +23,7 @@ import numpy as np
 from penstock.clock import Stopwatch
 from penstock.runtime.batch import Marks
 from penstock.runtime.code_calls import FRESH, begin_call, one_or_several, to_rows
-from penstock.runtime.dead_letters import FAILURES
+from penstock.runtime.dead_letters import INTERRUPTIONS
 from penstock.runtime.pieces import Outcome, Rows
 
 if TYPE_CHECKING:
@@ -161,7 +161,9 @@ class RowShare:
                 result = function(row, *arguments)
                 is_own = type(result) is dict and (result is row or getrefcount(result) <= FRESH)
                 results[at] = result if is_own else one_or_several(result)
-            except FAILURES as error:
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
                 results[at] = _Raised(error)
             self.size += 1
 
