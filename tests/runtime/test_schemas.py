@@ -295,6 +295,17 @@ def test_values_and_nulls_of_numpy_and_pandas_are_what_they_are(kind: pa.DataTyp
         assert made.to_pylist() == [{"f": expected}, {"f": None}]
 
 
+@pytest.mark.parametrize("missing", [np.nan, pd.NA, pd.NaT])
+@pytest.mark.parametrize(
+    "kind", [pa.int32(), TIME, pa.date32(), pa.string(), TEXTS, PERSON, pa.map_(pa.string(), pa.string())], ids=str
+)
+def test_what_is_missing_in_a_frame_is_null(kind: pa.DataType, missing: Any) -> None:
+    frame = pd.DataFrame({"f": pd.Series([missing, None], dtype=object)})
+    made, misfits = frame_to_schema(frame, pa.schema([("f", kind)]))
+    assert misfits == []
+    assert made.column("f").null_count == 2
+
+
 LARGE = 2**53 + 1
 """The first whole number that no float has."""
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from decimal import Decimal
 from functools import cache
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,16 +16,16 @@ import pyarrow as pa
 
 from penstock.runtime.inner_types import inner_fields
 from penstock.runtime.nested_values import INEXACT_FROM, NestedMisfitError, inexact
-from penstock.runtime.session_clock import time_type, time_value, times_of_numpy, types_taken_as_they_are
+from penstock.runtime.session_clock import time_type, time_value, times_of_numpy, types_taken_as_they_are, zone_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _NONE = type(None)
 _WHOLE_TYPES = frozenset({int, _NONE})
 _DICTS = frozenset({dict, _NONE})
-_LISTS = frozenset({list, tuple, _NONE})
-_ARRAYS = _LISTS | {np.ndarray}
+_ARRAYS = frozenset({list, tuple, np.ndarray, _NONE})
+_WHOLE_DTYPES = frozenset("iu")
 _WHOLE = (int, np.integer, np.bool_)
 _FRACTIONS = (float, Decimal, np.floating)
 _TEXTS = (str, bytes, bytearray, memoryview)
@@ -39,33 +40,42 @@ def are_plain(values: Collection[Any], kind: pa.DataType) -> bool:
     done per value that Python does not do in C."""
     types = _plain_types(kind)
     if types is not None:
-        return types.issuperset(map(type, values))
-    if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        if not _DICTS.issuperset(map(type, values)):
-            return False
-        present = [value for value in values if value is not None]
-        if pa.types.is_map(kind):
-            parts: Iterable[Iterable[Any]] = (chain.from_iterable(present), _all_items(present))
-        else:
-            names = frozenset(field.name for field in kind)
-            if names and True in map(names.isdisjoint, present):
-                return False
-            parts = ([value.get(field.name) for value in present] for field in kind)
-    elif inner_fields(kind):
-        shapes = _LISTS if may_mislead(kind.value_type) else _ARRAYS
-        if not shapes.issuperset(map(type, values)):
-            return False
-        parts = (chain.from_iterable(value for value in values if value is not None),)
-    else:
-        return True
-    return all(
+        return types.issuperset(map(type, values)) and (zone_of(kind) is None or _say_their_zone(values))
+    parts = _inner_parts(values, kind)
+    return parts is not None and all(
         not may_mislead(inner.type) or are_plain(list(part), inner.type)
         for (_, inner), part in zip(inner_fields(kind), parts, strict=True)
     )
 
 
-def _all_items(maps: list[dict[Any, Any]]) -> Iterable[Any]:
-    return chain.from_iterable(value.values() for value in maps)
+def _say_their_zone(times: Iterable[Any]) -> bool:
+    return None not in map(attrgetter("tzinfo"), filter(None, times))
+
+
+def _inner_parts(values: Collection[Any], kind: pa.DataType) -> Sequence[Iterable[Any]] | None:
+    """What is to be looked at for every one of `inner_fields`; None where some of `values` are of another shape."""
+    if not inner_fields(kind):
+        return []
+    is_of_dicts = pa.types.is_struct(kind) or pa.types.is_map(kind)
+    types = set(map(type, values))
+    if not types <= (_DICTS if is_of_dicts else _ARRAYS):
+        return None
+    if is_of_dicts:
+        return _parts_of_dicts([value for value in values if value is not None], kind)
+    if np.ndarray in types and may_mislead(kind.value_type):
+        dtypes = {value.dtype.kind for value in values if type(value) is np.ndarray}
+        if not (pa.types.is_integer(kind.value_type) and dtypes <= _WHOLE_DTYPES):
+            return None
+        values = [value for value in values if type(value) is not np.ndarray]
+    return [chain.from_iterable(value for value in values if value is not None)]
+
+
+def _parts_of_dicts(values: list[dict[Any, Any]], kind: pa.DataType) -> Sequence[Iterable[Any]] | None:
+    if pa.types.is_map(kind):
+        return [chain.from_iterable(values), chain.from_iterable(value.values() for value in values)]
+    names = frozenset(field.name for field in kind)
+    has_strangers = bool(names) and True in map(names.isdisjoint, values)
+    return None if has_strangers else [[value.get(field.name) for value in values] for field in kind]
 
 
 @cache
@@ -89,12 +99,12 @@ def fitted(value: Any, kind: pa.DataType, path: str, *, in_frame: bool) -> Any:
     """
     if value is None or type(value).__name__ in _MISSING or _is_nat(value):
         return None
-    if inner_fields(kind):
-        return _fitted_inside(value, kind, path, in_frame)
     if pa.types.is_floating(kind):
         return _within_float(value, path) if pa.types.is_float32(kind) else value
     if isinstance(value, float) and in_frame and math.isnan(value):
         return None
+    if inner_fields(kind):
+        return _fitted_inside(value, kind, path, in_frame)
     if pa.types.is_integer(kind):
         return _whole(value, path, INEXACT_FROM if in_frame else math.inf)
     return value if time_type(kind) is None else _time(value, kind, path)
@@ -126,7 +136,7 @@ def _time(value: Any, kind: pa.DataType, path: str) -> Any:
 
 
 def _within_float(value: Any, path: str) -> Any:
-    if isinstance(value, int | float | np.integer | np.floating) and _FLOAT_END <= abs(value) < math.inf:
+    if isinstance(value, int | float | np.integer | np.floating) and _FLOAT_END <= abs(float(value)) < math.inf:
         raise NestedMisfitError(path, f"{value} is too large for a float of 32 bits")
     return value
 

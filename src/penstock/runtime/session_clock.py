@@ -39,9 +39,8 @@ def time_type(kind: pa.DataType) -> type | None:
 
 
 def types_taken_as_they_are(kind: pa.DataType) -> frozenset[type]:
-    """Of Python's, for a time. A date takes a `datetime` as well: the day it shows."""
-    if zone_of(kind) is not None:
-        return frozenset({type(None)})
+    """Of Python's, for a time, if they say their zone where it has one. A date takes a `datetime` as well: the day it
+    shows."""
     wanted = time_type(kind)
     return frozenset({type(None), *([date, datetime] if wanted is date else [wanted] if wanted is not None else [])})
 
