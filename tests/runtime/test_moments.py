@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.sampling import with_moments
-from penstock.runtime.schemas import frame_to_schema, rows_to_columns
+from penstock.runtime.schemas import columns_to_schema, frame_to_schema, rows_to_columns
 from penstock.runtime.session_clock import clock_of
 from penstock.runtime.vectorised import to_frame
 
@@ -130,6 +130,11 @@ def test_rows_and_frames_read_the_same_clock(
         assert [at and at.astimezone(UTC) for at in rows["at"].to_pylist()] == [expected, None]
         for frame in (pd.DataFrame({"at": [value]}), pd.DataFrame({"at": pd.Series([value], dtype=object)})):
             assert moments_of(frame, zone) == [expected]
+        for kind in (pa.timestamp("us"), pa.timestamp("ns")):
+            table = pa.table({"at": pa.array([shown, None], kind)})
+            columns, misfits = columns_to_schema(table, schema_of(zone))
+            assert misfits == []
+            assert [at and at.astimezone(UTC) for at in columns["at"].to_pylist()] == [expected, None]
     if zones_of_pytz:
         clock_of.cache_clear()
 
@@ -159,9 +164,17 @@ def test_times_inside_a_field_are_of_the_sessions_clock_too(kind: Any, within: A
     values = [within(plain), within(SUMMER), None]
     frame = pd.DataFrame({"f": pd.Series(values, dtype=object)})
     expected = pa.RecordBatch.from_arrays([pa.array([within(SUMMER)] * 2 + [None], schema.field("f").type)], ["f"])
-    for rows, misfits in (rows_to_columns([{"f": value} for value in values], schema), frame_to_schema(frame, schema)):
+    local = pa.array([within(plain)] * 2 + [None], kind(pa.timestamp("us")))
+    for rows, misfits in (
+        rows_to_columns([{"f": value} for value in values], schema),
+        frame_to_schema(frame, schema),
+        columns_to_schema(pa.table({"f": local}), schema),
+        columns_to_schema(pa.RecordBatch.from_arrays([local], ["f"]), schema),
+    ):
         assert misfits == []
         assert rows.equals(expected)
+    rows, _ = columns_to_schema(pa.table({"f": local}).slice(1), schema)
+    assert rows.equals(expected.slice(1))
 
 
 @pytest.mark.parametrize("wrong", ["noon", 12, {"at": "noon"}, [("at",)]])
@@ -169,5 +182,29 @@ def test_what_is_of_another_shape_is_a_misfit(wrong: Any) -> None:
     moment = pa.timestamp("us", AMSTERDAM)
     for kind in (pa.list_(moment), pa.struct([("at", moment)]), pa.map_(pa.string(), moment)):
         rows, misfits = rows_to_columns([{"f": wrong}, {"f": None}], pa.schema([("f", kind), ("g", pa.int64())]))
-        assert [(misfit.row, misfit.field) for misfit in misfits] == [(0, "f")]
+        assert [(misfit.row, misfit.field.partition(".")[0]) for misfit in misfits] == [(0, "f")]
         assert rows.num_rows == 1
+
+
+@pytest.mark.parametrize("zone", [AMSTERDAM, "+02:00", "UTC"])
+@pytest.mark.parametrize("deep", [False, True])
+def test_arrays_in_a_frame_show_the_sessions_clock(zone: str, deep: bool) -> None:
+    kind = pa.list_(pa.timestamp("us", zone))
+    arrays: list[Any] = [[SUMMER, None], None, []]
+    given = pa.table({"f": pa.array([arrays] if deep else arrays, pa.list_(kind) if deep else kind)})
+    frame = to_frame(given)
+    first = frame["f"][0][0] if deep else frame["f"][0]
+    shown = "2026-07-01T12:00" if zone == "UTC" else "2026-07-01T14:00"
+    assert first.astype("datetime64[m]").astype(str).tolist() == [shown, "NaT"]
+    # what code sends on as it is, or takes out, is the same moment
+    rows, misfits = frame_to_schema(frame, given.schema)
+    assert misfits == []
+    assert rows.equals(given.to_batches()[0])
+    if not deep:
+        assert moments_of(frame.explode("f").rename(columns={"f": "at"}), zone) == [SUMMER, None, None, None]
+
+
+def test_arrays_of_times_that_frames_seem_to_send_are_of_moments_where_they_got_moments() -> None:
+    sent = pa.schema([("f", pa.list_(pa.timestamp("ns"))), ("local", pa.list_(pa.timestamp("us")))])
+    got = pa.schema([("f", pa.list_(pa.timestamp("us", AMSTERDAM))), ("local", pa.timestamp("us"))])
+    assert with_moments(sent, got) == pa.schema([got.field("f"), sent.field("local")])

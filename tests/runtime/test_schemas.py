@@ -22,6 +22,21 @@ from penstock.runtime.schemas import (
     rows_to_columns,
 )
 
+
+class Row(tuple[Any, ...]):
+    """As Spark has it: its fields have names, and Arrow would read them by position."""
+
+    names: tuple[str, ...]
+
+    def __new__(cls, **fields: Any) -> Row:
+        made = super().__new__(cls, fields.values())
+        made.names = tuple(fields)
+        return made
+
+    def asDict(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return dict(zip(self.names, self, strict=True))
+
+
 SCHEMA = pa.schema([pa.field("a", pa.int64()), pa.field("s", pa.string())])
 
 
@@ -172,6 +187,123 @@ def test_a_column_that_does_not_fit_at_all_names_its_field(column: list[Any], ki
     assert made.num_rows == 0
     assert made.schema == schema
     assert [(misfit.row, misfit.field) for misfit in misfits] == [(0, "f"), (1, "f"), (2, "f")]
+
+
+TEXTS = pa.list_(pa.string())
+TIME = pa.timestamp("us", "UTC")
+PERSON = pa.struct([("name", pa.string()), ("born", pa.date32())])
+NOON = dt.datetime(2026, 7, 1, 12, tzinfo=dt.UTC)
+OTHERWISE = {
+    "text for an array": (TEXTS, ["abc"], "abc", "f"),
+    "bytes for an array": (pa.list_(pa.int64()), [1], b"abc", "f"),
+    "text within an array": (pa.list_(TEXTS), [["abc"]], ["abc"], "f.element"),
+    "a number for a time": (TIME, NOON, 1_700_000_000, "f"),
+    "a number of numpy for a time": (pa.timestamp("us"), None, np.int64(5), "f"),
+    "a float for a time": (TIME, NOON, 1.7e9, "f"),
+    "a number for a day": (pa.date32(), NOON.date(), 20_260_701, "f"),
+    "a number for a duration": (pa.duration("us"), dt.timedelta(1), 86_400, "f"),
+    "a number for a time in an array": (pa.list_(TIME), [NOON], [NOON, 5], "f.element"),
+    "numbers of numpy for times in an array": (pa.list_(TIME), [], np.array([5]), "f.element"),
+    "a time for a number": (pa.int64(), 7, NOON, "f"),
+    "a time of numpy for a number": (pa.int64(), 7, np.datetime64("2026-07-01T12:00", "ns"), "f"),
+    "text for a number": (pa.int64(), 7, "12", "f"),
+    "text for a number within": (pa.map_(pa.string(), pa.int32()), {"a": 7}, {"a": "12"}, "f.value"),
+    "endless": (pa.int64(), 7, Decimal("Infinity"), "f"),
+    "names misspelt": (PERSON, {"name": "Ada"}, {"nmae": "Ada", "bron": None}, "f"),
+    "no names": (PERSON, {"name": "Ada", "born": None}, {}, "f"),
+    "names misspelt within": (pa.list_(PERSON), [{"born": None}], [{"nmae": "Ada"}], "f.element"),
+    "beyond 32 bits": (pa.float32(), 3.4028235e38, -1e39, "f"),
+    "beyond 32 bits within": (pa.list_(pa.float32()), [float("inf")], [float("inf"), 1e300], "f.element"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_arrow_would_take_for_something_else_does_not_fit(name: str) -> None:
+    kind, fits, unfit, path = OTHERWISE[name]
+    schema = pa.schema([("f", kind)])
+    values = [fits, None, unfit, fits]
+    frame = pd.DataFrame({"f": pd.Series(values, dtype=object)})
+    for made, misfits in (rows_to_columns([{"f": value} for value in values], schema), frame_to_schema(frame, schema)):
+        assert [(misfit.row, misfit.field) for misfit in misfits] == [(2, path)]
+        assert made.equals(pa.RecordBatch.from_arrays([pa.array([fits, None, fits], kind)], schema=schema))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pd.to_datetime(["2026-07-01"]), pa.int64()),
+        (pd.to_timedelta(["1s"]), pa.int64()),
+        (np.array([5]), TIME),
+        (pd.array([5], "Int64"), TIME),
+        (pd.Categorical([5]), TIME),
+        (np.array([5]), pa.duration("us")),
+        (np.array([1e300]), pa.float32()),
+        (pd.array(["5"], "string[pyarrow]"), pa.int64()),
+        (np.array([5]), pa.binary()),
+    ],
+)
+def test_a_column_of_a_frame_that_arrow_would_take_for_another_does_not_fit(column: Any, kind: pa.DataType) -> None:
+    made, misfits = frame_to_schema(pd.DataFrame({"f": column}), pa.schema([("f", kind)]))
+    assert [(misfit.row, misfit.field) for misfit in misfits] == [(0, "f")]
+    assert made.num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "path"),
+    [
+        (pa.array([5]), TIME, "f"),
+        (pa.array([5], TIME), pa.int64(), "f"),
+        (pa.array([5], pa.int32()), pa.date32(), "f"),
+        (pa.array([[5]]), pa.list_(TIME), "f.element"),
+        (pa.array([1e300]), pa.float32(), "f"),
+        (pa.array([[1e300]]), pa.list_(pa.float32()), "f"),
+    ],
+)
+def test_a_column_of_arrow_that_means_something_else_does_not_fit(column: Any, kind: pa.DataType, path: str) -> None:
+    made, misfits = columns_to_schema(pa.table({"f": column}), pa.schema([("f", kind)]))
+    assert [(misfit.row, misfit.field) for misfit in misfits] == [(0, path)]
+    assert made.num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        (TIME, np.datetime64("2026-07-01T12:00:00"), NOON),
+        (TIME, np.datetime64("2026-07-01T12:00", "ns"), NOON),
+        (TIME, pd.Timestamp(NOON), NOON),
+        (TIME, pd.NaT, None),
+        (TIME, np.datetime64("NaT"), None),
+        (pa.date32(), np.datetime64("2026-07-01"), NOON.date()),
+        (pa.date32(), pd.NaT, None),
+        (pa.int64(), pd.NA, None),
+        (pa.int64(), np.bool_(True), 1),
+        (pa.int64(), np.uint8(7), 7),
+        (pa.string(), pd.NA, None),
+        (pa.duration("us"), np.timedelta64(1, "s"), dt.timedelta(seconds=1)),
+        (TEXTS, ["a", pd.NA], ["a", None]),
+        (TEXTS, np.array(["a", "b"]), ["a", "b"]),
+        (pa.list_(pa.int64()), {3}, [3]),
+        (pa.list_(TIME), np.array(["2026-07-01T12:00:00", "NaT"], "datetime64[s]"), [NOON, None]),
+        (PERSON, Row(born=None, name="Ada"), {"name": "Ada", "born": None}),
+    ],
+)
+def test_values_and_nulls_of_numpy_and_pandas_are_what_they_are(kind: pa.DataType, given: Any, expected: Any) -> None:
+    schema = pa.schema([("f", kind)])
+    frame = pd.DataFrame({"f": pd.Series([given, None], dtype=object)})
+    for made, misfits in (rows_to_columns([{"f": given}, {"f": None}], schema), frame_to_schema(frame, schema)):
+        assert misfits == []
+        assert made.to_pylist() == [{"f": expected}, {"f": None}]
+
+
+@pytest.mark.parametrize("missing", [np.nan, pd.NA, pd.NaT])
+@pytest.mark.parametrize(
+    "kind", [pa.int32(), TIME, pa.date32(), pa.string(), TEXTS, PERSON, pa.map_(pa.string(), pa.string())], ids=str
+)
+def test_what_is_missing_in_a_frame_is_null(kind: pa.DataType, missing: Any) -> None:
+    frame = pd.DataFrame({"f": pd.Series([missing, None], dtype=object)})
+    made, misfits = frame_to_schema(frame, pa.schema([("f", kind)]))
+    assert misfits == []
+    assert made.column("f").null_count == 2
 
 
 LARGE = 2**53 + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from multiprocessing import get_context
@@ -88,6 +89,83 @@ def test_too_many_threads_that_hang_stop_the_run() -> None:
     with pytest.raises(StoppedError, match="operator 'stuck': 6 calls"):
         collected(segment, [numbers(0, 100)])
     go.set()
+    segment.close()
+
+
+def test_each_operator_may_have_as_many_calls_hang_as_it_has_threads_twice() -> None:
+    """Or three where it has fewer: eight of the first hang here, and three of the second; one more is too many."""
+    go = threading.Event()
+
+    def hangs_from(first: int, last: int) -> Logic:
+        def code(row: dict[str, Any]) -> dict[str, Any]:
+            if first <= row["n"] <= last:
+                go.wait()
+            return row
+
+        return Logic(code, timeout_seconds=0.05)
+
+    steps = [
+        Step("wide", hangs_from(0, 8), 4, leaves=True),
+        Step("narrow", hangs_from(9, 11), reads=(Read(0),), leaves=True),
+    ]
+    segment = Segment(steps, SegmentOptions(most_abandoned=3))
+    out = collected(segment, [numbers(0, 8), numbers(9, 15)])
+    assert sorted(values(out["wide"])) == list(range(9, 15))
+    assert sorted(values(out["narrow"])) == [12, 13, 14]
+    with pytest.raises(StoppedError, match="operator 'wide': 9 calls"):
+        collected(segment, [numbers(8, 9)])
+    go.set()
+    segment.close()
+
+
+class PanicError(BaseException):
+    """As libraries in other languages raise it."""
+
+
+RAISED: list[type[BaseException]] = [SystemExit, asyncio.CancelledError, PanicError]
+
+
+@pytest.mark.parametrize("error", RAISED)
+@pytest.mark.parametrize("per", [Per.ROW, Per.PANDAS, Per.MAP_IN_PANDAS])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_whatever_code_raises_costs_the_row_and_not_the_run(error: type[BaseException], per: Per, threads: int) -> None:
+    def on_row(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 3:
+            raise error("three")
+        return row
+
+    def on_frame(frame: pd.DataFrame) -> pd.DataFrame:
+        frame.n.map(lambda n: on_row({"n": n}))
+        return frame
+
+    code = {Per.ROW: on_row, Per.PANDAS: on_frame, Per.MAP_IN_PANDAS: lambda frames: map(on_frame, frames)}
+    segment = Segment([Step("op", Logic(code[per], per), threads, schema=NUMBERS, leaves=True)])
+    out = collected(segment, [numbers(0, 6)])
+    account = segment.take_account()
+    segment.close()
+    assert sorted(values(out["op"])) == [0, 1, 2, 4, 5]
+    assert account.errors == [("op", 3, f"{error.__name__}: three")]
+
+
+@pytest.mark.parametrize("per", [Per.ROW, Per.MAP_IN_PANDAS])
+def test_an_interrupt_ends_the_run(per: Per) -> None:
+    def interrupted(_given: object) -> Any:
+        raise KeyboardInterrupt
+
+    segment = Segment([Step("op", Logic(interrupted, per), leaves=True)])
+    with pytest.raises(KeyboardInterrupt):
+        collected(segment, [numbers(0, 2)])
+    segment.close()
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_whatever_open_raises_names_its_operator(error: type[BaseException]) -> None:
+    def refuses() -> None:
+        raise error("no")
+
+    segment = Segment([Step("db", Logic(lambda row, _: row, open=refuses))])
+    with pytest.raises(StoppedError, match=f"operator 'db': its open raised {error.__name__}: no"):
+        collected(segment, [numbers(0, 3)])
     segment.close()
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from segment_builders import NUMBERS, collected, numbers, values
 
-from penstock.dataflow.logic import Logic
+from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.batch import Marks
 from penstock.runtime.crew import MOST_ROWS, next_piece_rows, rows_to_take
+from penstock.runtime.row_hashes import hash_contents
+from penstock.runtime.segment import Segment
 from penstock.runtime.steps import Read, Step, on_share, places_on_circle, plan_crews, shares
 
 
@@ -76,10 +82,14 @@ def test_weights_below_one_lie_end_to_end() -> None:
     assert shares([0.5, 0.75]) == [(0.0, 0.5), (0.5, 1.25)]
 
 
+def nothing_known() -> NDArray[np.uint64]:
+    raise AssertionError("these can be traced")
+
+
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6), st.integers(0, 2**32))
 def test_parts_of_a_whole_divide_it(weights: list[float], salt: int) -> None:
     whole = sum(weights)
-    places = places_on_circle(Marks(np.arange(200)), 200, 0, salt)
+    places = places_on_circle(Marks(np.arange(200)), 200, 0, salt, nothing_known)
     assert ((places >= 0) & (places < 1)).all()
     edges = [*np.cumsum([0.0, *(weight / whole for weight in weights[:-1])]).tolist(), 1.0]
     taken = sum(on_share(places, (low, high)).astype(int) for low, high in pairwise(edges))
@@ -89,6 +99,54 @@ def test_parts_of_a_whole_divide_it(weights: list[float], salt: int) -> None:
 def test_what_one_divided_the_next_divides_evenly() -> None:
     """10,000 rows, halves of halves: 2,500 with a standard deviation of sqrt(10000 * 3/16) = 43."""
     marks = Marks(np.arange(10_000))
-    first = on_share(places_on_circle(marks, 10_000, 0, 1), (0.0, 0.5))
-    second = on_share(places_on_circle(marks, 10_000, 0, 2), (0.0, 0.5))
+    first = on_share(places_on_circle(marks, 10_000, 0, 1, nothing_known), (0.0, 0.5))
+    second = on_share(places_on_circle(marks, 10_000, 0, 2, nothing_known), (0.0, 0.5))
     assert abs(int((first & second).sum()) - 2500) < 200
+
+
+@pytest.mark.parametrize(
+    "logic",
+    [
+        Logic(lambda frame: pd.DataFrame({"n": frame.n.to_numpy()[::-1]}), Per.PANDAS),
+        Logic(lambda table: table.take(list(range(len(table)))[::-1]), Per.ARROW),
+    ],
+    ids=["pandas", "arrow"],
+)
+@pytest.mark.parametrize("next_threads", [0, 1, 2])
+def test_rows_that_cannot_be_traced_are_divided_by_what_they_hold(logic: Logic, next_threads: int) -> None:
+    """400 of them in halves, with a standard deviation of 10; at the code itself, or behind code per row."""
+    divided = []
+    for _ in range(2):
+        steps = [Step("code", logic, reads=(Read(),), schema=NUMBERS)]
+        if next_threads:
+            steps.append(Step("same", Logic(same), next_threads, (Read(0),), NUMBERS))
+        sender = len(steps) - 1
+        steps += [
+            Step("left", Logic(same), 1, (Read(sender, 1, (0.0, 0.5)),), NUMBERS, leaves=True),
+            Step("right", Logic(same), 1, (Read(sender, 2, (0.5, 1.0)),), NUMBERS, leaves=True),
+        ]
+        segment = Segment(steps)
+        out = collected(segment, [numbers(0, 100), numbers(100, 400)])
+        segment.close()
+        assert out["left"][0].ids is not None
+        assert set(out["left"][0].ids.tolist()) == {-1}
+        divided.append({name: sorted(values(out[name])) for name in ("left", "right")})
+    assert divided[0] == divided[1], "the same rows whenever they are sent again"
+    assert sorted(divided[0]["left"] + divided[0]["right"]) == list(range(400))
+    assert abs(len(divided[0]["left"]) - 200) < 50
+
+
+def test_rows_have_numbers_by_what_they_hold_and_equal_ones_their_own() -> None:
+    kinds = {
+        "tags": pa.array([["a"], ["b"], ["a"], None]),
+        "tally": pa.array([{"a": 1}] * 4, pa.map_(pa.string(), pa.int64())),
+        "day": pa.array([0, 3_000_000, 0, 0], pa.int32()).cast(pa.date32()),  # after the year 9999
+        "text": pa.array(["x", None, "x", "x"]),
+    }
+    for names in (["tags"], ["tally"], ["day"], ["text"], list(kinds)):
+        rows = pa.RecordBatch.from_pydict({name: kinds[name] for name in names})
+        hashes = hash_contents(rows)
+        assert (hashes == hash_contents(rows)).all()
+        assert len(set(hashes.tolist())) == 4
+    tags = hash_contents(pa.RecordBatch.from_pydict({"tags": kinds["tags"]}))
+    assert tags[0] == hash_contents(pa.RecordBatch.from_pydict({"tags": kinds["tags"].slice(2)}))[0]

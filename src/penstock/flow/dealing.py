@@ -15,11 +15,12 @@ from penstock.dataflow.pipeline import Grouping
 from penstock.flow.key_groups import KEY_GROUPS, group_of, ranges
 from penstock.runtime.batch import Batch, Marks, mixed
 from penstock.runtime.dead_letters import StoppedError
+from penstock.runtime.row_hashes import hash_contents, hash_rows
 from penstock.runtime.steps import on_share, places_on_circle
 from penstock.simulation.dealing import pattern, whole_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -97,7 +98,9 @@ class Dealer:
 
     def _share(self, batch: Batch) -> Batch:
         if self.route.share[1] - self.route.share[0] < 1.0:
-            places = places_on_circle(batch.marks, len(batch), self._seen, self._salt)
+            places = places_on_circle(
+                batch.marks, len(batch), self._seen, self._salt, lambda: hash_contents(batch.rows)
+            )
             self._seen += len(batch)
             batch = batch.take(on_share(places, self.route.share))
         return batch.along(self.route.path)
@@ -143,29 +146,6 @@ class Dealer:
                 before = np.zeros(len(batch), np.int64) if marks.path is None else marks.path
                 marks = Marks(marks.ids, marks.due, mixed(before, -1 - thread))
             yield int(target), Batch(batch.rows, marks)
-
-
-def hash_rows(rows: pa.RecordBatch, key: Sequence[str]) -> NDArray[np.uint64]:
-    """Of the key's columns; the same in every process, and for a number whatever its type."""
-    hashes = np.zeros(rows.num_rows, np.uint64)
-    for name in key:
-        position = rows.schema.get_field_index(name)
-        if position < 0:
-            raise StoppedError(f"grouping by key: rows have no column '{name}', only {', '.join(rows.schema.names)}")
-        hashes = hashes * np.uint64(31) + _hash_column(rows.column(position))
-    return hashes
-
-
-def _hash_column(column: pa.Array) -> NDArray[np.uint64]:
-    """Null has a hash of its own. Whole numbers beyond 2^53 may share one, which does no harm."""
-    import pandas as pd  # noqa: PLC0415 - belongs to the extra
-
-    values = column.to_pandas().to_numpy()
-    if values.dtype.kind in "biufmM":
-        # 0.0 makes a negative zero a zero
-        values = values.astype(np.int64).astype(np.float64) if values.dtype.kind in "mM" else values.astype(float) + 0.0
-    hashes: NDArray[np.uint64] = pd.util.hash_array(values, categorize=False)
-    return hashes
 
 
 def named_threads(rows: pa.RecordBatch) -> Ints:

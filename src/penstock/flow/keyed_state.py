@@ -17,9 +17,9 @@ import pandas as pd
 
 from penstock.dataflow.aggregate import Emit, WindowTime
 from penstock.flow.accumulators import accumulator, plain
-from penstock.flow.dealing import hash_rows
 from penstock.flow.key_groups import KEY_GROUPS, group_of
 from penstock.runtime.dead_letters import StoppedError
+from penstock.runtime.row_hashes import hash_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from penstock.dataflow.logic import OnError, Per
 from penstock.runtime.batch import Batch
 from penstock.runtime.column_calls import ColumnCall
-from penstock.runtime.dead_letters import FAILURES, DeadLetter, error_line
+from penstock.runtime.dead_letters import INTERRUPTIONS, DeadLetter, error_line
 from penstock.runtime.pieces import Outcome, Rows, columns, ids_or_count, letter_of, stopped
 from penstock.runtime.row_dicts import readable_rows, written_row
 from penstock.runtime.schemas import nameless, rows_to_columns
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
     from penstock.runtime.pieces import Piece
     from penstock.runtime.schemas import Misfit
     from penstock.runtime.steps import Step
+
+
+def _references_to_fresh() -> int:
+    result = dict[str, Any]()
+    return getrefcount(result)
+
+
+FRESH = _references_to_fresh()
+"""As many references Python counts to what a call has just made, and nobody else has. If there are more the code keeps
+it, and may give it again with other values in it, for the next row: then it is copied."""
 
 
 def begin_call(step: Step, logic: Logic, piece: Piece, crumbs: Breadcrumbs | None) -> RowCall | ColumnCall:
@@ -90,9 +101,13 @@ class RowCall:
             if crumbs is not None and not self._may_be_called(crumbs):
                 continue
             try:
-                result = function(dicts[at], *arguments)
-                self._take(result if type(result) is dict else one_or_several(result))
-            except FAILURES as error:
+                row = dicts[at]
+                result = function(row, *arguments)
+                is_own = type(result) is dict and (result is row or getrefcount(result) <= FRESH)
+                self._take(result if is_own else one_or_several(result))
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
                 self._put_aside_row(error_line(error), error)
         self._at = len(dicts)
 
@@ -104,10 +119,12 @@ class RowCall:
             try:
                 result = function(row)
                 if type(result) is dict:
-                    keep(result)
+                    keep(result if result is row or getrefcount(result) <= FRESH else result.copy())
                     continue
                 result = one_or_several(result)
-            except FAILURES as error:
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
                 self.put_aside(error)
                 return
             self._at = len(self._made)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.dataflow.logic import OnError, Per
 from penstock.runtime.batch import UNTRACED, Batch
-from penstock.runtime.dead_letters import FAILURES, StoppedError, error_line
+from penstock.runtime.dead_letters import INTERRUPTIONS, StoppedError, error_line
 from penstock.runtime.frame_stream import Yielded
 from penstock.runtime.held_back import HeldBackError
 from penstock.runtime.pieces import Outcome, and_all_of, ids_or_count, letter_of, stopped
@@ -81,7 +81,9 @@ class ColumnCall:
                 # no half of it would have that column
                 self._todo.pop()
                 self._put_aside_range(start, stop, error_line(error), error.field)
-            except FAILURES as error:
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
                 self.put_aside(error)
             else:
                 self._todo.pop()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.runtime.abandoned import AbandonedError
 from penstock.runtime.batch import UNTRACED, Batch, Marks
 from penstock.runtime.schemas import first_line
 
@@ -30,8 +31,9 @@ DEAD_LETTER_SCHEMA = pa.schema(
 """`id` is null where ids are not tracked; `row` is JSON; `field` is null unless a value did not fit the schema."""
 
 
-FAILURES = (Exception, SystemExit)
-"""What code of a user's may raise without more harm than a dead letter: `sys.exit` is no reason to end a worker."""
+INTERRUPTIONS = (AbandonedError, KeyboardInterrupt, GeneratorExit)
+"""What ends the work itself. Whatever else code of a user's raises does no more harm than a dead letter: `sys.exit` is
+no reason to end a worker, and what is cancelled or panics in a library is no mere `Exception`."""
 
 
 class StoppedError(Exception):
@@ -54,7 +56,9 @@ class DeadLetter:
         itself, or something that cannot be told) by the reason."""
         try:
             return json.dumps(self.row, default=str, skipkeys=True)
-        except FAILURES as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             return json.dumps({"not told": error_line(error)})
 
 

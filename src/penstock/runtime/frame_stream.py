@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.runtime.abandoned import AbandonedError
-from penstock.runtime.dead_letters import FAILURES
 from penstock.runtime.held_back import HeldBack
 
 if TYPE_CHECKING:
@@ -109,10 +108,10 @@ class FrameStream:
         try:
             for made in self._function(self._frames(), *self._arguments):
                 self._yielded.append(made)
-        except FAILURES as error:
-            self._error = error
         except AbandonedError:
             pass  # nobody waits for what it would yield
+        except BaseException as error:  # whoever gives frames raises it
+            self._error = error
         finally:
             with self._changed:
                 self.over = True

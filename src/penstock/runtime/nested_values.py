@@ -1,11 +1,8 @@
-"""What does not fit its type though Arrow takes it, inside structs, arrays and maps above all: Arrow cuts what follows
-the point of an object that is to be a whole number, and puts null where a field inside forbids it."""
+"""What does not fit its type though Arrow takes it, in columns: a null where a field inside forbids it, a number that
+is infinite only where it has 32 bits, and floats and times that are to be whole numbers."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.runtime.inner_types import inner_fields, inner_values
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INEXACT_FROM = 2.0**53
 """From here on a float may stand for several whole numbers."""
-_FRACTIONS = (float, Decimal, np.floating)
 
 
 class NestedMisfitError(ValueError):
@@ -29,30 +27,60 @@ class NestedMisfitError(ValueError):
         self.field = field
 
 
-def refuse_fractions(values: Iterable[Any], field: pa.Field) -> None:
-    """Raises at the first number with a fraction where `field` has whole ones inside."""
-    if _has_whole_numbers(field.type):
-        for value in values:
-            _refuse_loss(value, field.type, field.name, math.inf)
-
-
-def refuse_losses(values: Iterable[Any], field: pa.Field) -> None:
-    """The same of objects in a frame, and of the field itself. pandas has made floats of whole numbers with a null
-    among them, and what was 2^53 + 1 is 2^53 then: such a float does not fit either."""
-    if pa.types.is_integer(field.type) or _has_whole_numbers(field.type):
-        for value in values:
-            _refuse_loss(value, field.type, field.name, INEXACT_FROM)
-
-
 def refuse_inexact(values: NDArray[np.floating[Any]]) -> None:
     """Raises at the first float that is to be a whole number and may stand for several."""
-    inexact = values[np.abs(values) >= INEXACT_FROM]
-    if len(inexact):
-        raise ValueError(_inexact(inexact[0]))
+    unclear = values[np.abs(values) >= INEXACT_FROM]
+    if len(unclear):
+        raise ValueError(inexact(unclear[0]))
 
 
-def _inexact(value: float) -> str:
+def inexact(value: float) -> str:
     return f"{value:.0f} as a float may stand for several whole numbers (from 2^53 on); send Int64"
+
+
+def refuse_other_meanings(given: pa.DataType, field: pa.Field) -> None:
+    """Raises where a column of type `given` has times that are to be whole numbers in `field`, or the other way round:
+    Arrow would count microseconds or days."""
+    path = _other_meaning(given, field.type, field.name)
+    if path is not None:
+        raise NestedMisfitError(path, f"{given} is not {field.type}: a time is no number")
+
+
+@cache
+def _other_meaning(given: pa.DataType, kind: pa.DataType, path: str) -> str | None:
+    if pa.types.is_temporal(given) and pa.types.is_integer(kind):
+        return path
+    if pa.types.is_integer(given) and pa.types.is_temporal(kind):
+        return path
+    wanted = dict(inner_fields(kind))
+    parts = (
+        _other_meaning(inner.type, wanted[name].type, f"{path}.{name}")
+        for name, inner in inner_fields(given)
+        if name in wanted
+    )
+    return next((part for part in parts if part is not None), None)
+
+
+def are_infinite(values: pa.Array) -> bool:
+    """Whether floats of 32 bits among `values` are; where what they were made of is not, it was too large."""
+    return _has_floats(values.type) and _infinite(values) > 0
+
+
+def refuse_new_infinities(given: pa.Array, made: pa.Array) -> None:
+    """Raises where floats of 32 bits in `made` are infinite that were not when `given`."""
+    if are_infinite(made) and _infinite(given) < _infinite(made):
+        raise ValueError("a number is too large for a float of 32 bits")
+
+
+@cache
+def _has_floats(kind: pa.DataType) -> bool:
+    return pa.types.is_float32(kind) or any(_has_floats(inner.type) for _, inner in inner_fields(kind))
+
+
+def _infinite(values: pa.Array) -> int:
+    if pa.types.is_floating(values.type):
+        return pc.sum(pc.is_inf(values)).as_py() or 0
+    return sum(map(_infinite, inner_values(values)))
 
 
 def refuse_forbidden_nulls(values: pa.Array, field: pa.Field) -> None:
@@ -61,67 +89,17 @@ def refuse_forbidden_nulls(values: pa.Array, field: pa.Field) -> None:
         _refuse_null(values, field.type, field.name)
 
 
-def inner_fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """What a type is made of, with the names Spark has for that."""
-    if pa.types.is_struct(kind):
-        return [(field.name, field) for field in kind]
-    if pa.types.is_map(kind):
-        return [("key", kind.key_field), ("value", kind.item_field)]
-    return [("element", kind.value_field)] if pa.types.is_nested(kind) and hasattr(kind, "value_field") else []
-
-
-@cache
-def _has_whole_numbers(kind: pa.DataType) -> bool:
-    return any(pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type) for _, inner in inner_fields(kind))
-
-
 @cache
 def _forbids_nulls(kind: pa.DataType) -> bool:
-    return any(not inner.nullable or _forbids_nulls(inner.type) for _, inner in _fields_with_nulls(kind))
-
-
-def _fields_with_nulls(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
     """Keys of a map are never null: Arrow sees to that."""
-    return inner_fields(kind)[1:] if pa.types.is_map(kind) else inner_fields(kind)
-
-
-def _refuse_loss(value: Any, kind: pa.DataType, path: str, inexact_from: float) -> None:
-    if value is None:
-        return
-    if pa.types.is_integer(kind):
-        if isinstance(value, _FRACTIONS) and value == value and value % 1:  # noqa: PLR0124 - NaN is left to Arrow
-            raise NestedMisfitError(path, f"{value} is no whole number")
-        if isinstance(value, float | np.floating) and abs(float(value)) >= inexact_from:
-            raise NestedMisfitError(path, _inexact(float(value)))
-        return
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
-        return
-    for name, inner in inner_fields(kind):
-        if pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type):
-            for part in _parts(value, name, kind):
-                _refuse_loss(part, inner.type, f"{path}.{name}", inexact_from)
-
-
-def _parts(value: Any, name: str, kind: pa.DataType) -> Iterable[Any]:
-    """The values of one inner field; none of what is of another shape, which Arrow refuses itself."""
-    if pa.types.is_struct(kind):
-        return [value.get(name)] if isinstance(value, Mapping) else []
-    if pa.types.is_map(kind):
-        pairs = value.items() if isinstance(value, Mapping) else value
-        return [pair_value if name == "value" else key for key, pair_value in pairs]
-    return value if isinstance(value, Iterable) else []
+    fields = inner_fields(kind)[1:] if pa.types.is_map(kind) else inner_fields(kind)
+    return any(not inner.nullable or _forbids_nulls(inner.type) for _, inner in fields)
 
 
 def _refuse_null(values: pa.Array, kind: pa.DataType, path: str) -> None:
     """What is inside a null is no value at all."""
     present = values.drop_null() if values.null_count else values
-    for name, inner in _fields_with_nulls(kind):
-        if pa.types.is_struct(kind):
-            part = pc.struct_field(present, name)
-        elif pa.types.is_map(kind):
-            part = pc.list_flatten(present.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))).field(1)
-        else:
-            part = pc.list_flatten(present)
+    for (name, inner), part in zip(inner_fields(kind), inner_values(present), strict=True):
         if not inner.nullable and part.null_count:
             raise NestedMisfitError(f"{path}.{name}", "null where the schema forbids it")
         if _forbids_nulls(inner.type):

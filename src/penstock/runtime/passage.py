@@ -18,10 +18,14 @@ from penstock.runtime.cpu_speed import PaceProbe
 from penstock.runtime.dead_letters import DEAD_LETTERS, as_batch
 from penstock.runtime.id_bitmaps import IdBitmaps
 from penstock.runtime.pieces import Rows, columns
+from penstock.runtime.row_hashes import hash_contents
+from penstock.runtime.schemas import rows_to_columns
 from penstock.runtime.steps import on_share, places_on_circle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from penstock.runtime.batch import Batch
     from penstock.runtime.breadcrumbs import Breadcrumbs
@@ -142,25 +146,29 @@ class Passage:
                 self._hand_over(receiver, columns(part), errand is not None)
 
     def _divided(self, position: int, piece: Piece) -> Iterator[tuple[int, Piece]]:
-        """For every reader its part. Rows that take none of the streams count as filtered by their sender."""
+        """For every reader its part; of rows the last has those themselves, others have copies. Rows that take none of
+        the streams count as filtered by their sender."""
         readers = self._readers.get(position, [])
+        last = len(readers) - 1
         if all(read.takes_all for _, read in readers):
-            for receiver, read in readers:
+            for at, (receiver, read) in enumerate(readers):
                 part = piece.along(read.stream)
-                yield receiver, part.own() if isinstance(part, Rows) and len(readers) > 1 else part
+                yield receiver, part.copy() if isinstance(part, Rows) and at < last else part
             return
         operator = self._steps[position].operator if position >= 0 else str(position)
         with self._lock:
             first = self._sent.get(position, 0)
             self._sent[position] = first + len(piece)
-        places = places_on_circle(piece.marks, len(piece), first, crc32(operator.encode()))
+        places = places_on_circle(
+            piece.marks, len(piece), first, crc32(operator.encode()), lambda: _hash_contents(piece)
+        )
         taken = np.zeros(len(piece), np.bool_)
-        for receiver, read in readers:
+        for at, (receiver, read) in enumerate(readers):
             which = on_share(places, read.share)
             taken |= which
             if which.any():
                 part = piece.take(which).along(read.stream)
-                yield receiver, part.own() if isinstance(part, Rows) else part
+                yield receiver, part.copy() if isinstance(part, Rows) and at < last else part
         if not taken.all():
             ids = piece.marks.ids
             with self._lock:
@@ -201,3 +209,15 @@ class Passage:
 
     def _new_account(self) -> Account:
         return Account(ids=IdBitmaps() if self._audit else None)
+
+
+def _hash_contents(piece: Piece) -> NDArray[np.uint64]:
+    """Rows have the same as dicts and as columns; what fits no column is put aside before long."""
+    if not isinstance(piece, Rows):
+        return hash_contents(piece.rows)
+    rows, misfits = rows_to_columns(piece.dicts, piece.schema)
+    fits = np.ones(len(piece), np.bool_)
+    fits[[misfit.row for misfit in misfits]] = False
+    hashes = np.zeros(len(piece), np.uint64)
+    hashes[fits] = hash_contents(rows)
+    return hashes

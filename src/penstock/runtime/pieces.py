@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.dead_letters import DeadLetter, StoppedError
@@ -13,7 +14,6 @@ from penstock.runtime.dead_letters import DeadLetter, StoppedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from penstock.runtime.batch import Numbers
@@ -40,9 +40,22 @@ class Rows:
             marks=self.marks.take(which),
         )
 
-    def own(self) -> Rows:
-        """With dicts that code may change without changing them for others; what is inside a field is shared."""
-        return replace(self, dicts=[dict(row) for row in self.dicts])
+    def copy(self) -> Rows:
+        """With dicts that code may change, inside of structs, arrays and maps too, without changing them for others."""
+        nested = [field.name for field in self.schema if pa.types.is_nested(field.type)]
+        dicts = [dict(row) for row in self.dicts]
+        for row in dicts if nested else ():
+            row.update((name, _copied(row[name])) for name in nested if name in row)
+        return replace(self, dicts=dicts)
+
+
+def _copied(value: Any) -> Any:
+    """What nobody can change is shared."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value.copy() if isinstance(value, np.ndarray | set | bytearray) else value
 
 
 Piece = Batch | Rows

@@ -10,8 +10,8 @@ import pyarrow as pa
 from penstock.dataflow.logic import Per
 from penstock.runtime.batch import Marks
 from penstock.runtime.code_calls import RowCall
-from penstock.runtime.dead_letters import FAILURES, error_line
-from penstock.runtime.inner_types import with_innermost
+from penstock.runtime.dead_letters import INTERRUPTIONS, error_line
+from penstock.runtime.inner_types import inner_fields, with_innermost
 from penstock.runtime.pieces import Rows
 from penstock.runtime.row_dicts import readable_rows
 from penstock.runtime.schemas import (
@@ -86,7 +86,9 @@ def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | Non
         if sent.num_rows:
             refuse_unknown_types(sent.schema, step.operator)
         return sent
-    except FAILURES as error:
+    except INTERRUPTIONS:
+        raise
+    except BaseException as error:
         errors.setdefault(step.operator, error_line(error))
         return None
     finally:
@@ -142,18 +144,27 @@ def _inferred(frame: pd.DataFrame, given: pa.Schema) -> pa.Table:
 
 def with_moments(made: pa.Schema, given: pa.Schema) -> pa.Schema:
     """What frames hold, as Spark has it: in frames no time has a zone, so that one without is a moment where a moment
-    was given by that name, or by any where none was given by it; and Spark knows no nanoseconds."""
-    zones = [field.type.tz for field in given if pa.types.is_timestamp(field.type) and field.type.tz is not None]
+    was given by that name, or by any where no time was given by it; and Spark knows no nanoseconds."""
+    given_by_name = {field.name: _zones(field.type) for field in given}
+    zones = [zone for by_name in given_by_name.values() for zone in by_name if zone is not None]
 
     def type_of(field: pa.Field) -> pa.DataType:
-        if not pa.types.is_timestamp(field.type):
-            return field.type
-        as_given = given.field(field.name).type if field.name in given.names else None
-        is_plain = as_given is not None and pa.types.is_timestamp(as_given) and as_given.tz is None
-        zone = field.type.tz or (zones[0] if zones and not is_plain else None)
-        return pa.timestamp("us", tz=zone)
+        likely = given_by_name.get(field.name) or zones
+        zone = next((zone for zone in likely if zone is not None), None)
+
+        def as_moment(kind: pa.DataType) -> pa.DataType:
+            return pa.timestamp("us", tz=kind.tz or zone) if pa.types.is_timestamp(kind) else kind
+
+        return with_innermost(field.type, as_moment)
 
     return pa.schema([field.with_type(type_of(field)) for field in made])
+
+
+def _zones(kind: pa.DataType) -> list[str | None]:
+    """Of every time in it; None for one that has none."""
+    if pa.types.is_timestamp(kind):
+        return [kind.tz]
+    return [zone for _, inner in inner_fields(kind) for zone in _zones(inner.type)]
 
 
 def with_wide_decimals(made: pa.Schema, given: pa.Schema) -> pa.Schema:

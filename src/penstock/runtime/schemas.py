@@ -12,19 +12,20 @@ import pyarrow as pa
 from penstock.errors import BadInputError
 from penstock.runtime.nested_values import (
     NestedMisfitError,
+    are_infinite,
     refuse_forbidden_nulls,
-    refuse_fractions,
     refuse_inexact,
-    refuse_losses,
+    refuse_new_infinities,
+    refuse_other_meanings,
 )
-from penstock.runtime.session_clock import UTC, has_zone, with_zone, zone_of
+from penstock.runtime.python_values import are_plain, fitted, may_mislead
+from penstock.runtime.session_clock import UTC, moments_on_clock, zone_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises at a value that does not fit a type."""
-_WHOLE = frozenset({int, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +107,13 @@ class _FieldError(ValueError):
 
 
 def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """All fields at once, which Arrow does fastest; one after the other where something may not fit, or where a time
-    without a zone would be taken for UTC."""
+    """All fields at once, which Arrow does fastest; one after the other where something may not fit, or where Arrow
+    would take a value for another."""
     made = None
-    if not any(has_zone(field.type) for field in schema) and all(
-        _WHOLE.issuperset([type(row.get(name)) for row in rows]) for name in _whole_numbers(schema)
-    ):
+    if all(are_plain([row.get(name) for row in rows], kind) for name, kind in _misleading(schema)):
         with suppress(*MISFITS):
-            for field in schema:
-                if pa.types.is_nested(field.type):
-                    refuse_fractions((row.get(field.name) for row in rows), field)
             made = pa.RecordBatch.from_struct_array(pa.array(rows, pa.struct(schema)))
-    if made is None or _nulls_where_forbidden(made):
+    if made is None or _nulls_where_forbidden(made) or any(map(are_infinite, made.columns)):
         made = _field_by_field(rows, schema)
     if schema.names and all(made.column(at).null_count for at in range(made.num_columns)):
         names = schema.names
@@ -143,14 +139,14 @@ def _field_by_field(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordB
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _whole_numbers(schema: pa.Schema) -> list[str]:
-    return [field.name for field in schema if pa.types.is_integer(field.type)]
+def _misleading(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, field.type) for field in schema if may_mislead(field.type)]
 
 
 def moments(column: Any, kind: pa.DataType) -> Any:
     """The values of a pandas column that is to be of a type. Times without a zone, which Arrow takes for UTC, are of
     that of the type: of an hour that comes twice the second, as in Spark's own Python, and one that is left out ends
-    when it begins. Spark knows no nanoseconds. Times of Python's stay, for `with_zone`."""
+    when it begins. Spark knows no nanoseconds. Times of Python's stay, for `fitted`."""
     values = column.values
     if not pa.types.is_timestamp(kind):
         return values
@@ -162,15 +158,16 @@ def moments(column: Any, kind: pa.DataType) -> Any:
     return values.astype("datetime64[us]") if is_of_numpy else values
 
 
-def _from_values(values: list[Any], field: pa.Field) -> pa.Array:
-    """Arrow cuts what follows the point of a Python float that is to be a whole number; such a value does not fit."""
-    if pa.types.is_integer(field.type) and not _WHOLE.issuperset(map(type, values)):
-        return _without_forbidden_nulls(pa.array(values).cast(field.type), field)
-    if pa.types.is_nested(field.type):
-        refuse_fractions(values, field)
-    if has_zone(field.type):
-        values = [with_zone(value, field.type) for value in values]
-    return _without_forbidden_nulls(pa.array(values, field.type), field)
+def _from_values(values: Sequence[Any], field: pa.Field, *, in_frame: bool = False) -> pa.Array:
+    """Values are looked at one by one only where their types, or what Arrow makes of them, are a reason to."""
+    made = None
+    if are_plain(values, field.type):
+        with suppress(*MISFITS):
+            made = pa.array(values, field.type, from_pandas=in_frame)
+    if made is None or are_infinite(made):
+        looked_at = [fitted(value, field.type, field.name, in_frame=in_frame) for value in values]
+        made = pa.array(looked_at, field.type, from_pandas=in_frame)
+    return _without_forbidden_nulls(made, field)
 
 
 def columns_to_schema(made: pa.RecordBatch | pa.Table, schema: pa.Schema) -> tuple[pa.RecordBatch, list[Misfit]]:
@@ -262,18 +259,36 @@ def _pick(values: Any, positions: pa.Array) -> Any:
 
 
 def _cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
-    return _without_forbidden_nulls(values if values.type.equals(field.type) else values.cast(field.type), field)
+    made = values
+    if not values.type.equals(field.type):
+        refuse_other_meanings(values.type, field)
+        made = moments_on_clock(values, field.type).cast(field.type)
+        refuse_new_infinities(values, made)
+    return _without_forbidden_nulls(made, field)
 
 
 def _from_pandas(values: Any, field: pa.Field) -> pa.Array:
-    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
-        refuse_losses(values, field)
-        if has_zone(field.type):
-            values = [with_zone(value, field.type) for value in values]
-    elif isinstance(values, np.ndarray) and values.dtype.kind == "f" and pa.types.is_integer(field.type):
+    is_of_numpy = isinstance(values, np.ndarray)
+    if is_of_numpy and values.dtype.kind == "O":
+        return _from_values(values, field, in_frame=True)
+    _refuse_other_kind(pa.array(values[:0], from_pandas=True).type, field)
+    if is_of_numpy and values.dtype.kind == "f" and pa.types.is_integer(field.type):
         refuse_inexact(values)
     made = pa.array(values, type=field.type, from_pandas=True)
+    if are_infinite(made):
+        refuse_new_infinities(pa.array(values, from_pandas=True), made)
     return _without_forbidden_nulls(made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made, field)
+
+
+def _refuse_other_kind(given: pa.DataType, field: pa.Field) -> None:
+    """Of a column of a frame that holds no objects. Arrow takes the memory of numbers for text, and reads text that
+    pandas keeps in Arrow as numbers."""
+    kind = field.type
+    refuse_other_meanings(given.value_type if pa.types.is_dictionary(given) else given, field)
+    is_text = pa.types.is_string(given) or pa.types.is_large_string(given)
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if (is_text and is_number) or (pa.types.is_primitive(given) and pa.types.is_binary(kind)):
+        raise TypeError(f"a column of {given} is not {kind}")
 
 
 def _without_forbidden_nulls(values: pa.Array, field: pa.Field) -> pa.Array:

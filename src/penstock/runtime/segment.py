@@ -48,7 +48,7 @@ class SegmentOptions:
     queue_bytes: int = 32 * 2**20
     """Of the queue in front of a crew; the last piece put in may go beyond."""
     most_abandoned: int = 64
-    """As many threads may hang at a time."""
+    """As many threads of one operator may hang at a time, or twice as many as it has: all may meet one stall."""
     crumbs: Breadcrumbs | None = None
     """Given: everything in one thread and row by row, each noted before it is called."""
 
@@ -91,7 +91,7 @@ class Segment:
         """What is under way belongs to a call of `process` that was given up."""
         self._closing = threading.Event()
         self._workers: dict[Worker, threading.Thread] = {}
-        self._hanging: list[threading.Thread] = []
+        self._hanging: dict[int, list[threading.Thread]] = {}  # by step
         limits = [step.logic.timeout_seconds for step in steps if step.logic and step.logic.timeout_seconds]
         own_threads = limits or len(plans) > 1 or any(plan.threads > 1 for plan in plans)
         opened_for_many = emit is not None and any(step.logic and step.logic.open for step in steps)
@@ -383,16 +383,17 @@ class Segment:
                 for worker in list(self._workers):
                     heir = worker.abandon_if_late()
                     if heir is not None and heir.errand is not None:
-                        self._replace(worker, heir, self._steps[heir.errand.position].operator)
+                        self._replace(worker, heir, heir.errand.position)
         except BaseException as error:  # whoever feeds or flushes raises it
             self._fail(error)
 
-    def _replace(self, worker: Worker, heir: Worker, hung: str) -> None:
+    def _replace(self, worker: Worker, heir: Worker, position: int) -> None:
         with self._lock:
             thread = self._workers.pop(worker)
         interrupt(thread)
-        self._hanging = [*(hanging for hanging in self._hanging if hanging.is_alive()), thread]
-        if len(self._hanging) > self._options.most_abandoned:
-            raise StoppedError(f"operator '{hung}': {len(self._hanging)} calls that took too long still hang")
+        step, others = self._steps[position], self._hanging.get(position, [])
+        hanging = self._hanging[position] = [*(other for other in others if other.is_alive()), thread]
+        if len(hanging) > max(self._options.most_abandoned, 2 * step.threads):
+            raise StoppedError(f"operator '{step.operator}': {len(hanging)} calls that took too long still hang")
         with self._lock:
             self._start(heir)

@@ -15,14 +15,15 @@ import threading
 from collections import deque
 from dataclasses import replace
 from operator import length_hint
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.clock import Stopwatch
 from penstock.runtime.batch import Marks
-from penstock.runtime.code_calls import begin_call, one_or_several, to_rows
-from penstock.runtime.dead_letters import FAILURES
+from penstock.runtime.code_calls import FRESH, begin_call, one_or_several, to_rows
+from penstock.runtime.dead_letters import INTERRUPTIONS
 from penstock.runtime.pieces import Outcome, Rows
 
 if TYPE_CHECKING:
@@ -126,10 +127,10 @@ class SharedRows:
             which = np.zeros(len(rows), np.bool_)
             which[finished] = True
             rows = rows.take(which)
-        known = iter(made)
+        made.reverse()
 
         def answer(_row: dict[str, Any]) -> Any:
-            result = next(known)
+            result = made.pop()  # which nobody keeps, so that it is not copied
             if isinstance(result, _Raised):
                 raise result.error
             return result
@@ -156,9 +157,13 @@ class RowShare:
         for at in self._shared.numbers:
             self._at = at
             try:
-                result = function(dicts[at], *arguments)
-                results[at] = result if type(result) is dict else one_or_several(result)
-            except FAILURES as error:
+                row = dicts[at]
+                result = function(row, *arguments)
+                is_own = type(result) is dict and (result is row or getrefcount(result) <= FRESH)
+                results[at] = result if is_own else one_or_several(result)
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
                 results[at] = _Raised(error)
             self.size += 1
 

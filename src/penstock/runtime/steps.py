@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.runtime.batch import UNTRACED
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -69,13 +71,18 @@ def shares(weights: Sequence[float]) -> list[tuple[float, float]]:
     return ranges
 
 
-def places_on_circle(marks: Marks, rows: int, first: int, salt: int) -> NDArray[np.float64]:
+def places_on_circle(
+    marks: Marks, rows: int, first: int, salt: int, contents: Callable[[], NDArray[np.uint64]]
+) -> NDArray[np.float64]:
     """Where rows lie, from 0 to 1: always the same for the same tuple and sender (`salt`), and spread as by chance, so
-    that what one sender divides is divided evenly again by the next. Without ids their number counts, from `first`.
+    that what one sender divides is divided evenly again by the next. Without ids their number counts, from `first`;
+    of rows that cannot be traced a number made of their `contents` (`row_hashes`).
 
     The mix is the finaliser of splitmix64.
     """
     seeds = np.arange(first, first + rows, dtype=np.int64) if marks.ids is None else marks.ids
+    if marks.ids is not None and (untraced := marks.ids == UNTRACED).any():
+        seeds = np.where(untraced, contents().astype(np.int64), seeds)
     bits = seeds.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt * 0x632BE59B)
     if marks.path is not None:
         bits ^= marks.path.astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)

@@ -15,6 +15,7 @@ from penstock.runtime.batch import UNTRACED
 from penstock.runtime.frame_stream import ROW_NUMBER
 from penstock.runtime.row_dicts import written_row
 from penstock.runtime.schemas import columns_to_schema, frame_to_schema
+from penstock.runtime.session_clock import shown_on_clock, zone_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,12 +75,23 @@ def _call_pandas(function: Callable[..., Any], given: Given, arguments: tuple[An
 
 def to_frame(rows: pa.RecordBatch | pa.Table) -> pd.DataFrame:
     """As Spark's own frames are: maps are dicts (of equal keys the last counts), times are in nanoseconds, and what is
-    a moment has no zone but is what the session's clock showed."""
+    a moment has no zone but is what the session's clock showed, in arrays too: numpy has times without a zone only."""
+    for at, field in enumerate(rows.schema):
+        if _are_arrays_of_moments(field.type):
+            column = rows.column(at)
+            shown = shown_on_clock(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+            rows = rows.set_column(at, field.name, shown)
     frame = _in_nanoseconds(rows)
     for field in rows.schema:
         if pa.types.is_timestamp(field.type) and field.type.tz is not None:
             frame[field.name] = frame[field.name].dt.tz_localize(None)
     return frame
+
+
+def _are_arrays_of_moments(kind: pa.DataType) -> bool:
+    if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
+        return False
+    return zone_of(kind.value_type) is not None or _are_arrays_of_moments(kind.value_type)
 
 
 def _in_nanoseconds(rows: pa.RecordBatch | pa.Table) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from penstock.clock import Stopwatch
 from penstock.dataflow.logic import Per
 from penstock.runtime.abandoned import AbandonedError, interrupt
 from penstock.runtime.code_calls import one_or_several
-from penstock.runtime.dead_letters import FAILURES, StoppedError, error_line
+from penstock.runtime.dead_letters import INTERRUPTIONS, StoppedError, error_line
 from penstock.runtime.frame_stream import FrameStream
 from penstock.runtime.shared_rows import RowShare
 
@@ -81,7 +81,9 @@ class Worker:
         if operator not in self._handles:
             try:
                 self._handles[operator] = (logic, logic.open())
-            except Exception as error:
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
                 raise StoppedError(f"operator '{operator}': its open raised {error_line(error)}") from error
         return (self._handles[operator][1],)
 
@@ -106,7 +108,9 @@ class Worker:
             return [], []
         try:
             return stream.end(logic.timeout_seconds)
-        except FAILURES as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             raise StoppedError(f"operator '{operator}', at the end of its frames: {error_line(error)}") from error
 
     def drop_streams(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from penstock.runtime.dead_letters import FAILURES, error_line
+from penstock.runtime.dead_letters import INTERRUPTIONS, error_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,5 +50,7 @@ class KeptSegments:
         for segment in self._runs.pop(run).values():
             try:
                 segment.close()
-            except FAILURES as error:
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
                 _LOG.warning("run %s: what its code opened cannot be closed: %s", run, error_line(error))
