@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.load import Load
     from penstock.dataflow.pipeline import Operator
     from penstock.report.report import Audit, BatchObservation
+    from penstock.spark.fused.accounts import BatchRecords
     from penstock.spark.fused.frames import Frames
     from penstock.spark.fused.spec import FusedSpec
     from penstock.spark.fused.writers import Writer
@@ -97,6 +98,8 @@ class FusedQuery:
         self._was_closing = self._last_batch is not None
         self._is_counted_by_spark = self._may_be_counted_by_spark()
         self._write_failed: BadInputError | RunFailedError | None = None
+        self._begun_before = -1
+        """The last batch that was under way before the query was started."""
         self._drained = threading.Event()
         """No batch may begin to write: sources of Spark's own cannot be told to hold."""
         self._bound: BatchBound | None = None
@@ -162,6 +165,7 @@ class FusedQuery:
 
     def _start(self) -> StreamingQuery:
         spec = self._spec
+        self._begun_before = CheckpointLog(self._session, spec.checkpoint, "offsets").last()
         stream = self._frames.frame.writeStream
         stream = stream.format("noop") if self._is_counted_by_spark else stream.foreachBatch(self._write)
         stream = (
@@ -192,6 +196,7 @@ class FusedQuery:
                 write_batch(self._writers[sink], sink, self._written.observed(number, sink, part), number)
                 if sink in self._shown:
                     self._console.take(sink, part)
+            self._account_for(frame, number)
         except (BadInputError, RunFailedError) as error:
             self._write_failed = error
             raise
@@ -199,10 +204,18 @@ class FusedQuery:
             if several:
                 frame.unpersist()
         self.shares.collect()
+
+    def _account_for(self, frame: DataFrame, number: int) -> None:
+        def work_out() -> BatchRecords:
+            CountingWriter().write(frame, number)
+            return self._accounts.take(number)
+
         records = self._accounts.take(number)
-        self._records[number] = records
         if self._audits is not None:
-            self._audits.write(number, records.account())
+            # the batch that closes all windows takes in nothing
+            was_begun = number <= self._begun_before and number != self._last_batch
+            records = self._audits.account_for(number, records, work_out if was_begun else None)
+        self._records[number] = records
 
     @property
     def _shown(self) -> set[str]:
