@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 INEXACT_FROM = 2.0**53
 """From here on a float may stand for several whole numbers."""
+UNSEEN = "no sample had it when the schema was found out; give schema='NAME TYPE, ...'"
 _FRACTIONS = (float, Decimal, np.floating)
 
 
@@ -42,6 +43,13 @@ def refuse_losses(values: Iterable[Any], field: pa.Field) -> None:
     if pa.types.is_integer(field.type) or _has_whole_numbers(field.type):
         for value in values:
             _refuse_loss(value, field.type, field.name, INEXACT_FROM)
+
+
+def refuse_unseen_fields(values: Iterable[Any], field: pa.Field) -> None:
+    """Raises at the first value in a field that no struct inside of `field` has."""
+    if _has_structs(field.type):
+        for value in values:
+            _refuse_unseen(value, field.type, field.name)
 
 
 def refuse_inexact(values: NDArray[np.floating[Any]]) -> None:
@@ -76,6 +84,11 @@ def _has_whole_numbers(kind: pa.DataType) -> bool:
 
 
 @cache
+def _has_structs(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) or any(_has_structs(inner.type) for _, inner in inner_fields(kind))
+
+
+@cache
 def _forbids_nulls(kind: pa.DataType) -> bool:
     return any(not inner.nullable or _forbids_nulls(inner.type) for _, inner in _fields_with_nulls(kind))
 
@@ -100,6 +113,21 @@ def _refuse_loss(value: Any, kind: pa.DataType, path: str, inexact_from: float) 
         if pa.types.is_integer(inner.type) or _has_whole_numbers(inner.type):
             for part in _parts(value, name, kind):
                 _refuse_loss(part, inner.type, f"{path}.{name}", inexact_from)
+
+
+def _refuse_unseen(value: Any, kind: pa.DataType, path: str) -> None:
+    if value is None:
+        return
+    inner_ones = inner_fields(kind)
+    if pa.types.is_struct(kind) and isinstance(value, Mapping):
+        names = {name for name, _ in inner_ones}
+        for name, part in value.items():
+            if name not in names and part is not None:
+                raise NestedMisfitError(f"{path}.{name}", UNSEEN)
+    for name, inner in inner_ones:
+        if _has_structs(inner.type):
+            for part in _parts(value, name, kind):
+                _refuse_unseen(part, inner.type, f"{path}.{name}")
 
 
 def _parts(value: Any, name: str, kind: pa.DataType) -> Iterable[Any]:

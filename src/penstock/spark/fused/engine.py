@@ -29,7 +29,7 @@ from penstock.spark.fused.checkpoint_owner import owner_of
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
 from penstock.spark.fused.frames import FrameBuilder
-from penstock.spark.fused.inference import infer_schemas
+from penstock.spark.fused.inference import schemas_of_run
 from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch, closing_batch
 from penstock.spark.fused.lasting_query import GROUPS, LastingQuery
 from penstock.spark.fused.lost_messages import lost_messages
@@ -122,7 +122,7 @@ class FusedQuery:
             crumbs=str(spec.folder / "crumbs"),
             slots=spec.slots,
         )
-        schemas = infer_schemas(self._session, spec.pipeline, options)
+        schemas = schemas_of_run(self._session, spec, options)
         frames: list[DataFrame] = []
 
         def load() -> DataFrame:
