@@ -33,6 +33,7 @@ from penstock.spark.fused.inference import schemas_of_run
 from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch, closing_batch
 from penstock.spark.fused.lasting_query import GROUPS, LastingQuery
 from penstock.spark.fused.lost_messages import lost_messages
+from penstock.spark.fused.observations import PassCounter
 from penstock.spark.fused.observing import BatchObserver, reads_of_sources
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_steps import CodeOptions
@@ -90,8 +91,9 @@ class FusedQuery:
         is_local = str(session.sparkContext.master).startswith("local")
         reads = reads_of_sources(self._frames.frame, len(spec.pipeline.sources))
         self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local, reads=reads)
-        self.shares = BatchShares()
-        self._written = WrittenRows(spec.pipeline, spec.code)
+        passes = PassCounter(session)
+        self.shares = BatchShares(passes)
+        self._written = WrittenRows(spec.pipeline, spec.code, passes)
         self._records: dict[int, Any] = {}
         self._last_batch = closing_batch(session, spec.checkpoint)
         """The one that closes all windows: none behind it may begin to write."""
@@ -376,7 +378,8 @@ class FusedQuery:
         topics += lost_messages(self._spec.folder).notes
         closed = (CLOSED_BEFORE,) if self._was_closing else ()
         query = (*self._query.notes, *closed)
-        return (*query, *self._observer.notes, *self._unaudited(), *twice, *topics, *self._groups.notes)
+        counted = (*self._observer.notes, *self._written.notes)
+        return (*query, *counted, *self._unaudited(), *twice, *topics, *self._groups.notes)
 
     def _unaudited(self) -> list[str]:
         unaudited = unaudited_by(self._spec.pipeline, sparks_own_code(self._spec.code))
