@@ -80,7 +80,7 @@ def lines(folder: Path, count: int = 3) -> Path:
 def test_code_behind_what_only_streams_can_do_needs_no_samples_where_it_has_a_schema(
     session: Any, tmp_path: Path
 ) -> None:
-    def pipeline(**last: str) -> PipelineBuilder:
+    def pipeline(**last: Any) -> PipelineBuilder:
         options = {"path": str(lines(tmp_path / f"in{len(last)}"))}
         p = penstock.pipeline("p").source("in", format="json", options=options, schema="n bigint, at timestamp")
         p.then("silent", logic=lambda row: row)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.java_gateway import ensure_callback_server_started
+from pyspark import java_gateway
 
 import penstock
 from penstock.spark.fused.batch_shares import BatchShares
@@ -54,6 +54,7 @@ def test_rows_are_counted_by_the_pass_that_saw_all_of_them(session: Any, tmp_pat
 
 
 def test_shares_are_those_of_all_rows(session: Any) -> None:
+    ensure_callback_server_started: Any = java_gateway.ensure_callback_server_started
     ensure_callback_server_started(session.sparkContext._gateway)  # queries of ours have one
     shares = BatchShares(PassCounter(session))
     shares.watch({7: ("id", 5.0)})

@@ -41,6 +41,8 @@ GIVEN_AGAIN = frozenset({"rate", "rate-micro-batch", "kafka", "log", "delta", "i
 """Formats that keep their rows when they are read: a query with a checkpoint of its own takes them from nobody. Others
 may be a queue or a connection, or nobody knows."""
 
+WITH_FILES = "; try the code with files of such rows in its place"
+
 
 def schemas_of_run(session: SparkSession, spec: FusedSpec, options: CodeOptions) -> dict[str, pa.Schema]:
     """A run that has begun goes on with what it found out then, so that its sinks get the same columns."""
@@ -93,7 +95,7 @@ def _up_to(pipeline: Pipeline, name: str) -> set[str]:
     return senders
 
 
-def sample_source(session: SparkSession, operator: Operator, way_out: str = "") -> DataFrame:
+def sample_source(session: SparkSession, operator: Operator, way_out: str = WITH_FILES) -> DataFrame:
     """The first rows of a source, as a table. One that may not give its rows a second time is refused: they are for the
     run. `way_out` is what the complaint says to do."""
     reading = reading_of(operator)
