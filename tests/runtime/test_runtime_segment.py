@@ -19,6 +19,7 @@ from penstock.clock import pause
 from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.batch import Batch
 from penstock.runtime.dead_letters import DEAD_LETTERS
+from penstock.runtime.schemas import as_seen
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step, shares
 
@@ -363,6 +364,21 @@ def test_the_next_operator_gets_the_fields_of_the_schema_whatever_the_threads(na
     assert seen == expected
     assert [number for _, number, _ in account.errors] == dead
     assert account.operators["a"].dead == len(dead)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_field_that_no_sample_had_is_a_dead_letter_whatever_the_threads(threads: int) -> None:
+    steps = [
+        Step("a", Logic(lambda row: {**row, "k": 7} if row["n"] == 1 else row), threads, (Read(),), as_seen(NUMBERS)),
+        Step("b", Logic(lambda row: row), threads, (Read(0),), as_seen(NUMBERS), leaves=True),
+    ]
+    segment = Segment(steps)
+    assert sorted(values(collected(segment, [numbers(0, 3)])["b"])) == [0, 2]
+    account = segment.take_account()
+    segment.close()
+    [(operator, number, error)] = account.errors
+    assert (operator, number) == ("a", 1)
+    assert error.startswith("field 'k': no sample had it")
 
 
 def test_a_field_that_is_missing_is_none_for_the_next_operator() -> None:

@@ -12,6 +12,7 @@ import pytest
 from penstock.dataflow.logic import Logic, Per
 from penstock.errors import BadInputError
 from penstock.runtime.sampling import sample_steps
+from penstock.runtime.schemas import is_seen
 from penstock.runtime.steps import ENTRANCE, Step
 from penstock.spark.fused.inference import refuse_unlearned
 
@@ -131,3 +132,34 @@ def test_decimals_have_room_for_more_than_samples_show(form: str, sent: dict[str
 def test_decimals_of_arrow_are_what_they_say() -> None:
     sampled = sample_steps((Step("op", Logic(lambda table: table, Per.ARROW)),), {ENTRANCE: PRICED})
     assert sampled.tables["op"].schema.field("price").type == pa.decimal128(10, 4)
+
+
+@pytest.mark.parametrize("form", ["pandas", "map-in-pandas"])
+@pytest.mark.parametrize(
+    ("given", "made", "expected"),
+    [
+        (pa.array([1, None, 3], pa.int64()), lambda n: n, pa.int64()),
+        (pa.array([1, None, 3], pa.int8()), lambda n: n, pa.int8()),
+        # no room for it; parts of whole numbers; numbers that were whole in the frame
+        (pa.array([1, None, 3], pa.int8()), lambda n: n * 1000, pa.float64()),
+        (pa.array([1, None, 3], pa.int64()), lambda n: n / 2, pa.float64()),
+        (pa.array([2, 4, 6], pa.int64()), lambda n: n / 2, pa.float64()),
+    ],
+)
+def test_whole_numbers_stay_what_they_are_though_a_null_is_among_them(
+    form: str, given: pa.Array, made: Callable[[Any], Any], expected: pa.DataType
+) -> None:
+    change = lambda frame: frame.assign(n=made(frame.n))  # noqa: E731 - used in two forms
+    logic = {
+        "pandas": Logic(change, Per.PANDAS),
+        "map-in-pandas": Logic(lambda frames: map(change, frames), Per.MAP_IN_PANDAS),
+    }[form]
+    sampled = sample_steps((Step("op", logic),), {ENTRANCE: pa.table({"n": given})})
+    assert sampled.errors == {}
+    assert sampled.tables["op"].schema.field("n").type == expected
+
+
+def test_only_what_was_seen_says_so() -> None:
+    steps = (Step("said", Logic(lambda row: row), schema=NUMBERED.schema), Step("silent", Logic(lambda row: row)))
+    sampled = sample_steps(steps, {ENTRANCE: NUMBERED})
+    assert [is_seen(sampled.tables[step.operator].schema) for step in steps] == [False, True]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from penstock.errors import BadInputError
 from penstock.runtime.schemas import (
     MissingColumnError,
+    as_seen,
     columns_to_schema,
     frame_to_schema,
     infer_schema,
@@ -88,6 +89,39 @@ def test_rows_that_fit_and_rows_that_do_not() -> None:
         (5, "a"),
     ]
     assert next(m.error for m in misfits if m.row == 4) == "the row has none of the fields a, s"
+
+
+def test_a_field_that_no_sample_had_is_no_less_a_field() -> None:
+    """Of a schema that was given it is left out; one that was seen from samples says nothing of it."""
+    rows: list[dict[str, Any]] = [
+        {"a": 1, "u": {"k": 1}},
+        {"a": 2, "u": {"k": 2}, "late": "x"},
+        {"a": 3, "u": {"k": 3}, "late": None},
+        {"a": 4, "u": {"k": 4, "more": [1]}},
+        {"a": 5, "u": {"k": 5, "more": None}},
+    ]
+    given = pa.schema([("a", pa.int64()), ("u", pa.struct([("k", pa.int64())]))])
+    made, misfits = rows_to_columns(rows, given)
+    assert (made.column("a").to_pylist(), misfits) == ([1, 2, 3, 4, 5], [])
+    made, misfits = rows_to_columns(rows, as_seen(given))
+    assert made.column("a").to_pylist() == [1, 3, 5]
+    assert [(misfit.row, misfit.field) for misfit in misfits] == [(1, "late"), (3, "u.more")]
+    assert misfits[0].error == (
+        "field 'late': no sample had it when the schema was found out; give schema='NAME TYPE, ...'"
+    )
+    assert "'u.more'" in misfits[1].error
+
+
+def test_fields_inside_of_arrays_and_maps_that_no_sample_had() -> None:
+    inner = pa.struct([("k", pa.int64())])
+    seen = as_seen(pa.schema([("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner))]))
+    rows: list[dict[str, Any]] = [
+        {"l": [{"k": 1}, {"k": 2, "x": 3}], "m": None},
+        {"l": None, "m": {"one": {"k": 1, "x": 3}}},
+        {"l": [None], "m": {"one": {"k": 1}}},
+    ]
+    made, misfits = rows_to_columns(rows, seen)
+    assert (made.num_rows, [misfit.field for misfit in misfits]) == (1, ["l.element.x", "m.value.x"])
 
 
 def test_null_where_the_schema_forbids_it() -> None:

@@ -19,7 +19,7 @@ from penstock.runtime.column_calls import ColumnCall
 from penstock.runtime.dead_letters import INTERRUPTIONS, DeadLetter, error_line
 from penstock.runtime.pieces import Outcome, Rows, columns, ids_or_count, letter_of, stopped
 from penstock.runtime.row_dicts import readable_rows, written_row
-from penstock.runtime.schemas import nameless, rows_to_columns
+from penstock.runtime.schemas import is_seen, nameless, rows_to_columns, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -192,9 +192,13 @@ def to_named_rows(operator: str, logic: Logic, rows: Rows) -> tuple[Rows, list[D
     if not names or _have_exactly(rows.dicts, names):
         return rows, []
     keys = set(names)
-    lost = [at for at, row in enumerate(rows.dicts) if row.keys().isdisjoint(keys)]
-    letters = [_misfit_letter(operator, logic, rows.marks, rows.dicts[at], nameless(at, names)) for at in lost]
-    left = rows.take(~np.isin(np.arange(len(rows)), lost)) if lost else rows
+    strays = [unseen(at, row, keys) for at, row in enumerate(rows.dicts)] if is_seen(rows.schema) else []
+    misfits = [misfit for misfit in strays if misfit is not None]
+    lost = {misfit.row for misfit in misfits}
+    nowhere = (at for at, row in enumerate(rows.dicts) if row.keys().isdisjoint(keys) and at not in lost)
+    misfits += [nameless(at, names) for at in nowhere]
+    letters = [_misfit_letter(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
+    left = rows.take(~np.isin(np.arange(len(rows)), [misfit.row for misfit in misfits])) if misfits else rows
     dicts = [row if row.keys() == keys else {name: row.get(name) for name in names} for row in left.dicts]
     return replace(left, dicts=dicts), letters
 

@@ -15,6 +15,7 @@ from penstock.runtime.inner_types import inner_fields, with_innermost
 from penstock.runtime.pieces import Rows
 from penstock.runtime.row_dicts import readable_rows
 from penstock.runtime.schemas import (
+    as_seen,
     columns_to_schema,
     frame_to_schema,
     infer_schema,
@@ -59,14 +60,15 @@ def sample_steps(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> S
         if made:
             joined = pa.concat_tables(made, promote_options="permissive")
             given = pa.schema([column for part in inputs for column in part.schema])
-            sampled.tables[step.operator] = joined.cast(_with_room(step, joined.schema, given))
+            sampled.tables[step.operator] = joined.cast(_to_be_sent(step, joined.schema, given))
     return sampled
 
 
-def _with_room(step: Step, sent: pa.Schema, given: pa.Schema) -> pa.Schema:
+def _to_be_sent(step: Step, sent: pa.Schema, given: pa.Schema) -> pa.Schema:
     """Code that says its types, as Arrow does, means them."""
-    is_guess = step.logic is not None and step.schema is None and step.logic.per is not Per.ARROW
-    return with_wide_decimals(sent, given) if is_guess else sent
+    if step.logic is None or step.schema is not None:
+        return sent
+    return as_seen(sent if step.logic.per is Per.ARROW else with_wide_decimals(sent, given))
 
 
 def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | None:
@@ -82,7 +84,7 @@ def _sent(step: Step, table: pa.Table, errors: dict[str, str]) -> pa.Table | Non
         if step.schema is not None:
             to_schema = columns_to_schema if logic.per is Per.ARROW else frame_to_schema
             return _fitting(step, *to_schema(made, step.schema), errors)
-        sent = made if logic.per is Per.ARROW else _inferred(made, table.schema)
+        sent = made if logic.per is Per.ARROW else _inferred(made, table)
         if sent.num_rows:
             refuse_unknown_types(sent.schema, step.operator)
         return sent
@@ -137,9 +139,28 @@ def _made(logic: Logic, table: pa.Table, opened: tuple[Any, ...]) -> Any:
     return pd.concat(frames) if frames else frame.iloc[:0]
 
 
-def _inferred(frame: pd.DataFrame, given: pa.Schema) -> pa.Table:
+def _inferred(frame: pd.DataFrame, given: pa.Table) -> pa.Table:
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    return table.cast(with_moments(table.schema, given), safe=False)
+    return table.cast(with_moments(with_whole_numbers(table, given), given.schema), safe=False)
+
+
+def with_whole_numbers(made: pa.Table, given: pa.Table) -> pa.Schema:
+    """What frames hold, with whole numbers where pandas made floats of them, because a null was among those that were
+    given: a column that keeps its name and has whole ones only keeps its type, if that has room for them."""
+
+    def type_of(field: pa.Field) -> pa.DataType:
+        if not pa.types.is_floating(field.type) or field.name not in given.column_names:
+            return field.type
+        before = given[field.name]
+        if not pa.types.is_integer(before.type) or not before.null_count:
+            return field.type
+        try:
+            made[field.name].cast(before.type)
+        except pa.ArrowInvalid:
+            return field.type
+        return before.type
+
+    return pa.schema([field.with_type(type_of(field)) for field in made.schema])
 
 
 def with_moments(made: pa.Schema, given: pa.Schema) -> pa.Schema:

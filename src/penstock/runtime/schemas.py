@@ -20,9 +20,10 @@ from penstock.runtime.nested_values import (
 )
 from penstock.runtime.python_values import are_plain, fitted, may_mislead
 from penstock.runtime.session_clock import UTC, moments_on_clock, zone_of
+from penstock.runtime.unseen_fields import UNSEEN, refuse_unseen_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises at a value that does not fit a type."""
@@ -43,6 +44,18 @@ class MissingColumnError(TypeError):
     def __init__(self, field: str, columns: Sequence[str]) -> None:
         super().__init__(f"the result has no column '{field}', only {', '.join(map(str, columns)) or 'none'}")
         self.field = field
+
+
+_SEEN = {b"penstock": b"seen from samples"}
+
+
+def as_seen(schema: pa.Schema) -> pa.Schema:
+    """The same, with a note that nobody gave it: it may lack a field that no sample had."""
+    return schema.with_metadata(_SEEN)
+
+
+def is_seen(schema: pa.Schema) -> bool:
+    return bool(schema.metadata == _SEEN)
 
 
 def infer_schema(samples: Iterable[dict[str, Any]], operator: str) -> pa.Schema:
@@ -75,7 +88,8 @@ def refuse_unknown_types(sampled: pa.Schema, operator: str) -> None:
 
 def rows_to_columns(rows: list[dict[str, Any]], schema: pa.Schema) -> tuple[pa.RecordBatch, list[Misfit]]:
     """Columns of the rows that fit, and those that do not. Other fields than the schema's are left out, missing ones
-    are null; a row with none of them has probably misspelt them, and does not fit."""
+    are null; a row with none of them has probably misspelt them, and does not fit. Nor does one with another field if
+    the schema was seen from samples: nobody has said that it is not wanted."""
     misfits: list[Misfit] = []
     parts = _fitting_parts(rows, 0, schema, misfits)
     if len(parts) == 1:
@@ -109,6 +123,8 @@ class _FieldError(ValueError):
 def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """All fields at once, which Arrow does fastest; one after the other where something may not fit, or where Arrow
     would take a value for another."""
+    if is_seen(schema):
+        _refuse_unseen(rows, schema)
     made = None
     if all(are_plain([row.get(name) for row in rows], kind) for name, kind in _misleading(schema)):
         with suppress(*MISFITS):
@@ -121,6 +137,28 @@ def _columns(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
             misfit = nameless(0, names)
             raise _FieldError(misfit.field, misfit.error)
     return made
+
+
+def _refuse_unseen(rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    """Raises at the first value of a field that the schema does not have."""
+    names = set(schema.names)
+    if not names.issuperset(set().union(*rows)):
+        for row in rows:
+            if (misfit := unseen(0, row, names)) is not None:
+                raise _FieldError(misfit.field, misfit.error)
+    for field in schema:
+        try:
+            refuse_unseen_fields((row.get(field.name) for row in rows), field)
+        except NestedMisfitError as error:
+            raise _FieldError(error.field, f"field '{error.field}': {error}") from error
+
+
+def unseen(row: int, values: dict[str, Any], names: Collection[str]) -> Misfit | None:
+    """A row that has a value in another field than `names`, which samples had; with None there nothing is lost."""
+    for name, value in values.items():
+        if name not in names and value is not None:
+            return Misfit(row, str(name), f"field '{name}': {UNSEEN}")
+    return None
 
 
 def nameless(row: int, names: Sequence[str]) -> Misfit:

@@ -78,6 +78,44 @@ def test_folding_that_is_broken_off_loses_and_doubles_nothing(
     assert (found.emitted, found.lost, found.duplicated) == (100, 0, 0)
 
 
+@pytest.mark.parametrize("batch", [4, 8])
+def test_a_batch_that_folds_others_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """Its process died before Spark committed it: those before it were folded by then."""
+    monkeypatch.setattr(audits, "FOLDED_EVERY", 4)
+    for number in range(batch + 1):
+        AuditFolder(tmp_path).write(number, delivered(10 * number, 10 * number + 10))
+    for _ in range(2):
+        AuditFolder(tmp_path).write(batch, delivered(10 * batch, 10 * batch + 10))
+    found = AuditFolder(tmp_path).audit(batch, 10 * batch + 10)
+    assert (found.emitted, found.lost, found.duplicated) == (10 * batch + 10, 0, 0)
+
+
+def records_of(account: Account | None) -> BatchRecords:
+    tasks = () if account is None else (TaskRecord(0, 0, 0, 0.0, 1.0, 0.5, "h", "7", "", account.to_bytes()),)
+    return BatchRecords(tasks)
+
+
+@pytest.mark.parametrize(
+    ("left", "said", "again", "lost"),
+    [
+        (delivered(0, 10), None, delivered(0, 3), 0),  # left out, and audited by the attempt before
+        (None, None, delivered(0, 10), 0),  # left out, and not audited: it is worked out once more
+        (delivered(0, 3), delivered(0, 10), None, 0),  # run again: what is said last counts
+        (None, None, None, 10),  # for the first time, and nobody has it
+    ],
+)
+def test_what_is_said_of_a_batch_that_was_begun_before(
+    tmp_path: Path, left: Account | None, said: Account | None, again: Account | None, lost: int
+) -> None:
+    audit = AuditFolder(tmp_path)
+    if left is not None:
+        audit.write(0, left)
+    audit.account_for(0, records_of(said), None if again is None else lambda: records_of(again))
+    assert audit.audit(0, 10).lost == lost
+
+
 def task(partition: int, host: str, executor: str, slot: str = "") -> TaskRecord:
     return TaskRecord(0, 0, partition, 0.0, 1.0, 0.5, host, executor, slot, Account().to_bytes())
 

@@ -89,6 +89,33 @@ def _vandalise(folder: Path) -> None:
     (folder / "requests" / "folder.json").mkdir()
 
 
+def test_a_batch_that_its_sink_has_already_is_not_lost(session: Any, tmp_path: Path) -> None:
+    """Its process died behind the sink: whoever goes on leaves the batch out, and counts it all the same."""
+    batches = tmp_path / "batches"
+    batches.mkdir()
+
+    def write_once(frame: Any, batch: int) -> None:
+        if not (batches / str(batch)).exists():
+            frame.write.format("noop").mode("overwrite").save()
+            (batches / str(batch)).touch()
+
+    p = penstock.pipeline("once").source("load").then("same", logic=lambda row: row, schema="value bigint")
+    p.sink("out", write=write_once)
+    folder = tmp_path / "run"
+    handle = penstock.start(p, 500, session=session, slots=2, folder=folder)
+    until(lambda: handle.progress is not None)
+    first = handle.drain().report.audit
+    commits = folder / "checkpoint" / "commits"
+    last = max(int(entry.name) for entry in commits.glob("[0-9]*"))
+    (commits / str(last)).unlink()
+    (folder / "audit" / f"{last:012d}").unlink()
+    again = penstock.start(p, 500, session=session, slots=2, folder=folder)
+    until(lambda: again.progress is not None)
+    audit = again.stop().report.audit
+    assert (audit.lost, audit.duplicated) == (0, 0)
+    assert audit.emitted > first.emitted
+
+
 def test_a_file_source_is_drained_between_batches(session: Any, tmp_path: Path) -> None:
     """Spark's sources do not hold: what a drain leaves to the next start is neither half in the sink nor lost."""
     (tmp_path / "in").mkdir()

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from processes import rows_in, until
+from pyspark.sql import functions
 
 import penstock
 from penstock.dataflow.aggregate import Aggregate
@@ -257,3 +258,21 @@ def test_two_sources_into_one_operator_count_once(session: Any, tmp_path: Path) 
         p.source(name, format="json", options={"path": str(source)}, schema="n bigint")
     p.then("both", reads=["x", "y"], logic=lambda row: row, schema="n bigint").sink("out")
     assert penstock.run(p, session=session, slots=2, until_end=True).report.audit.emitted == 80
+
+
+def test_sinks_behind_one_operator_of_sparks_share_its_state(session: Any, tmp_path: Path) -> None:
+    rows = [{"n": n, "at": f"2026-01-01T00:{n // 10:02d}:{n % 10:02d}Z"} for n in range(60)]
+    p = penstock.pipeline("shared")
+    source = {"path": str(write_input(tmp_path / "in", rows))}
+    p.source("in", format="json", options=source, schema="n bigint, at timestamp", watermark=("at", "1 minute"))
+    p.then("same", logic=lambda row: row, schema="n bigint, at timestamp")
+    p.then("count", per="dataframe", logic=lambda df: df.groupBy(functions.window("at", "1 minute")).count())
+    for name in ("a", "b"):
+        p.sink(name, reads="count", format="json", options={"path": str(tmp_path / name)})
+    folder = tmp_path / "run"
+    result = penstock.run(p, session=session, slots=2, until_end=True, folder=folder, dead_letters=tmp_path / "dead")
+    for name in ("a", "b"):
+        assert [line["count"] for line in lines_of(tmp_path / name)] == [10] * 4
+    assert [state.name for state in (folder / "checkpoint" / "state").glob("[0-9]*")] == ["0"]
+    assert result.report.operators["count"].sent == 4
+    assert any(note.startswith("2 groups are still open") for note in result.report.notes)

@@ -13,9 +13,11 @@ from penstock.report.report import Audit
 from penstock.runtime.account import Account
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.runtime.id_bitmaps import IdBitmaps
+    from penstock.spark.fused.accounts import BatchRecords
 
 FOLDED_EVERY = 512
 """So many batches are folded into one file."""
@@ -33,11 +35,27 @@ class AuditFolder:
         if batch and batch % FOLDED_EVERY == 0:
             self._fold(batch - 1)
 
+    def account_for(
+        self, batch: int, records: BatchRecords, work_out: Callable[[], BatchRecords] | None
+    ) -> BatchRecords:
+        """`work_out` runs a batch that was begun before. Sinks that have it from then leave it out, and no task says
+        anything of it: what was written down then stays. Where that attempt did not come so far the batch is worked
+        out, only to be counted."""
+        if not records.tasks and work_out is not None:
+            if (self._folder / f"{batch:012d}").exists():
+                return records
+            records = work_out()
+        self.write(batch, records.account())
+        return records
+
     def _fold(self, last: int) -> None:
         """Batches up to `last` are committed, or the next one would not have begun. Their files are removed when one
         file holds them all, which says up to where: whoever dies in between leaves only what is not read any more."""
+        target = self._folder / f"{_FOLDED}{last:012d}"
         files = self._files(last)
-        write_bytes(self._folder / f"{_FOLDED}{last:012d}", self._merged(files).to_bytes())
+        if files == [target]:
+            return  # the batch behind them is written a second time
+        write_bytes(target, self._merged(files).to_bytes())
         for file in files:
             file.unlink()
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.clock import Stopwatch
-from penstock.spark.fused.observations import answer_of
+from penstock.spark.fused.observations import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
-_TUPLES = "tuples"
+    from penstock.spark.fused.observations import PassCounter
 
 
 class BatchShares:
     """What is watched may change while the query runs, from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, passes: PassCounter) -> None:
+        self._passes = passes
         self._watched: dict[int, tuple[str, float]] = {}
-        self._observed: list[tuple[Any, list[int]]] = []
+        self._observed: list[tuple[str, list[int]]] = []
         self.last: Mapping[int, float] = {}
         """Of the last batch that held tuples, by what is watched."""
 
@@ -39,25 +39,24 @@ class BatchShares:
         }
         if not here:
             return frame
-        from pyspark.sql import Observation, functions  # noqa: PLC0415 - Spark loads only when it is used
+        from pyspark.sql import functions  # noqa: PLC0415 - Spark loads only when it is used
 
-        observation = Observation()
         above = [
             functions.count(functions.when(functions.col(f"`{field}`").cast("double") > threshold, 1)).alias(
                 str(number)
             )
             for number, (field, threshold) in here.items()
         ]
-        self._observed.append((observation, list(here)))
-        return frame.observe(observation, functions.count(functions.lit(1)).alias(_TUPLES), *above)
+        name, counting = self._passes.observed(frame, *above)
+        self._observed.append((name, list(here)))
+        return counting
 
     def collect(self) -> None:
         """The batch was written."""
-        waited = Stopwatch()
         shares = dict(self.last)
-        for observation, numbers in self._observed:
-            counts = answer_of(observation, waited)
-            if counts is not None and counts[_TUPLES]:
-                shares |= {number: counts[str(number)] / counts[_TUPLES] for number in numbers}
+        for name, numbers in self._observed:
+            counts = self._passes.counts(name)
+            if counts is not None and counts[ROWS]:
+                shares |= {number: counts[str(number)] / counts[ROWS] for number in numbers}
         self._observed.clear()
         self.last = {number: share for number, share in shares.items() if number in self._watched}

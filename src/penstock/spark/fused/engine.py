@@ -30,10 +30,11 @@ from penstock.spark.fused.checkpoint_owner import owner_of
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
 from penstock.spark.fused.frames import FrameBuilder
-from penstock.spark.fused.inference import infer_schemas
+from penstock.spark.fused.inference import schemas_of_run
 from penstock.spark.fused.last_batch import CheckpointLog, append_last_batch, closing_batch
 from penstock.spark.fused.lasting_query import GROUPS, LastingQuery
 from penstock.spark.fused.lost_messages import lost_messages
+from penstock.spark.fused.observations import PassCounter
 from penstock.spark.fused.observing import BatchObserver, reads_of_sources
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_steps import CodeOptions
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.load import Load
     from penstock.dataflow.pipeline import Operator
     from penstock.report.report import Audit, BatchObservation
+    from penstock.spark.fused.accounts import BatchRecords
     from penstock.spark.fused.frames import Frames
     from penstock.spark.fused.spec import FusedSpec
     from penstock.spark.fused.writers import Writer
@@ -91,14 +93,17 @@ class FusedQuery:
         is_local = str(session.sparkContext.master).startswith("local")
         reads = reads_of_sources(self._frames.frame, len(spec.pipeline.sources))
         self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local, reads=reads)
-        self.shares = BatchShares()
-        self._written = WrittenRows(spec.pipeline, spec.code)
+        passes = PassCounter(session)
+        self.shares = BatchShares(passes)
+        self._written = WrittenRows(spec.pipeline, spec.code, passes)
         self._records: dict[int, Any] = {}
         self._last_batch = closing_batch(session, spec.checkpoint)
         """The one that closes all windows: none behind it may begin to write."""
         self._was_closing = self._last_batch is not None
         self._is_counted_by_spark = self._may_be_counted_by_spark()
         self._write_failed: BadInputError | RunFailedError | None = None
+        self._begun_before = -1
+        """The last batch that was under way before the query was started."""
         self._drained = threading.Event()
         """No batch may begin to write: sources of Spark's own cannot be told to hold."""
         self._bound: BatchBound | None = None
@@ -121,7 +126,7 @@ class FusedQuery:
             crumbs=str(spec.folder / "crumbs"),
             slots=spec.slots,
         )
-        schemas = infer_schemas(self._session, spec.pipeline, options)
+        schemas = schemas_of_run(self._session, spec, options)
         frames: list[DataFrame] = []
 
         def load() -> DataFrame:
@@ -164,6 +169,7 @@ class FusedQuery:
 
     def _start(self) -> StreamingQuery:
         spec = self._spec
+        self._begun_before = CheckpointLog(self._session, spec.checkpoint, "offsets").last()
         stream = self._frames.frame.writeStream
         stream = stream.format("noop") if self._is_counted_by_spark else stream.foreachBatch(self._write)
         stream = (
@@ -196,6 +202,7 @@ class FusedQuery:
                 write_batch(self._writers[sink], sink, self._written.observed(number, sink, part), number)
                 if sink in self._shown:
                     self._console.take(sink, part)
+            self._account_for(frame, number)
         except (BadInputError, RunFailedError) as error:
             self._write_failed = error
             raise
@@ -203,10 +210,18 @@ class FusedQuery:
             if several:
                 frame.unpersist()
         self.shares.collect()
+
+    def _account_for(self, frame: DataFrame, number: int) -> None:
+        def work_out() -> BatchRecords:
+            CountingWriter().write(frame, number)
+            return self._accounts.take(number)
+
         records = self._accounts.take(number)
-        self._records[number] = records
         if self._audits is not None:
-            self._audits.write(number, records.account())
+            # the batch that closes all windows takes in nothing
+            was_begun = number <= self._begun_before and number != self._last_batch
+            records = self._audits.account_for(number, records, work_out if was_begun else None)
+        self._records[number] = records
 
     @property
     def _shown(self) -> set[str]:
@@ -367,7 +382,8 @@ class FusedQuery:
         topics += lost_messages(self._spec.folder).notes
         closed = (CLOSED_BEFORE,) if self._was_closing else ()
         query = (*self._query.notes, *closed)
-        return (*query, *self._observer.notes, *self._unaudited(), *twice, *topics, *self._groups.notes)
+        counted = (*self._observer.notes, *self._written.notes)
+        return (*query, *counted, *self._unaudited(), *twice, *topics, *self._groups.notes)
 
     def _unaudited(self) -> list[str]:
         unaudited = unaudited_by(self._spec.pipeline, sparks_own_code(self._spec.code))

@@ -48,26 +48,19 @@ CIRCLE = 1_000_000
 
 @dataclass(frozen=True)
 class Frames:
-    """What a query is made of. `tagged`: one frame for all sinks, with the number of the sink and a struct for each;
-    None where there is one sink."""
+    """What a query is made of: one `frame` for all sinks. `parts`: where it has the number of a part and a struct of
+    columns for each, the number of the part that each sink gets; None: all sinks get all of it."""
 
     sinks: tuple[str, ...]
-    frames: Mapping[str, DataFrame]
-    tagged: DataFrame | None
+    frame: DataFrame
+    parts: Mapping[str, int] | None
     mode: OutputMode
-    has_dead_letters: bool
     to_code: tuple[pa.Schema, ...] = ()
     """What goes to code: the rows of each region."""
 
-    @property
-    def frame(self) -> DataFrame:
-        return self.frames[self.sinks[0]] if self.tagged is None else self.tagged
-
     def of_sink(self, batch: DataFrame, sink: str) -> DataFrame:
         """The part of a batch that goes to one sink."""
-        if self.tagged is None:
-            return batch
-        return _part(batch, self.sinks.index(sink))
+        return batch if self.parts is None else _part(batch, self.parts[sink])
 
 
 class FrameBuilder:
@@ -95,6 +88,7 @@ class FrameBuilder:
         self.schemas = dict(schemas or {})
         self._frames: dict[str, DataFrame] = {}
         self._dead: list[DataFrame] = []
+        self._read_whole: Mapping[str, str] = {}
         self._tagged_region: tuple[RegionFunction, DataFrame] | None = None
         self._to_code: list[pa.Schema] = []
 
@@ -102,6 +96,7 @@ class FrameBuilder:
         check_pickled(self._options.code)
         pipeline = self._pipeline
         cut = cut_of(pipeline, self._options.code)
+        self._read_whole = read_whole(pipeline, cut)
         for name in pipeline.sources:
             if name not in self._options.code and not reading_of(pipeline.operators[name]).is_load:
                 self._frames[name] = self._source(pipeline.operators[name])
@@ -237,9 +232,12 @@ class FrameBuilder:
                 self._frames[name] = part
 
     def _readers(self, name: str, region: Region | None = None) -> int:
-        """How many read what an operator sends; inside its own region it is handed on without Spark."""
+        """How many read what an operator sends; inside its own region it is handed on without Spark, and sinks that
+        get all of it share it."""
         inside = () if region is None else region.operators
-        return sum(stream.receiver not in inside for stream in self._pipeline.outputs(name))
+        receivers = [stream.receiver for stream in self._pipeline.outputs(name) if stream.receiver not in inside]
+        sharing = sum(self._read_whole.get(receiver) == name for receiver in receivers)
+        return len(receivers) - max(0, sharing - 1)
 
     def _for_all_readers(self, frame: DataFrame, readers: int) -> DataFrame:
         """Spark works a frame out again for each of its readers. Behind a shuffle it has the same tasks every time, so
@@ -258,31 +256,48 @@ class FrameBuilder:
         sinks = tuple(n for n, operator in self._pipeline.operators.items() if operator.kind is Kind.SINK)
         if not sinks:
             raise BadInputError(f"pipeline '{self._pipeline.name}' has no sink: nothing would come of running it")
-        frames = {}
-        for sink in sinks:
-            if sink in self._frames:
-                frames[sink] = self._frames[sink]
-            else:
-                inputs = self._pipeline.inputs(sink)
-                parts = [self._stream(stream) for stream in inputs]
-                frames[sink] = _union(parts, f"sink '{sink}'")
         names = (*sinks, DEAD_LETTERS) if self._dead else sinks
         mode = query_mode(self._pipeline, sinks)
-        if len(names) == 1:
-            return Frames(names, frames, None, mode, has_dead_letters=False)
-        if self._dead:
-            frames[DEAD_LETTERS] = _union(self._dead, "dead letters")
         tagged_region = self._tagged_region
         if tagged_region is not None and len(cut.regions) == 1 and set(tagged_region[0].exits) == set(names):
             # everything leaves one region: its frame is what all sinks read, in one pass
-            function, frame = tagged_region
-            return Frames(function.exits, frames, frame, mode, has_dead_letters=bool(self._dead))
-        tagged = _tagged_union([frames[name] for name in names], EXIT_COLUMN, "x")
-        return Frames(names, frames, tagged, mode, has_dead_letters=bool(self._dead))
+            exits = tagged_region[0].exits
+            numbers = {name: number for number, name in enumerate(exits)}
+            return Frames(exits, tagged_region[1], numbers, mode)
+        frames: dict[str, DataFrame] = {}
+        """By what is read: sinks that read the same share it, so that it is in the query once."""
+        reads = {sink: self._read_whole.get(sink, sink) for sink in sinks}
+        for sink, read in reads.items():
+            if read not in frames:
+                frames[read] = self._of_sink(sink)
+        if self._dead:
+            frames[DEAD_LETTERS] = _union(self._dead, "dead letters")
+            reads[DEAD_LETTERS] = DEAD_LETTERS
+        if len(frames) == 1:
+            return Frames(names, next(iter(frames.values())), None, mode)
+        places = {read: number for number, read in enumerate(frames)}
+        tagged = _tagged_union(list(frames.values()), EXIT_COLUMN, "x")
+        parts = {name: places[read] for name, read in reads.items()}
+        return Frames(names, tagged, parts, mode)
+
+    def _of_sink(self, sink: str) -> DataFrame:
+        if sink in self._frames:
+            return self._frames[sink]
+        return _union([self._stream(stream) for stream in self._pipeline.inputs(sink)], f"sink '{sink}'")
 
 
 def cut_of(pipeline: Pipeline, code: Mapping[str, Logic]) -> Cut:
     return cut(pipeline, code, sparks_own_code(code))
+
+
+def read_whole(pipeline: Pipeline, cut: Cut) -> dict[str, str]:
+    """By sink, the sender of whom Spark hands it all rows, and no others."""
+    whole = {}
+    for name, operator in pipeline.operators.items():
+        streams = pipeline.inputs(name)
+        if operator.kind is Kind.SINK and cut.region_of(name) is None and len(streams) == 1 and streams[0].weight >= 1:
+            whole[name] = streams[0].sender
+    return whole
 
 
 def _part(tagged: DataFrame, number: int) -> DataFrame:

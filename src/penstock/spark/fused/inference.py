@@ -1,13 +1,13 @@
 """What code sends, where nothing says it: some tuples are put through the pipeline first, in a worker.
 
 Only where a schema is missing. The pipeline is built over samples instead of streams: numbers of the load generator,
-the first rows of files, or what another source gives within some seconds.
+the first rows of files, or what another source that gives its rows again gives within some seconds.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ from penstock.dataflow.logic import Per
 from penstock.errors import BadInputError
 from penstock.runtime.sampling import Sampled, sample_steps
 from penstock.spark.fused.complaints import in_one_line
+from penstock.spark.fused.kept_schemas import keep_schemas, kept_schemas
+from penstock.spark.fused.last_batch import CheckpointLog
 from penstock.spark.fused.readers import read_source
 from penstock.spark.fused.region_function import VALUE_COLUMN
 from penstock.spark.fused.schemas import struct_of
@@ -26,38 +28,76 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.dataflow.endpoints import Reading
     from penstock.dataflow.pipeline import Operator, Pipeline
     from penstock.runtime.steps import Step
     from penstock.spark.fused.region_steps import CodeOptions
+    from penstock.spark.fused.spec import FusedSpec
 
 SAMPLES = 256
 WAIT_SECONDS = 10.0
 """How long a source that is no file is waited for."""
+GIVEN_AGAIN = frozenset({"rate", "rate-micro-batch", "kafka", "log", "delta", "iceberg", "hudi", *FILE_FORMATS})
+"""Formats that keep their rows when they are read: a query with a checkpoint of its own takes them from nobody. Others
+may be a queue or a connection, or nobody knows."""
+
+WITH_FILES = "; try the code with files of such rows in its place"
 
 
-def infer_schemas(session: SparkSession, pipeline: Pipeline, options: CodeOptions) -> dict[str, pa.Schema]:
-    """By operator, of those whose code does not say what it sends."""
+def schemas_of_run(session: SparkSession, spec: FusedSpec, options: CodeOptions) -> dict[str, pa.Schema]:
+    """A run that has begun goes on with what it found out then, so that its sinks get the same columns."""
+    timezone = str(session.conf.get("spark.sql.session.timeZone"))
+    has_begun = CheckpointLog(session, spec.checkpoint, "offsets").last() >= 0
+    known = kept_schemas(spec.folder, timezone) if has_begun else {}
+    schemas = infer_schemas(session, spec.pipeline, options, known)
+    if schemas != known:
+        keep_schemas(spec.folder, schemas, timezone)
+    return schemas
+
+
+def infer_schemas(
+    session: SparkSession, pipeline: Pipeline, options: CodeOptions, known: Mapping[str, pa.Schema]
+) -> dict[str, pa.Schema]:
+    """By operator, of those whose code does not say what it sends; some are `known` from before."""
     from penstock.spark.fused.frames import FrameBuilder  # noqa: PLC0415 - each builds with the other
 
     silent = [n for n, logic in options.code.items() if logic.schema is None and logic.per is not Per.DATAFRAME]
-    if not silent:
-        return {}
+    if known.keys() >= set(silent):
+        return {name: known[name] for name in silent}
+    wanting = [name for name in silent if name not in known]
     quiet = replace(options, audit=False, keep_dead_letters=False, run=f"{options.run}-samples")
+
+    def read(operator: Operator) -> DataFrame:
+        reader = next((name for name in wanting if operator.name in _up_to(pipeline, name)), None)
+        if reader is None:  # its columns are enough
+            return session.createDataFrame([], read_source(session, operator).schema)
+        return sample_source(session, operator, f"; give operator '{reader}' schema='NAME TYPE, ...'")
+
     builder = FrameBuilder(
         session,
         pipeline,
         quiet,
         accumulator=None,
         load=lambda: session.range(0, SAMPLES, 1, 1).withColumnRenamed("id", VALUE_COLUMN),
-        read=lambda operator: sample_source(session, operator),
+        schemas=known,
+        read=read,
         learn=lambda steps, frames: learn_schemas(session, steps, frames),
     )
     builder.build()
-    return builder.schemas
+    return {name: builder.schemas[name] for name in silent}
 
 
-def sample_source(session: SparkSession, operator: Operator) -> DataFrame:
-    """The first rows of a source, as a table."""
+def _up_to(pipeline: Pipeline, name: str) -> set[str]:
+    """An operator and whatever sends to it, by way of others too."""
+    senders = {name}
+    while more := {stream.sender for stream in pipeline.streams if stream.receiver in senders} - senders:
+        senders |= more
+    return senders
+
+
+def sample_source(session: SparkSession, operator: Operator, way_out: str = WITH_FILES) -> DataFrame:
+    """The first rows of a source, as a table. One that may not give its rows a second time is refused: they are for the
+    run. `way_out` is what the complaint says to do."""
     reading = reading_of(operator)
     who = f"source '{operator.name}'"
     if reading.format in FILE_FORMATS:
@@ -67,6 +107,9 @@ def sample_source(session: SparkSession, operator: Operator) -> DataFrame:
                 reader = reader.schema(struct_of(reading.schema, who))
             return reader.load().limit(SAMPLES)
     stream = read_source(session, operator)
+    once = next((name for name in _formats_read(stream, reading) if name.lower() not in GIVEN_AGAIN), None)
+    if once is not None:
+        raise BadInputError(f"{who}: {once} may not give rows a second time, so none are taken as samples{way_out}")
     name = f"penstock_sample_{abs(hash(operator.name))}"
     with in_one_line(who, reading.format):
         query = stream.limit(SAMPLES).writeStream.format("memory").queryName(name).outputMode("append").start()
@@ -81,9 +124,37 @@ def sample_source(session: SparkSession, operator: Operator) -> DataFrame:
         return session.createDataFrame(rows)
 
 
+def _formats_read(stream: DataFrame, reading: Reading) -> list[str]:
+    """Of a frame of the user's as its plan says, whose leaves are what is read."""
+    if not reading.of_the_user:
+        return [reading.format]
+    leaves = stream._jdf.queryExecution().analyzed().collectLeaves()
+    streams = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.isStreaming()]
+    return [_format_of_leaf(leaf) for leaf in streams]
+
+
+def _format_of_leaf(leaf: Any) -> str:
+    kind = str(leaf.getClass().getSimpleName())
+    if kind == "StreamingRelationV2":
+        return str(leaf.sourceName())
+    if kind != "StreamingRelation":
+        return kind
+    options = leaf.dataSource().options().iterator()
+    while options.hasNext():
+        option = options.next()
+        if str(option._1()).lower() == "cleansource" and str(option._2()).lower() != "off":
+            return f"a folder with cleanSource={option._2()}"
+    return str(leaf.dataSource().className())
+
+
 def learn_schemas(session: SparkSession, steps: tuple[Step, ...], frames: list[DataFrame]) -> Mapping[str, pa.Schema]:
-    """What every step sends of the samples in `frames`; code runs in a worker, as it will."""
-    entering = {-1 - number: _packed(frame.limit(SAMPLES).toArrow()) for number, frame in enumerate(frames)}
+    """What every step sends of the samples in `frames`; code runs in a worker, as it will. Where all say it themselves
+    nothing is run: of a table Spark may not be able to make what it makes of a stream."""
+    wanting = next((step.operator for step in steps if step.logic is not None and step.schema is None), None)
+    if wanting is None:
+        return {}
+    with in_one_line(f"operator '{wanting}': give schema='NAME TYPE, ...', because samples cannot be worked out"):
+        entering = {-1 - number: _packed(frame.limit(SAMPLES).toArrow()) for number, frame in enumerate(frames)}
 
     def in_worker(_: int) -> tuple[dict[str, bytes], dict[str, str]]:
         sampled: Sampled = sample_steps(steps, {place: _unpacked(table) for place, table in entering.items()})

@@ -1,23 +1,81 @@
-"""What Spark counts of a frame as it is written (`DataFrame.observe`): it is told a moment after."""
+"""What Spark counts of a frame as it is written (`DataFrame.observe`), in every action on it.
+
+A function of the user's may look at its frame before it writes it, or write it twice. What counts is the pass that saw
+most rows, and none that a limit ended, as `isEmpty`, `take` and `show` do: such a pass may have seen any number.
+"""
 
 from __future__ import annotations
 
+import re
+import secrets
 from typing import TYPE_CHECKING, Any
-
-from penstock.clock import pause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.clock import Stopwatch
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-PATIENCE_SECONDS = 1.0
-"""A function of the user's may never read the frame it was given."""
+ROWS = "rows"
+"""The column that has the number of rows of a pass."""
+PATIENCE_MS = 1000
+"""Spark tells of an action a moment after it."""
+_LIMITED = re.compile(r"\b(?:GlobalLimit|LocalLimit|Tail) \d")
+"""In the plan of a pass that may end before it has seen all rows."""
 
 
-def answer_of(observation: Any, waited: Stopwatch, patience: float = PATIENCE_SECONDS) -> Mapping[str, Any] | None:
-    """By the names of the columns; None: nothing was told by the time `waited` shows `patience`."""
-    answer = observation._jo.future()
-    while not answer.isCompleted() and waited.seconds() < patience:
-        pause(0.005)
-    return dict(observation.get) if answer.isCompleted() else None
+class PassCounter:
+    """Hears of every action in the sessions that its frames are of: a query has one of its own."""
+
+    class Java:
+        implements = ("org.apache.spark.sql.util.QueryExecutionListener",)
+
+    def __init__(self, session: SparkSession) -> None:
+        self._bus: Any = session.sparkContext._jsc.sc().listenerBus()
+        self._heard: set[str] = set()
+        self._passes: dict[str, Mapping[str, int] | None] = {}
+        """By name, of what is counted now; None: no whole pass yet."""
+
+    def observed(self, frame: DataFrame, *columns: Column) -> tuple[str, DataFrame]:
+        """The same frame, of which rows are counted, and `columns` over them. `counts` knows them by the name."""
+        from pyspark.sql import functions  # noqa: PLC0415 - Spark loads only when it is used
+
+        java: Any = frame.sparkSession._jsparkSession
+        if (who := str(java.sessionUUID())) not in self._heard:
+            self._heard.add(who)
+            java.listenerManager().register(self)
+        name = f"penstock-{secrets.token_hex(8)}"
+        self._passes[name] = None
+        return name, frame.observe(name, functions.count(functions.lit(1)).alias(ROWS), *columns)
+
+    def counts(self, name: str) -> Mapping[str, int] | None:
+        """By column, of a frame that nobody will read any more. None: no action has seen all of its rows."""
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - Spark loads only when it is used
+
+        try:
+            self._bus.waitUntilEmpty(PATIENCE_MS)
+        except Py4JJavaError:  # too much is going on to wait for it: the last pass may not be known yet
+            self._passes.pop(name, None)
+            return None
+        return self._passes.pop(name, None)
+
+    def onSuccess(self, _action: str, execution: Any, _nanoseconds: int) -> None:  # noqa: N802 - Spark's name
+        metrics = execution.observedMetrics()
+        names = metrics.keysIterator()
+        while names.hasNext():
+            name = names.next()
+            if name in self._passes and not is_limited(str(execution.optimizedPlan())):
+                row = metrics.apply(name)
+                counts = {column: int(row.getAs(column)) for column in row.schema().fieldNames()}
+                self._take(name, counts)
+
+    def onFailure(self, _action: str, _execution: Any, _error: Any) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def _take(self, name: str, counts: Mapping[str, int]) -> None:
+        before = self._passes.get(name)
+        if before is None or counts[ROWS] > before[ROWS]:
+            self._passes[name] = counts
+
+
+def is_limited(plan: str) -> bool:
+    return _LIMITED.search(plan) is not None

@@ -4,6 +4,7 @@ run.json        what runs: pipeline, options; enough to go on after its process 
 conductor       locked by the process that conducts it; the system lets go of the lock when that process dies
 state.json      how it stands, written anew about once a second
 requests/       questions of other processes; each is answered beside it
+schemas.json    what was seen of code that does not say what it sends
 checkpoint/     Spark's own (unless it is elsewhere), audit/, crumbs/, log
 """
 
