@@ -26,6 +26,7 @@ from penstock.spark.fused.audits import AuditFolder
 from penstock.spark.fused.batch_bounds import BatchBound
 from penstock.spark.fused.batch_shares import BatchShares
 from penstock.spark.fused.checkpoint_owner import owner_of
+from penstock.spark.fused.closing import close_in_workers
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
 from penstock.spark.fused.frames import FrameBuilder
@@ -86,9 +87,10 @@ class FusedQuery:
         self._frames = self._build()
         self._writers = self._make_writers()
         load = spec.load if self._driven_by_load else None
-        is_local = str(session.sparkContext.master).startswith("local")
+        context = session.sparkContext
+        local_slots = context.defaultParallelism if str(context.master).startswith("local") else None
         reads = reads_of_sources(self._frames.frame, len(spec.pipeline.sources))
-        self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local, reads=reads)
+        self._observer = BatchObserver(spec.pipeline, spec.code, load, local_slots=local_slots, reads=reads)
         self.shares = BatchShares()
         self._written = WrittenRows(spec.pipeline, spec.code)
         self._records: dict[int, Any] = {}
@@ -315,6 +317,8 @@ class FusedQuery:
         for writer in self._writers.values():
             writer.close()
         self._groups.close()
+        if any(logic.close is not None for logic in self._spec.code.values()):
+            close_in_workers(self._session, self._spec.run, self._accounts.workers)
 
     def audit(self) -> Audit | None:
         """Over all processes that ever ran it; only when the query was stopped."""

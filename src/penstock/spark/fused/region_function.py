@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import socket
@@ -23,6 +22,7 @@ from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.spark.fused.accounts import TaskRecord
 from penstock.spark.fused.kept_segments import KeptSegments
 from penstock.spark.session.interrupts import ignore_interrupts
+from penstock.spark.session.worker_end import REUSE, close_at_end, die_of_signals
 from penstock.spark.standalone.daemons import SLOT
 
 if TYPE_CHECKING:
@@ -44,11 +44,12 @@ CAREFUL_ATTEMPT = 2
 
 
 class Task(NamedTuple):
-    """Where this code runs. `attempt` counts from 0."""
+    """Where this code runs. `attempt` counts from 0, `id` is that of no other attempt."""
 
     batch: int
     partition: int
     attempt: int
+    id: int
     executor: str
     slot: str
     """The address of the slot that its executor holds; empty: its executor holds none."""
@@ -86,6 +87,7 @@ class RegionFunction:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ignore_interrupts()
+        die_of_signals()
         os.environ.update(self.environment)
         task = this_task()
         began, watch, cpu = now(), Stopwatch(), cpu_seconds()
@@ -97,7 +99,7 @@ class RegionFunction:
             account = segment.take_account()
         except BaseException:
             if is_kept:
-                _segments.drop(self.run, self.region)
+                segments.drop(self.run, self.region)
             else:
                 segment.sweep_crumbs()  # what raised has not killed its worker
             raise
@@ -110,11 +112,13 @@ class RegionFunction:
             batch=task.batch,
             region=self.region,
             partition=task.partition,
+            attempt=task.id,
             began=began,
             wall_seconds=watch.seconds(),
             cpu_seconds=cpu_seconds() - cpu - account.pieces_seconds,
             host=socket.gethostname(),
             executor=task.executor,
+            worker=os.getpid(),
             slot=task.slot,
             account=account.to_bytes(),
             entered=tuple((name, entered[at]) for at, name in enumerate(self.entrances) if name is not None),
@@ -150,10 +154,13 @@ class RegionFunction:
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
 
     def _segment(self, task: Task) -> tuple[Segment, bool]:
-        """The one this worker keeps. When a second attempt has died, the next goes row by row, to see who kills the
+        """The one this worker keeps, if it gets other tasks. When a second attempt has died, the next goes row by row, to see who kills the
         worker; one death may be anybody's, and to go row by row through columns takes long."""
+        is_worker = task.executor != DRIVER
+        if task.attempt < CAREFUL_ATTEMPT and is_worker and REUSE not in os.environ:
+            return Segment(self.steps, self.options), False
         if task.attempt < CAREFUL_ATTEMPT:
-            return _segments.get(self.run, self.region, partial(self._built, is_worker=task.executor != DRIVER)), True
+            return segments.get(self.run, self.region, partial(self._built, is_worker=is_worker)), True
         folder = Path(self.crumbs) if Path(self.crumbs).is_dir() else Path(tempfile.gettempdir())
         name = f"penstock-{self.run}-{task.batch}-{self.region}-{task.partition}"
         poisoned = _poisoned(folder / f"{name}.crumb", folder / f"{name}.poison")
@@ -164,6 +171,7 @@ class RegionFunction:
     def _built(self, *, is_worker: bool) -> Segment:
         segment = Segment(self.steps, self.options)
         if is_worker:
+            close_at_end(segments.close)
             # modules of the user's own are loaded by now: they stay too, and need not be looked at after every task
             gc.freeze()
         return segment
@@ -174,11 +182,12 @@ def this_task() -> Task:
 
     context = TaskContext.get()
     if context is None:
-        return Task(0, 0, 0, DRIVER, "")
+        return Task(0, 0, 0, 0, DRIVER, "")
     batch = context.getLocalProperty("streaming.sql.batchId")
     held = context.resources().get(SLOT)
     slot = held.addresses[0] if held is not None and held.addresses else ""
-    return Task(int(batch or 0), context.partitionId(), context.attemptNumber(), str(os.getppid()), slot)
+    attempt, number = context.attemptNumber(), context.taskAttemptId()
+    return Task(int(batch or 0), context.partitionId(), attempt, number, str(os.getppid()), slot)
 
 
 def with_marks(rows: pa.RecordBatch) -> Batch:
@@ -203,9 +212,8 @@ def _untagged(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 DRIVER = "driver"
 """In place of an executor, where no task runs."""
 
-_segments = KeptSegments()
+segments = KeptSegments()
 """Of this worker process."""
-atexit.register(_segments.close)
 
 
 def _poisoned(crumb_file: Path, poison_file: Path) -> list[Crumb]:
