@@ -30,8 +30,9 @@ LATENCY_POINTS = 65
 
 
 class BatchObserver:
-    """`load` where the run's own generator is the source: only then is known when a tuple was due. `local_slots`:
-    so many threads of one executor are the slots; None: executors are. `reads`: how often the query reads each of its sources."""
+    """`load` where the run's own generator is the source: only then is known when a tuple was due. `local_slots`: so
+    many threads of one executor are the slots; None: executors are. `reads`: how often the query reads each of its
+    sources."""
 
     def __init__(
         self,

@@ -154,8 +154,8 @@ class RegionFunction:
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
 
     def _segment(self, task: Task) -> tuple[Segment, bool]:
-        """The one this worker keeps, if it gets other tasks. When a second attempt has died, the next goes row by row, to see who kills the
-        worker; one death may be anybody's, and to go row by row through columns takes long."""
+        """The one this worker keeps, if it gets other tasks. When a second attempt has died, the next goes row by row,
+        to see who kills the worker; one death may be anybody's, and to go row by row through columns takes long."""
         is_worker = task.executor != DRIVER
         if task.attempt < CAREFUL_ATTEMPT and is_worker and REUSE not in os.environ:
             return Segment(self.steps, self.options), False
