@@ -36,6 +36,7 @@ from penstock.spark.fused.lasting_query import GROUPS, LastingQuery
 from penstock.spark.fused.lost_messages import lost_messages
 from penstock.spark.fused.observing import BatchObserver, reads_of_sources
 from penstock.spark.fused.readers import read_source
+from penstock.spark.fused.region_function import CAREFUL_BATCH
 from penstock.spark.fused.region_steps import CodeOptions
 from penstock.spark.fused.told_groups import ToldGroups
 from penstock.spark.fused.topics import connector_notes, covered_of, lag_of, read_by_us
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from penstock.spark.fused.spec import FusedSpec
     from penstock.spark.fused.writers import Writer
 
+NONE = cast("str", None)
+"""As a local property of Spark's: there is none."""
 CLOSED_BEFORE = (
     "its input had ended before it went on: what was open then was closed; what came since is for another run"
 )
@@ -162,7 +165,8 @@ class FusedQuery:
         only = self._frames.sinks[0] if len(self._frames.sinks) == 1 else None
         return isinstance(self._writers.get(only or ""), CountingWriter) and self._audits is None and not self._shown
 
-    def _start(self) -> StreamingQuery:
+    def _start(self, careful: bool) -> StreamingQuery:
+        """`careful`: the batch that is next goes row by row."""
         spec = self._spec
         stream = self._frames.frame.writeStream
         stream = stream.format("noop") if self._is_counted_by_spark else stream.foreachBatch(self._write)
@@ -175,7 +179,13 @@ class FusedQuery:
             stream = stream.trigger(availableNow=True)
         else:
             stream = stream.trigger(processingTime=f"{spec.interval_ms} milliseconds")
-        return stream.start()
+        context = self._session.sparkContext
+        # tasks of the query have what its thread inherits
+        context.setLocalProperty(CAREFUL_BATCH, str(self._committed + 1) if careful else NONE)
+        try:
+            return stream.start()
+        finally:
+            context.setLocalProperty(CAREFUL_BATCH, NONE)
 
     # -- a batch ---------------------------------------------------------------------------------------------------
 

@@ -41,15 +41,17 @@ EXIT_COLUMN = "penstock_exit"
 
 
 CAREFUL_ATTEMPT = 2
+CAREFUL_BATCH = "penstock.carefulBatch"
+"""A local property of Spark's: up to the batch of this number every attempt is careful."""
 
 
 class Task(NamedTuple):
-    """Where this code runs. `attempt` counts from 0, `id` is that of no other attempt."""
+    """Where this code runs. `id` is that of no other attempt. `is_careful`: go row by row."""
 
     batch: int
     partition: int
-    attempt: int
     id: int
+    is_careful: bool
     executor: str
     slot: str
     """The address of the slot that its executor holds; empty: its executor holds none."""
@@ -154,12 +156,13 @@ class RegionFunction:
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
 
     def _segment(self, task: Task) -> tuple[Segment, bool]:
-        """The one this worker keeps, if it gets other tasks. When a second attempt has died, the next goes row by row,
-        to see who kills the worker; one death may be anybody's, and to go row by row through columns takes long."""
+        """The one this worker keeps, if it gets other tasks. When a second attempt, or all that Spark makes, have died,
+        the next goes row by row, to see who kills the worker; one death may be anybody's, and to go row by row through
+        columns takes long."""
         is_worker = task.executor != DRIVER
-        if task.attempt < CAREFUL_ATTEMPT and is_worker and REUSE not in os.environ:
+        if not task.is_careful and is_worker and REUSE not in os.environ:
             return Segment(self.steps, self.options), False
-        if task.attempt < CAREFUL_ATTEMPT:
+        if not task.is_careful:
             return segments.get(self.run, self.region, partial(self._built, is_worker=is_worker)), True
         folder = Path(self.crumbs) if Path(self.crumbs).is_dir() else Path(tempfile.gettempdir())
         name = f"penstock-{self.run}-{task.batch}-{self.region}-{task.partition}"
@@ -182,12 +185,14 @@ def this_task() -> Task:
 
     context = TaskContext.get()
     if context is None:
-        return Task(0, 0, 0, 0, DRIVER, "")
-    batch = context.getLocalProperty("streaming.sql.batchId")
+        return Task(0, 0, 0, False, DRIVER, "")
+    batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+    is_careful = context.attemptNumber() >= CAREFUL_ATTEMPT or batch <= int(
+        context.getLocalProperty(CAREFUL_BATCH) or -1
+    )
     held = context.resources().get(SLOT)
     slot = held.addresses[0] if held is not None and held.addresses else ""
-    attempt, number = context.attemptNumber(), context.taskAttemptId()
-    return Task(int(batch or 0), context.partitionId(), attempt, number, str(os.getppid()), slot)
+    return Task(batch, context.partitionId(), context.taskAttemptId(), is_careful, str(os.getppid()), slot)
 
 
 def with_marks(rows: pa.RecordBatch) -> Batch:
