@@ -224,3 +224,15 @@ def reason(text: str) -> str:
     lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Warning): ", line)]
     return named[-1] if named else lines[0] if lines else "it did not say why"
+
+
+def as_failure(error: BaseException) -> BaseException:
+    """What Spark raised, in one line; anything else as it is."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark loads only when it is used
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    if not isinstance(error, PySparkException | Py4JError):
+        return error
+    failure = RunFailedError(f"Spark gave up: {reason(str(error))}")
+    failure.__cause__ = error
+    return failure
