@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from penstock.report.report import BatchObservation
+    from penstock.report.report import BatchObservation, OperatorObservation
 
 WHOLE_BATCHES = 200
 """So many keep what every operator did on every slot, which is most of what a batch takes: of 64 slots with 8
 operators 100 kB. Figures are of fewer, reports do not look at it."""
+_NOTHING: Mapping[str, OperatorObservation] = MappingProxyType({})
 
 
 class KeptBatches:
@@ -32,7 +34,7 @@ class KeptBatches:
         if len(self._batches) > self._whole:
             at = -1 - self._whole
             old = self._batches[at]
-            self._batches[at] = replace(old, slots=tuple(replace(slot, operators={}) for slot in old.slots))
+            self._batches[at] = replace(old, slots=tuple(replace(slot, operators=_NOTHING) for slot in old.slots))
 
     @property
     def last(self) -> BatchObservation | None:

@@ -174,3 +174,8 @@ def test_a_task_of_several_partitions_counts_whole_and_its_last_attempt_alone() 
     tell(2, 0, 11, 8)
     assert accounts.take(2).entered() == {"x": 15}
     assert accounts.workers == {("h", 70)}
+    for began, worker in ((1000.0, 71), (1085.0, 72)):
+        accounts.accumulator.addInPlace([], [entered(0, 0, x=1)._replace(batch=3, began=began, worker=worker)])
+    accounts.take(3)
+    # the first has been idle for too long to be there
+    assert accounts.workers == {("h", 71), ("h", 72)}

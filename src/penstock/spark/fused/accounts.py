@@ -24,6 +24,10 @@ WorkerName = tuple[str, int]
 """A Python worker: its host, and the number of its process there."""
 
 
+IDLE_SECONDS = 90.0
+"""Spark ends a worker that had nothing to do for a minute; clocks of hosts differ."""
+
+
 class TaskRecord(NamedTuple):
     """`region` and `partition` name the task within its batch, `attempt` is a number that no other try of it has;
     `began` is seconds since the epoch, `executor` the process whose child the `worker` is."""
@@ -101,18 +105,25 @@ class Accounts:
         self._param = _OnDriver()
         self.accumulator: Any = context.accumulator([], self._param)
         self._batches: dict[int, dict[tuple[int, int], list[TaskRecord]]] = {}
-        self.workers: set[WorkerName] = set()
-        """Who ran tasks."""
+        self._workers: dict[WorkerName, float] = {}
+        """When each was last at work, in seconds since the epoch."""
+
+    @property
+    def workers(self) -> set[WorkerName]:
+        """Who ran tasks and may still live."""
+        return set(self._workers)
 
     def take(self, batch: int) -> BatchRecords:
         """Of a batch that is committed; what came of earlier ones that never were is forgotten."""
         while not self._param.arrived.empty():
             record = self._param.arrived.get()
-            self.workers.add((record.host, record.worker))
+            self._workers[record.host, record.worker] = record.began + record.wall_seconds
             known = self._batches.setdefault(record.batch, {}).setdefault((record.region, record.partition), [])
             if known and known[0].attempt != record.attempt:
                 known.clear()
             known.append(record)
+        alive_since = max(self._workers.values(), default=0.0) - IDLE_SECONDS
+        self._workers = {worker: ended for worker, ended in self._workers.items() if ended >= alive_since}
         records = self._batches.pop(batch, {})
         for older in [number for number in self._batches if number < batch]:
             del self._batches[older]

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from penstock.spark.fused.region_function import segments
 
@@ -41,7 +39,8 @@ class CloseRun:
 
 def close_in_workers(session: SparkSession, run: str, workers: Collection[WorkerName]) -> None:
     """Asks all of `workers`. Spark gives a task to the worker that has been idle for longest: of twice as many tasks
-    as there are workers one comes to each. A worker that is gone has closed what it could."""
+    as there are workers one comes to each. Those who have not answered in the end are gone, and have closed before, or
+    close when they end."""
     left = set(workers)
     for _ in range(MOST_ROUNDS):
         if not left:
@@ -49,7 +48,10 @@ def close_in_workers(session: SparkSession, run: str, workers: Collection[Worker
         tasks = 2 * len(left)
         try:
             rows = session.range(0, tasks, 1, tasks).mapInArrow(CloseRun(run), "host string, worker bigint").collect()
-        except (Py4JError, PySparkException) as error:
+        except Exception as error:  # whatever Py4J says: why the run ended says more
             _LOG.warning("run %s: its workers close what they opened when they end: %s", run, error)
             return
-        left -= {(row.host, row.worker) for row in rows}
+        closed = left & {(row.host, row.worker) for row in rows}
+        if not closed:
+            return
+        left -= closed
