@@ -76,9 +76,10 @@ CODE = {"logic": same}
 @pytest.mark.parametrize(
     ("source", "first", "left", "right", "divided"),
     [
-        # all in one region, by number: of the load, or of rows that are worked out once
+        # all in one region, by number of the load
         ({}, CODE, CODE, CODE, set()),
-        ({"format": "rate"}, CODE, CODE, CODE, set()),
+        # without numbers: a batch that is run again for one of the sinks would be divided otherwise
+        ({"format": "rate"}, CODE, CODE, CODE, {"first"}),
         # one way is Spark's own: it divides for both
         ({}, CODE, CODE, SPARKS, {"first"}),
         ({"format": "rate"}, CODE, CODE, SPARKS, {"first"}),
@@ -96,6 +97,20 @@ def test_weighted_streams_are_divided_by_one_rule(
     assert made.divided == divided
     homes = [made.region_of(name) for name in ("first", "left", "right")]
     assert (len(set(homes)) == 1) is not bool(divided)
+
+
+def test_rows_are_counted_to_divide_them_where_one_sink_gets_all() -> None:
+    def make(**sinks: str) -> Cut:
+        builder = penstock.pipeline("p").source("s", format="rate").then("first", logic=same)
+        for way in ("left", "right"):
+            builder.then(way, reads="first", weight=0.5, logic=same)
+        builder.then("both", reads=["left", "right"], logic=same).then("own", logic=same, per="dataframe")
+        for sink, sender in sinks.items():
+            builder.sink(sink, reads=sender)
+        return cut_of(builder)
+
+    assert make(out="own").divided == frozenset()
+    assert make(out="own", other="own").divided == {"first"}
 
 
 def test_a_region_worked_out_twice_does_not_count_rows_to_divide_them() -> None:

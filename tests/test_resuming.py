@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ import pytest
 
 import penstock
 from penstock.cli.main import run
-from penstock.errors import BadInputError
+from penstock.errors import BadInputError, RunFailedError
 from penstock.jobs import fused_run, resuming
 from penstock.jobs.fused import INTERVAL_MS, FusedJob, prepare
-from penstock.jobs.fused_run import FusedOptions, start_fused
-from penstock.jobs.sessions import SparkOptions
+from penstock.jobs.fused_run import FusedOptions, spec_of, start_fused
+from penstock.jobs.handle import RunHandle
+from penstock.jobs.sessions import RunSession, SparkOptions
 from penstock.planning.file import write_plan
 from penstock.report.listener import Listener
+from penstock.spark.fused import run as run_module
 from penstock.spark.fused.run_folder import FusedRunFolder, RunState
 from penstock.spark.session.default_files import FOLDERS, is_local_by_default
 from penstock.verbs.run import run_options, spark_options
@@ -128,6 +131,57 @@ def test_threads_and_batches_are_those_it_was_started_with(tmp_path: Path, elsew
     job, _ = elsewhere(tmp_path / "run", slots=5)
     assert (job.slots, job.threads["B"]) == (5, 35)
     assert job.most_rows != 77
+
+
+@pytest.mark.usefixtures("no_session")
+def test_slots_that_changed_stay(tmp_path: Path, elsewhere: Resume) -> None:
+    begin(penstock.plan("linear", 100), tmp_path / "run")
+    folder = FusedRunFolder(tmp_path / "run")
+    most_rows = folder.description().most_rows
+    folder.describe_slots(14)
+    job, _ = elsewhere(tmp_path / "run")
+    assert (job.slots, job.threads["B"], job.most_rows) == (14, 25, 2 * most_rows)
+
+
+def test_a_handle_goes_on_with_the_slots_it_has_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = FusedRunFolder(tmp_path / "run")
+    folder.make()
+    (folder.path / "run.json").touch()
+    kept: list[FusedJob] = []
+    monkeypatch.setattr(fused_run, "start_fused", lambda job, *_: kept.append(job))
+    monkeypatch.setattr(run_module, "FusedRun", lambda *_: _EndedRun())
+    job = prepare(penstock.plan("linear", 100), None, None, None, search=False)
+    options = FusedOptions()
+    spec = spec_of(job, options, "r", folder.path)
+    session = RunSession(None)
+    handle = fused_run._handle(job, options, SparkOptions(), spec, session, folder, Listener(), ExitStack())
+    handle.resume()
+    assert (job.slots, job.threads["B"]) == (7, 25)
+    assert (kept[0].slots, kept[0].threads["B"]) == (14, 25)
+
+
+class _EndedRun:
+    """It had failed, on twice the slots it began with."""
+
+    state = RunState.FAILED
+    slots = 14
+    waited_for = 0
+
+    def start(self, close: Callable[[], None]) -> None: ...
+
+    def drain(self) -> None:
+        raise AssertionError("there is nothing to drain")
+
+    def await_end(self, _timeout: float | None) -> Any:
+        self.waited_for += 1
+        raise RunFailedError("no space left on device")
+
+
+def test_a_run_that_failed_is_gone_on_with(tmp_path: Path) -> None:
+    run = _EndedRun()
+    handle: RunHandle = RunHandle(tmp_path, run, lambda: None, lambda report: report, lambda *_: handle)
+    assert handle.resume() is handle
+    assert run.waited_for == 1
 
 
 @pytest.mark.usefixtures("no_session")

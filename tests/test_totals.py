@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from penstock.report.kept_batches import KeptBatches
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation
 from penstock.report.totals import Deaths, Totals, deaths_lately, too_many_died
 
@@ -32,6 +35,21 @@ def test_sums_are_of_every_batch() -> None:
     assert totals.audit == Audit(emitted=300, lost=None, duplicated=None, dead=6, filtered=3)
     assert totals.operators["a"] == OperatorObservation(300, 294, 0, 6, 1.5)
     assert totals.operators["b"] == OperatorObservation(294, 291, 3, 0, 0.75)
+
+
+def test_of_older_batches_slots_are_kept_without_their_operators() -> None:
+    seen = {"a": OperatorObservation(9, 9, 0, 0, 0.5)}
+    kept = KeptBatches(most=4, whole=2)
+    assert (kept.last, kept.last_began) == (None, None)
+    for number in range(6):
+        made = batch(100 if number < 5 else 0, 1)
+        kept.add(replace(made, finished=1000.0 + number, slots=[replace(slot, operators=seen) for slot in made.slots]))
+    assert [observed.finished for observed in kept] == [1002, 1003, 1004, 1005]
+    assert [[slot.operators for slot in observed.slots] for observed in kept] == [[{}] * 2] * 2 + [[seen] * 2] * 2
+    # all that is added up of slots is there
+    assert [sum(slot.cpu_seconds for slot in observed.slots) for observed in kept] == pytest.approx([0.3] * 4)
+    # the last one held nothing
+    assert (kept.last_began, next(observed.finished for observed in reversed(kept))) == (1004.0, 1005.0)
 
 
 def test_the_last_tuples_are_those_of_whole_batches() -> None:

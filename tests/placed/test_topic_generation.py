@@ -18,6 +18,7 @@ from penstock.connectors.log.embedded import EmbeddedLog
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
 from penstock.flow.bundle import BundleFlow
+from penstock.runtime.segment import Segment
 from penstock.spark.placed.endpoints import topic_shares
 from penstock.spark.placed.generation import Generation
 from penstock.spark.placed.laying_out import Code, lay_out
@@ -89,6 +90,22 @@ def test_partitions_that_vanished_or_went_back_are_said_with_an_epoch(tmp_path: 
     assert set(run.staged[-1]["lag"]) == {"src/in/0", "src/in/1"}
     # it is no tuple of a sink
     assert all(message["shown"] == [] for message in run.staged)
+
+
+def test_what_code_opened_is_closed_before_the_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    EmbeddedLog(tmp_path / "log").create("in", 1)
+    closed = threading.Event()
+
+    def close(_segment: Segment) -> None:
+        pause(0.2)
+        closed.set()
+
+    monkeypatch.setattr(Segment, "close", close)
+    run = OneBundle(tmp_path, {"src": 0})
+    run.generation.start({})
+    run.generation.close()
+    run.generation.wait_until_closed()
+    assert closed.is_set()
 
 
 def test_no_epoch_is_staged_before_it_is_known_where_partitions_begin(

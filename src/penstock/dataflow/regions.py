@@ -10,8 +10,8 @@ rises along every path through an operator of Spark's, and a region has one leve
 
 A sender with weights divides what it sends among its streams, each row to one of them. All of them must be divided by
 the same rule: inside one region code does it, by a tuple's number; where a weighted stream leaves the region Spark does
-it for all of them, by a hash of the row. It does so too where a region without such numbers is worked out more than
-once: rows that are counted would lie elsewhere each time.
+it for all of them, by a hash of the row. It does so too where tuples have no numbers and more than one sink, or reader
+of a region, gets them: rows that are counted would lie elsewhere when the region is worked out again.
 """
 
 from __future__ import annotations
@@ -121,21 +121,20 @@ def _to_be_divided(pipeline: Pipeline, cut: Cut) -> frozenset[str]:
             continue
         home, *others = homes
         own = cut.region_of(sender)
-        if home is None or others or own not in {None, home} or not _divides_the_same(pipeline, home, cut):
+        if home is None or others or own not in {None, home} or not _divides_the_same(pipeline, home):
             divided.add(sender)
     return frozenset(divided)
 
 
-def _divides_the_same(pipeline: Pipeline, region: Region, cut: Cut) -> bool:
-    """Tuples of the load have numbers. Others are counted, which holds for one pass only: Spark works a region out
-    again for everybody who reads from it, unless all that leaves is what the sinks get."""
+def _divides_the_same(pipeline: Pipeline, region: Region) -> bool:
+    """Tuples of the load have numbers. Others are counted, which holds for one pass only. Spark works a region out
+    again for everybody who reads from it; and a batch that is run again, where one of several sinks has it already,
+    must bring the others what the first pass had for them."""
     if region.entries == (LOAD_ENTRY,):
         return True
     sinks = {name for name, operator in pipeline.operators.items() if operator.kind is Kind.SINK}
-    if len(cut.regions) == 1 and set(region.exits) == sinks:
-        return True
     readers = sum(stream.receiver not in region.operators for n in region.exits for stream in pipeline.outputs(n))
-    return readers + len(sinks & set(region.exits)) <= 1
+    return len(sinks) == 1 and readers + len(sinks & set(region.exits)) <= 1
 
 
 def _components(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[set[str]]:

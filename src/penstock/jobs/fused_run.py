@@ -200,14 +200,15 @@ def _handle(
         if not folder.has_run:
             raise BadInputError(f"run '{spec.run}' came to its end: there is nothing to go on with")
         next_job = job
-        if plan is not None or slots is not None:
+        if plan is not None or slots is not None or run.slots != job.slots:
             next_job = prepare(
                 job.pipeline if plan is None else plan,
                 spec.load,
-                slots,
+                slots or (run.slots if plan is None else None),
                 models,
                 search=False,
-                threads=job.all_threads if plan is None else None,
+                # every slot has had as many, however many slots it came to have
+                threads=replace(job, slots=run.slots).all_threads if plan is None else None,
                 interval_ms=job.interval_ms,
                 here=spark.is_on_this_machine,
             )

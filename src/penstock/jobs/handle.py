@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from penstock.report.figures import Figures
     from penstock.report.result import RunResult
 
-POLL_SECONDS = 0.2
+LIVING = frozenset({"starting", "running", "draining"})
+"""What a run is that can be drained."""
 
 
 class RunHandle:
@@ -58,7 +60,8 @@ class RunHandle:
     @property
     def last_batch(self) -> float | None:
         """When the last batch that held tuples and is finished was begun, in seconds since the epoch."""
-        return next((batch.began for batch in reversed(self._run.batches) if batch.tuples), None)
+        last: float | None = self._run.last_batch
+        return last
 
     @property
     def nodes(self) -> Mapping[str, int] | None:
@@ -101,8 +104,11 @@ class RunHandle:
     ) -> RunHandle:
         """Goes on from what was committed, with other threads and slots where a `plan` (or `slots`) says so. A run that
         still goes on is drained first. Returns the handle of the run that goes on."""
-        if self._result is None:
+        if self.status in LIVING:
             self.drain()
+        else:
+            with suppress(Exception):  # why it failed is known; it lets go of what it holds
+                self.await_end()
         return self._again(plan, slots, seconds, models)
 
     def await_end(self, timeout: float | None = None) -> RunResult | None:

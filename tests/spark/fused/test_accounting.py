@@ -15,7 +15,7 @@ from penstock.runtime.account import Account
 from penstock.runtime.batch import Marks
 from penstock.runtime.id_bitmaps import IdBitmaps
 from penstock.spark.fused import audits
-from penstock.spark.fused.accounts import BatchRecords, TaskRecord
+from penstock.spark.fused.accounts import Accounts, BatchRecords, TaskRecord
 from penstock.spark.fused.audits import AuditFolder
 from penstock.spark.fused.observing import BatchObserver, load_progress
 from penstock.spark.fused.region_steps import share_of
@@ -93,7 +93,7 @@ def test_a_batch_that_folds_others_is_written_again(
 
 
 def records_of(account: Account | None) -> BatchRecords:
-    tasks = () if account is None else (TaskRecord(0, 0, 0, 0.0, 1.0, 0.5, "h", "7", "", account.to_bytes()),)
+    tasks = () if account is None else (TaskRecord(0, 0, 0, 0, 0.0, 1.0, 0.5, "h", "7", 8, "", account.to_bytes()),)
     return BatchRecords(tasks)
 
 
@@ -117,26 +117,30 @@ def test_what_is_said_of_a_batch_that_was_begun_before(
 
 
 def task(partition: int, host: str, executor: str, slot: str = "") -> TaskRecord:
-    return TaskRecord(0, 0, partition, 0.0, 1.0, 0.5, host, executor, slot, Account().to_bytes())
+    return TaskRecord(0, 0, partition, 1, 0.0, 1.0, 0.5, host, executor, 70, slot, Account().to_bytes())
 
 
 @pytest.mark.parametrize(
-    ("is_local", "tasks", "expected"),
+    ("local_slots", "tasks", "expected"),
     [
-        (True, [task(0, "h", "7"), task(1, "h", "7")], [Slot("local", 0), Slot("local", 1)]),
+        (2, [task(0, "h", "7"), task(1, "h", "7")], [Slot("local", 0), Slot("local", 1)]),
+        # a topic has as many partitions as it has
+        (2, [task(n, "h", "7") for n in range(5)], [Slot("local", n) for n in (0, 1, 0, 1, 0)]),
         # a cluster that counts slots says which one an executor holds
-        (False, [task(0, "h", "7", "n2/1"), task(1, "h", "8", "rack/a/0")], [Slot("n2", 1), Slot("rack/a", 0)]),
+        (None, [task(0, "h", "7", "n2/1"), task(1, "h", "8", "rack/a/0")], [Slot("n2", 1), Slot("rack/a", 0)]),
         # another one does not: executors are numbered on their host as they are heard of
         (
-            False,
+            None,
             [task(0, "h1", "7"), task(1, "h2", "9"), task(2, "h1", "8"), task(3, "h1", "7")],
             [Slot("h1", 0), Slot("h2", 0), Slot("h1", 1), Slot("h1", 0)],
         ),
     ],
 )
-def test_slots_are_named_by_where_tasks_ran(is_local: bool, tasks: list[TaskRecord], expected: list[Slot]) -> None:
+def test_slots_are_named_by_where_tasks_ran(
+    local_slots: int | None, tasks: list[TaskRecord], expected: list[Slot]
+) -> None:
     pipeline = penstock.pipeline("p").source("s").sink("out").build()
-    observer = BatchObserver(pipeline, {}, None, is_local=is_local)
+    observer = BatchObserver(pipeline, {}, None, local_slots=local_slots)
     assert [seen.where for seen in observer._slot_observations(tuple(tasks))] == expected
 
 
@@ -149,7 +153,8 @@ def test_weights_of_one_sender_lie_end_to_end() -> None:
 
 
 def entered(region: int, partition: int, **rows: int) -> TaskRecord:
-    return TaskRecord(0, region, partition, 0.0, 1.0, 1.0, "h", "e", "", Account().to_bytes(), tuple(rows.items()))
+    account = Account().to_bytes()
+    return TaskRecord(0, region, partition, 1, 0.0, 1.0, 1.0, "h", "e", 70, "", account, tuple(rows.items()))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +175,7 @@ def test_tuples_are_counted_where_they_come_in(tasks: list[TaskRecord], reads: f
         pipeline.then("a", reads=["x", "y"], logic=lambda row: row).sink("out").build(),
         {},
         None,
-        is_local=True,
+        local_slots=2,
         reads=reads,
     )
     progress: Any = SimpleNamespace(numInputRows=100)
@@ -188,3 +193,27 @@ def test_tuples_are_counted_where_they_come_in(tasks: list[TaskRecord], reads: f
 def test_the_load_is_told_from_other_sources(offsets: list[str | None], which: int | None) -> None:
     progress: Any = SimpleNamespace(sources=[SimpleNamespace(endOffset=offset) for offset in offsets])
     assert load_progress(progress) is (None if which is None else progress.sources[which])
+
+
+def test_a_task_of_several_partitions_counts_whole_and_its_last_attempt_alone() -> None:
+    context: Any = SimpleNamespace(accumulator=lambda _, param: param)
+    accounts = Accounts(context)
+
+    def tell(batch: int, partition: int, attempt: int, rows: int) -> None:
+        record = entered(0, partition, x=rows)._replace(batch=batch, attempt=attempt)
+        accounts.accumulator.addInPlace([], [record])
+
+    tell(1, 0, 7, 3)
+    tell(1, 0, 7, 4)  # coalesced: another partition of what the region made
+    tell(1, 1, 8, 5)
+    tell(2, 0, 9, 6)
+    assert accounts.take(1).entered() == {"x": 12}
+    tell(2, 0, 11, 7)  # the stage is run again
+    tell(2, 0, 11, 8)
+    assert accounts.take(2).entered() == {"x": 15}
+    assert accounts.workers == {("h", 70)}
+    for began, worker in ((1000.0, 71), (1085.0, 72)):
+        accounts.accumulator.addInPlace([], [entered(0, 0, x=1)._replace(batch=3, began=began, worker=worker)])
+    accounts.take(3)
+    # the first has been idle for too long to be there
+    assert accounts.workers == {("h", 71), ("h", 72)}

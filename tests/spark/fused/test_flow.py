@@ -18,7 +18,7 @@ from penstock.errors import RunFailedError
 from penstock.report.report import BatchObservation, OperatorObservation, SlotObservation
 from penstock.spark.fused import run as run_module
 from penstock.spark.fused.run import FusedRun, Hooks
-from penstock.spark.fused.run_folder import FusedRunFolder, RunState
+from penstock.spark.fused.run_folder import FusedDescription, FusedRunFolder, RunState
 from penstock.spark.fused.spec import FusedSpec
 
 ERROR = "operator 'a', tuple 0: ValueError: no"
@@ -69,6 +69,8 @@ class Query:
 
     def drain(self) -> None: ...
 
+    def spread_over(self, slots: int) -> None: ...
+
     def stop(self) -> None:
         self.stopped += 1
 
@@ -91,11 +93,12 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Start:
         seconds: float | None = None,
         hooks: Hooks | None = None,
         close: Callable[[], None] = lambda: None,
+        executors: Any = None,
         **more: Any,
     ) -> FusedRun:
         monkeypatch.setattr(run_module, "FusedQuery", lambda *_: query)
         spec = FusedSpec("r", pipeline, {}, {}, 1, folder.path, str(tmp_path / "checkpoint"), **more)
-        run = FusedRun(None, spec, seconds, 0.0, hooks, folder)  # type: ignore[arg-type] # no session is asked
+        run = FusedRun(None, spec, seconds, 0.0, hooks, folder, executors)  # type: ignore[arg-type] # no session is asked
         run.start(close)
         return run
 
@@ -157,6 +160,21 @@ def test_other_slots_asked_for_while_a_run_is_starting_wait_for_it(start: Start,
     while not (requests / "mine.answer").exists():
         pause(0.01)
     assert "its slots are those of its Spark session" in (requests / "mine.answer").read_text()
+    run.stop()
+    run.await_end(10.0)
+
+
+def test_slots_that_changed_are_written_down_for_whoever_goes_on(start: Start, tmp_path: Path) -> None:
+    folder = FusedRunFolder(tmp_path / "run")
+    folder.describe(
+        FusedDescription(run="r", pipeline="p", slots=1, threads={"a": 3}, most_rows=50, checkpoint="c", started="now")
+    )
+    run = start(Query(), executors=SimpleNamespace(change_to=lambda slots, places: 1.5, nodes=lambda: None))
+    while run.state is not RunState.RUNNING:
+        pause(0.01)
+    assert run.rescale(8) == 1.5
+    known = folder.description()
+    assert (known.slots, known.threads, known.most_rows) == (8, {"a": 3}, 400)
     run.stop()
     run.await_end(10.0)
 

@@ -48,6 +48,17 @@ class Shown(Listener):
         self.tuples.append((sink, json.loads(text)))
 
 
+def test_tasks_that_write_several_partitions_count_all_of_them(session: Any, tmp_path: Path) -> None:
+    rows = [{"n": n} for n in range(300)]
+    p = penstock.pipeline("coalesced")
+    p.source("in", format="json", options={"path": str(write_input(tmp_path / "in", rows))}, schema="n bigint")
+    p.then("same", logic=lambda row: row, schema="n bigint")
+    p.sink("out", write=lambda frame, _: frame.coalesce(1).write.mode("append").parquet(str(tmp_path / "out")))
+    report = penstock.run(p, session=session, slots=2, until_end=True).report
+    assert sorted(row["n"] for row in rows_of(tmp_path / "out")) == list(range(300))
+    assert (report.audit.emitted, report.operators["same"].received) == (300, 300)
+
+
 def test_every_kind_of_code_in_one_chain(session: Any, tmp_path: Path) -> None:
     rows = [{"n": n, "user": f"u{n % 4}"} for n in range(3000)]
     p = penstock.pipeline("mixed")

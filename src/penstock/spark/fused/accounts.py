@@ -1,7 +1,8 @@
 """What tasks tell about themselves on its way to the driver: one small record per task and batch.
 
 Records travel as a Python accumulator: Spark brings them with the task's own result, so that nothing is there twice or
-missing that counts. A task that is run again tells again, under the same name, and the last word counts.
+missing that counts. A task that is run again tells again, under the same name, and the last word counts. One that
+reads several partitions of what code made (`coalesce`) tells of each under the same name, and all of that counts.
 """
 
 from __future__ import annotations
@@ -19,18 +20,28 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 
+WorkerName = tuple[str, int]
+"""A Python worker: its host, and the number of its process there."""
+
+
+IDLE_SECONDS = 90.0
+"""Spark ends a worker that had nothing to do for a minute; clocks of hosts differ."""
+
+
 class TaskRecord(NamedTuple):
-    """`region` and `partition` name the task within its batch; `began` is seconds since the epoch, `executor` the
-    process whose child the worker is."""
+    """`region` and `partition` name the task within its batch, `attempt` is a number that no other try of it has;
+    `began` is seconds since the epoch, `executor` the process whose child the `worker` is."""
 
     batch: int
     region: int
     partition: int
+    attempt: int
     began: float
     wall_seconds: float
     cpu_seconds: float
     host: str
     executor: str
+    worker: int
     slot: str
     """NODE/NUMBER of the slot its executor holds, where the cluster counts slots; else empty."""
     account: bytes
@@ -93,14 +104,27 @@ class Accounts:
     def __init__(self, context: SparkContext) -> None:
         self._param = _OnDriver()
         self.accumulator: Any = context.accumulator([], self._param)
-        self._batches: dict[int, dict[tuple[int, int], TaskRecord]] = {}
+        self._batches: dict[int, dict[tuple[int, int], list[TaskRecord]]] = {}
+        self._workers: dict[WorkerName, float] = {}
+        """When each was last at work, in seconds since the epoch."""
+
+    @property
+    def workers(self) -> set[WorkerName]:
+        """Who ran tasks and may still live."""
+        return set(self._workers)
 
     def take(self, batch: int) -> BatchRecords:
         """Of a batch that is committed; what came of earlier ones that never were is forgotten."""
         while not self._param.arrived.empty():
             record = self._param.arrived.get()
-            self._batches.setdefault(record.batch, {})[record.region, record.partition] = record
+            self._workers[record.host, record.worker] = record.began + record.wall_seconds
+            known = self._batches.setdefault(record.batch, {}).setdefault((record.region, record.partition), [])
+            if known and known[0].attempt != record.attempt:
+                known.clear()
+            known.append(record)
+        alive_since = max(self._workers.values(), default=0.0) - IDLE_SECONDS
+        self._workers = {worker: ended for worker, ended in self._workers.items() if ended >= alive_since}
         records = self._batches.pop(batch, {})
         for older in [number for number in self._batches if number < batch]:
             del self._batches[older]
-        return BatchRecords(tuple(records[name] for name in sorted(records)))
+        return BatchRecords(tuple(record for name in sorted(records) for record in records[name]))

@@ -27,6 +27,7 @@ from penstock.spark.fused.audits import AuditFolder
 from penstock.spark.fused.batch_bounds import BatchBound
 from penstock.spark.fused.batch_shares import BatchShares
 from penstock.spark.fused.checkpoint_owner import owner_of
+from penstock.spark.fused.closing import close_in_workers
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
 from penstock.spark.fused.frames import FrameBuilder
@@ -37,6 +38,7 @@ from penstock.spark.fused.lost_messages import lost_messages
 from penstock.spark.fused.observations import PassCounter
 from penstock.spark.fused.observing import BatchObserver, reads_of_sources
 from penstock.spark.fused.readers import read_source
+from penstock.spark.fused.region_function import CAREFUL_BATCH
 from penstock.spark.fused.region_steps import CodeOptions
 from penstock.spark.fused.told_groups import ToldGroups
 from penstock.spark.fused.topics import connector_notes, covered_of, lag_of, read_by_us
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
     from penstock.spark.fused.spec import FusedSpec
     from penstock.spark.fused.writers import Writer
 
+NONE = cast("str", None)
+"""As a local property of Spark's: there is none."""
 CLOSED_BEFORE = (
     "its input had ended before it went on: what was open then was closed; what came since is for another run"
 )
@@ -90,9 +94,10 @@ class FusedQuery:
         self._frames = self._build()
         self._writers = self._make_writers()
         load = spec.load if self._driven_by_load else None
-        is_local = str(session.sparkContext.master).startswith("local")
+        context = session.sparkContext
+        local_slots = context.defaultParallelism if str(context.master).startswith("local") else None
         reads = reads_of_sources(self._frames.frame, len(spec.pipeline.sources))
-        self._observer = BatchObserver(spec.pipeline, spec.code, load, is_local=is_local, reads=reads)
+        self._observer = BatchObserver(spec.pipeline, spec.code, load, local_slots=local_slots, reads=reads)
         passes = PassCounter(session)
         self.shares = BatchShares(passes)
         self._written = WrittenRows(spec.pipeline, spec.code, passes)
@@ -167,7 +172,8 @@ class FusedQuery:
         only = self._frames.sinks[0] if len(self._frames.sinks) == 1 else None
         return isinstance(self._writers.get(only or ""), CountingWriter) and self._audits is None and not self._shown
 
-    def _start(self) -> StreamingQuery:
+    def _start(self, careful: bool) -> StreamingQuery:
+        """`careful`: the batch that is next goes row by row."""
         spec = self._spec
         self._begun_before = CheckpointLog(self._session, spec.checkpoint, "offsets").last()
         stream = self._frames.frame.writeStream
@@ -181,9 +187,14 @@ class FusedQuery:
             stream = stream.trigger(availableNow=True)
         else:
             stream = stream.trigger(processingTime=f"{spec.interval_ms} milliseconds")
-        # a query keeps what its session says when it starts
-        with with_settings(self._session, settings_for(self._session, self._frames.to_code)):
-            return stream.start()
+        context = self._session.sparkContext
+        # tasks of the query have what its thread inherits, and the query what its session says when it starts
+        context.setLocalProperty(CAREFUL_BATCH, str(self._committed + 1) if careful else NONE)
+        try:
+            with with_settings(self._session, settings_for(self._session, self._frames.to_code)):
+                return stream.start()
+        finally:
+            context.setLocalProperty(CAREFUL_BATCH, NONE)
 
     # -- a batch ---------------------------------------------------------------------------------------------------
 
@@ -334,6 +345,8 @@ class FusedQuery:
         for writer in self._writers.values():
             writer.close()
         self._groups.close()
+        if any(logic.close is not None for logic in self._spec.code.values()):
+            close_in_workers(self._session, self._spec.run, self._accounts.workers)
 
     def audit(self) -> Audit | None:
         """Over all processes that ever ran it; only when the query was stopped."""

@@ -19,8 +19,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class KeptSegments:
-    """By run and region. Nobody says here that a run has ended: of more than `most_runs` those that were used last
-    stay."""
+    """By run and region. Not every worker hears that a run has ended: of more than `most_runs` those that were used
+    last stay."""
 
     def __init__(self, most_runs: int = MOST_RUNS) -> None:
         self._most_runs = most_runs
@@ -30,7 +30,7 @@ class KeptSegments:
     def get(self, run: str, region: int, build: Callable[[], Segment]) -> Segment:
         regions = self._runs[run] = self._runs.pop(run, {})
         while len(self._runs) > self._most_runs:
-            self._close_run(next(iter(self._runs)))
+            self.close_run(next(iter(self._runs)))
         if region not in regions:
             regions[region] = build()
         return regions[region]
@@ -43,11 +43,11 @@ class KeptSegments:
 
     def close(self) -> None:
         for run in list(self._runs):
-            self._close_run(run)
+            self.close_run(run)
 
-    def _close_run(self, run: str) -> None:
-        """What another run cannot close is no reason for this one to fail."""
-        for segment in self._runs.pop(run).values():
+    def close_run(self, run: str) -> None:
+        """What one run cannot close is no reason for another to fail."""
+        for segment in self._runs.pop(run, {}).values():
             try:
                 segment.close()
             except INTERRUPTIONS:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, pause, seconds_of
 from penstock.errors import RunFailedError
+from penstock.spark.session.embedded import ATTEMPTS
 
 if TYPE_CHECKING:
     import threading
@@ -42,17 +43,21 @@ seen."""
 
 
 class LastingQuery:
-    """A query, and how to start it. What its own code raised ends it for good; anything else only after some restarts.
+    """A query, and how to start it, with care or without. What its own code raised ends it for good; anything else only
+    after some restarts. A task whose worker died at every attempt Spark makes is tried again with care, until it was
+    tried as often as in sessions of ours: Spark on `local[2]` makes one.
 
     The process in which Spark asks a Python source for offsets is not a task: when it dies, Spark gives up the query.
     The checkpoint knows what was committed and what the batch under way held, so a new start loses and doubles nothing.
     """
 
-    def __init__(self, start: Callable[[], StreamingQuery]) -> None:
+    def __init__(self, start: Callable[[bool], StreamingQuery]) -> None:
         self._start = start
-        self._query = start()
+        self._query = start(False)
         self._clock = Stopwatch()
         self._restarted_at: list[float] = []
+        self._tries = Counter[int]()
+        """Of a task whose worker died, by what was committed before it."""
         self.restarts: list[str] = []
         self._left: list[StreamingQueryProgress] = []
         """What a query that died had committed and nobody had looked at."""
@@ -83,15 +88,19 @@ class LastingQuery:
         if self._query.isActive or self.ended:
             return
         text = str(self._query.exception())
-        recent = [at for at in self._restarted_at if at > self._clock.seconds() - WITHIN_SECONDS]
-        if not may_restart(text) or len(recent) >= MOST_RESTARTS:
-            raise RunFailedError(f"Spark stopped the query: {reason(text)}")
-        self._restarted_at = [*recent, self._clock.seconds()]
-        self.restarts.append(reason(text))
-        _LOG.warning("the query ended and is started again from its checkpoint: %s", reason(text))
         # the next one does not know of batches it did not run
         self._left = self.new_progress()
-        self._query = self._start()
+        tries = tries_until_worker_died(text)
+        self._tries = Counter({self.last_committed: self._tries[self.last_committed] + tries})
+        careful = tries > 0 and self._tries[self.last_committed] < ATTEMPTS
+        if not careful:
+            recent = [at for at in self._restarted_at if at > self._clock.seconds() - WITHIN_SECONDS]
+            if not may_restart(text) or len(recent) >= MOST_RESTARTS:
+                raise RunFailedError(f"Spark stopped the query: {reason(text)}")
+            self._restarted_at = [*recent, self._clock.seconds()]
+        self.restarts.append(reason(text))
+        _LOG.warning("the query ended and is started again from its checkpoint: %s", reason(text))
+        self._query = self._start(careful)
 
     def new_progress(self) -> list[StreamingQueryProgress]:
         """Of the batches committed since the last look, in order."""
@@ -147,7 +156,7 @@ class LastingQuery:
     def run_last_batch(self, is_given_up: Callable[[], bool]) -> None:
         """The query has ended; its checkpoint names one more batch. Sources may hold more by now: what they hold is not
         for this run, so a complaint behind that batch is none. It takes as long as all that is open takes."""
-        self._query = self._start()
+        self._query = self._start(False)
         while self._query.isActive and not is_given_up():
             pause(POLL_SECONDS / 4)
 
@@ -191,6 +200,15 @@ _OF_A_PROCESS = re.compile(
 """What Java says when a process it talks to is gone, or could not be started in time; of some it says nothing."""
 
 
+_WORKER_DIED = re.compile(r"failed (\d+) times, most recent failure: [^\n]*Python worker exited unexpectedly")
+
+
+def tries_until_worker_died(text: str) -> int:
+    """How often Spark tried a task whose worker died in the end; 0: the error is another one."""
+    died = _WORKER_DIED.search(text)
+    return 0 if died is None else int(died[1])
+
+
 def may_restart(text: str) -> bool:
     """Whether an error is a process that died, and neither anybody's code nor a task that failed at every attempt. A
     worker process that could not be started in time is nobody's code, however often it was tried."""
@@ -206,3 +224,15 @@ def reason(text: str) -> str:
     lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Warning): ", line)]
     return named[-1] if named else lines[0] if lines else "it did not say why"
+
+
+def as_failure(error: BaseException) -> BaseException:
+    """What Spark raised, in one line; anything else as it is."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark loads only when it is used
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    if not isinstance(error, PySparkException | Py4JError):
+        return error
+    failure = RunFailedError(f"Spark gave up: {reason(str(error))}")
+    failure.__cause__ = error
+    return failure

@@ -30,8 +30,9 @@ LATENCY_POINTS = 65
 
 
 class BatchObserver:
-    """`load` where the run's own generator is the source: only then is known when a tuple was due. `is_local`: slots
-    are threads of one executor. `reads`: how often the query reads each of its sources."""
+    """`load` where the run's own generator is the source: only then is known when a tuple was due. `local_slots`: so
+    many threads of one executor are the slots; None: executors are. `reads`: how often the query reads each of its
+    sources."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class BatchObserver:
         code: Mapping[str, Logic],
         load: Load | None,
         *,
-        is_local: bool,
+        local_slots: int | None,
         reads: float = 1.0,
     ) -> None:
         self._pipeline = pipeline
@@ -52,7 +53,7 @@ class BatchObserver:
         self._untraced: set[str] = set()
         self._late = 0
         """Rows that came behind the watermark, which Spark leaves out."""
-        self._is_local = is_local
+        self._local_slots = local_slots
         self._reads = reads
         self._executors: dict[str, list[str]] = {}
         """By host, in the order they were first heard of."""
@@ -168,9 +169,10 @@ class BatchObserver:
         return tuple(slots)
 
     def _slot(self, task: TaskRecord) -> Slot:
-        """Where the task ran: the slot its executor holds; else the executor, by its number on its host."""
-        if self._is_local:
-            return Slot(EMBEDDED_NODE, task.partition)
+        """Where the task ran: the slot its executor holds; else the executor, by its number on its host. Which of its
+        own threads Spark chose nobody knows: partitions are counted to them in turn."""
+        if self._local_slots is not None:
+            return Slot(EMBEDDED_NODE, task.partition % self._local_slots)
         node, slash, number = task.slot.rpartition("/")
         if slash and number.isdigit():
             return Slot(node, int(number))

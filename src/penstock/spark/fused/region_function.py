@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import socket
@@ -23,6 +22,7 @@ from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.spark.fused.accounts import TaskRecord
 from penstock.spark.fused.kept_segments import KeptSegments
 from penstock.spark.session.interrupts import ignore_interrupts
+from penstock.spark.session.worker_end import REUSE, close_at_end, die_of_signals
 from penstock.spark.standalone.daemons import SLOT
 
 if TYPE_CHECKING:
@@ -41,14 +41,17 @@ EXIT_COLUMN = "penstock_exit"
 
 
 CAREFUL_ATTEMPT = 2
+CAREFUL_BATCH = "penstock.carefulBatch"
+"""A local property of Spark's: up to the batch of this number every attempt is careful."""
 
 
 class Task(NamedTuple):
-    """Where this code runs. `attempt` counts from 0."""
+    """Where this code runs. `id` is that of no other attempt. `is_careful`: go row by row."""
 
     batch: int
     partition: int
-    attempt: int
+    id: int
+    is_careful: bool
     executor: str
     slot: str
     """The address of the slot that its executor holds; empty: its executor holds none."""
@@ -86,6 +89,7 @@ class RegionFunction:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ignore_interrupts()
+        die_of_signals()
         os.environ.update(self.environment)
         task = this_task()
         began, watch, cpu = now(), Stopwatch(), cpu_seconds()
@@ -97,7 +101,7 @@ class RegionFunction:
             account = segment.take_account()
         except BaseException:
             if is_kept:
-                _segments.drop(self.run, self.region)
+                segments.drop(self.run, self.region)
             else:
                 segment.sweep_crumbs()  # what raised has not killed its worker
             raise
@@ -110,11 +114,13 @@ class RegionFunction:
             batch=task.batch,
             region=self.region,
             partition=task.partition,
+            attempt=task.id,
             began=began,
             wall_seconds=watch.seconds(),
             cpu_seconds=cpu_seconds() - cpu - account.pieces_seconds,
             host=socket.gethostname(),
             executor=task.executor,
+            worker=os.getpid(),
             slot=task.slot,
             account=account.to_bytes(),
             entered=tuple((name, entered[at]) for at, name in enumerate(self.entrances) if name is not None),
@@ -150,10 +156,14 @@ class RegionFunction:
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
 
     def _segment(self, task: Task) -> tuple[Segment, bool]:
-        """The one this worker keeps. When a second attempt has died, the next goes row by row, to see who kills the
-        worker; one death may be anybody's, and to go row by row through columns takes long."""
-        if task.attempt < CAREFUL_ATTEMPT:
-            return _segments.get(self.run, self.region, partial(self._built, is_worker=task.executor != DRIVER)), True
+        """The one this worker keeps, if it gets other tasks. When a second attempt, or all that Spark makes, have died,
+        the next goes row by row, to see who kills the worker; one death may be anybody's, and to go row by row through
+        columns takes long."""
+        is_worker = task.executor != DRIVER
+        if not task.is_careful and is_worker and REUSE not in os.environ:
+            return Segment(self.steps, self.options), False
+        if not task.is_careful:
+            return segments.get(self.run, self.region, partial(self._built, is_worker=is_worker)), True
         folder = Path(self.crumbs) if Path(self.crumbs).is_dir() else Path(tempfile.gettempdir())
         name = f"penstock-{self.run}-{task.batch}-{self.region}-{task.partition}"
         poisoned = _poisoned(folder / f"{name}.crumb", folder / f"{name}.poison")
@@ -164,6 +174,7 @@ class RegionFunction:
     def _built(self, *, is_worker: bool) -> Segment:
         segment = Segment(self.steps, self.options)
         if is_worker:
+            close_at_end(segments.close)
             # modules of the user's own are loaded by now: they stay too, and need not be looked at after every task
             gc.freeze()
         return segment
@@ -174,11 +185,14 @@ def this_task() -> Task:
 
     context = TaskContext.get()
     if context is None:
-        return Task(0, 0, 0, DRIVER, "")
-    batch = context.getLocalProperty("streaming.sql.batchId")
+        return Task(0, 0, 0, False, DRIVER, "")
+    batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+    is_careful = context.attemptNumber() >= CAREFUL_ATTEMPT or batch <= int(
+        context.getLocalProperty(CAREFUL_BATCH) or -1
+    )
     held = context.resources().get(SLOT)
     slot = held.addresses[0] if held is not None and held.addresses else ""
-    return Task(int(batch or 0), context.partitionId(), context.attemptNumber(), str(os.getppid()), slot)
+    return Task(batch, context.partitionId(), context.taskAttemptId(), is_careful, str(os.getppid()), slot)
 
 
 def with_marks(rows: pa.RecordBatch) -> Batch:
@@ -203,9 +217,8 @@ def _untagged(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 DRIVER = "driver"
 """In place of an executor, where no task runs."""
 
-_segments = KeptSegments()
+segments = KeptSegments()
 """Of this worker process."""
-atexit.register(_segments.close)
 
 
 def _poisoned(crumb_file: Path, poison_file: Path) -> list[Crumb]:

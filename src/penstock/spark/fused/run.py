@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError, RunFailedError
 from penstock.report.disturbance import disturbance
+from penstock.report.kept_batches import KeptBatches
 from penstock.report.report import summarise
 from penstock.report.settling import became_faster, notes_of_all, notes_under_load, settled_after
 from penstock.report.totals import Totals, deaths_lately, forgotten_notes, too_many_died
 from penstock.spark.fused.engine import FusedQuery
-from penstock.spark.fused.lasting_query import GROUPS, POLL_SECONDS, reason
+from penstock.spark.fused.lasting_query import GROUPS, POLL_SECONDS, as_failure
 from penstock.spark.fused.run_folder import RunState, moved
 from penstock.spark.session.process_tree import (
     MachineUsage,
@@ -27,7 +28,7 @@ from penstock.spark.session.process_tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -81,7 +82,7 @@ class FusedRun:
         self._state = RunState.STARTING
         self._asked_to_end = threading.Event()
         self._at_once = False
-        self._batches: deque[BatchObservation] = deque(maxlen=KEPT_BATCHES)
+        self._batches = KeptBatches(KEPT_BATCHES)
         self._totals = Totals()
         self._first_errors: tuple[str, ...] = ()
         """Of dead letters, as they are known so far."""
@@ -109,14 +110,15 @@ class FusedRun:
         return self._state
 
     @property
-    def batches(self) -> list[BatchObservation]:
-        return list(self._batches)
+    def last_batch(self) -> float | None:
+        """When the last batch that held tuples and is finished was begun, in seconds since the epoch."""
+        return self._batches.last_began
 
     @property
     def idle_seconds(self) -> float:
         """How long after the end of its last batch it still found nothing to do; 0 while there is something."""
-        idle_at = None if self._query is None else self._query.idle_at
-        return 0.0 if idle_at is None or not self._batches else max(0.0, idle_at - self._batches[-1].finished)
+        idle_at, last = None if self._query is None else self._query.idle_at, self._batches.last
+        return 0.0 if idle_at is None or last is None else max(0.0, idle_at - last.finished)
 
     @property
     def slots(self) -> int:
@@ -169,6 +171,9 @@ class FusedRun:
                 raise
             self._spread_over(slots)
             self._slots = slots
+            if self._folder is not None:
+                with self._logged_if_unwritten("its slots"):
+                    self._folder.describe_slots(slots)
             self._changes.append(f"from {before} to {slots} slots in {seconds:.1f} s, without a stop")
         return seconds
 
@@ -224,7 +229,7 @@ class FusedRun:
             used, elapsed = tree_cpu_seconds(java), ran.seconds()
         finally:
             query.stop()
-        batches = self.batches
+        batches = list(self._batches)
         warm_up = self._settled_after(batches)
         report = summarise(
             batches,
@@ -270,7 +275,7 @@ class FusedRun:
     def _take(self, query: FusedQuery) -> int:
         batches = query.poll()
         for batch in batches:
-            self._batches.append(batch)
+            self._batches.add(batch)
             self._totals.add(batch)
             if self._hooks.watch is not None:
                 self._hooks.watch(batch)
@@ -328,17 +333,22 @@ class FusedRun:
         if self._folder is None:
             return
         self._written = Stopwatch()
-        last = self._batches[-1] if self._batches else None
+        last = self._batches.last
         details: dict[str, Any] = {"slots": self._slots, "batches": self._totals.batches, "dead": self._totals.dead}
         if self._first_errors:
             details["first_errors"] = list(self._first_errors[:SHOWN_ERRORS])
         if last is not None:
             details |= {"tuples": last.tuples, "backlog": last.backlog, "finished": last.finished}
-        try:
+        with self._logged_if_unwritten("its state"):
             self._folder.write_state(self._state, **details, **more)
+
+    @contextmanager
+    def _logged_if_unwritten(self, what: str) -> Iterator[None]:
+        """A full disk must not end what still flows, nor hide why it ended."""
+        try:
+            yield
         except (OSError, BadInputError) as error:
-            # a full disk must not end what still flows, nor hide why it ended
-            log.warning("run %s: its state could not be written: %s", self._spec.run, error)
+            log.warning("run %s: %s could not be written: %s", self._spec.run, what, error)
 
     def _settled_after(self, batches: list[BatchObservation]) -> float:
         """Only where the load is the same all the time, a run shows when it has settled."""
@@ -363,7 +373,7 @@ class FusedRun:
     def _end_notes(self, query: FusedQuery, report: Report) -> list[str]:
         took = report.history[-1].seconds if report.history else 0.0
         notes = notes_of_all(
-            self._totals.tuples, took, len(report.history), report.batches, became_faster(self.batches)
+            self._totals.tuples, took, len(report.history), report.batches, became_faster(list(self._batches))
         )
         for what, count in self._closed.items():
             notes.append(f"{count:,} {what} were still open when it ended, and were {_closing(what)}")
@@ -377,18 +387,6 @@ class FusedRun:
 def _closing(what: str) -> str:
     """What became of what was closed: a join and code with state send only what they choose to."""
     return "sent on as they were" if what == GROUPS else "closed: what they had yet to send was sent on"
-
-
-def as_failure(error: BaseException) -> BaseException:
-    """What Spark raised, in one line; anything else as it is."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark loads only when it is used
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
-    if not isinstance(error, PySparkException | Py4JError):
-        return error
-    failure = RunFailedError(f"Spark gave up: {reason(str(error))}")
-    failure.__cause__ = error
-    return failure
 
 
 def run_fused(

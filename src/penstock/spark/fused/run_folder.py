@@ -131,6 +131,12 @@ class FusedRunFolder:
     def describe(self, description: FusedDescription) -> None:
         write_text(self.path / "run.json", description.model_dump_json(indent=2))
 
+    def describe_slots(self, slots: int) -> None:
+        """Of a run that goes on with others, each with the threads it had; batches are sized for them."""
+        known = self.description()
+        rows = max(1, known.most_rows * slots // known.slots)
+        self.describe(known.model_copy(update={"slots": slots, "most_rows": rows}))
+
     def description(self) -> FusedDescription:
         file = self.path / "run.json"
         if not file.exists():

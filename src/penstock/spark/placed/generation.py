@@ -27,7 +27,7 @@ from penstock.flow.pacing import Window
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.dead_letters import StoppedError
 from penstock.runtime.histogram import Histogram
-from penstock.runtime.segment import Segment, SegmentOptions
+from penstock.runtime.segment import CLOSING_SECONDS, Segment, SegmentOptions
 from penstock.spark.placed import wire
 from penstock.spark.placed.keyed import KeyedSegment
 from penstock.spark.placed.links import InLink, Linger, OutLink
@@ -100,6 +100,7 @@ class Generation:
         """Messages of this epoch that retention took unread, by source/topic/partition."""
         self._hops = Histogram()
         self._segment = self._make_segment(crumbs)
+        self._ending = threading.Thread(target=self._segment.close, daemon=True)
         self._linger: Linger | None = None
 
     def _make_segment(self, crumbs: Breadcrumbs | None) -> Segment | KeyedSegment:
@@ -178,8 +179,13 @@ class Generation:
             wire.close(made)
         with self._changed:
             self._changed.notify_all()
-        # code that hangs is not waited for
-        threading.Thread(target=self._segment.close, daemon=True).start()
+        # the next generation does not wait for code that hangs
+        self._ending.start()
+
+    def wait_until_closed(self) -> None:
+        """What code opened is closed: the process may end. Code that hangs is not waited for long."""
+        if self._ending.is_alive():
+            self._ending.join(CLOSING_SECONDS)
 
     def break_links(self) -> None:
         for link in list(self._outs.values()):

@@ -92,6 +92,7 @@ class Host:
             self._over.set()
             if self._generation is not None:
                 self._generation.close()
+                self._generation.wait_until_closed()
             wire.close(self._control)
             wire.close(self._server)
         if self._error is not None:

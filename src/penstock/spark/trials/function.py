@@ -6,7 +6,6 @@ and over. What it makes leaves the worker as bytes, as it would in a run, and go
 
 from __future__ import annotations
 
-import atexit
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step
 from penstock.spark.session.interrupts import ignore_interrupts
+from penstock.spark.session.worker_end import close_at_end, die_of_signals
 from penstock.spark.trials.replay import Replay
 from penstock.spark.trials.source import TrialSetting
 
@@ -66,6 +66,7 @@ class TrialFunction:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ignore_interrupts()
+        die_of_signals()
         _introduce(self.folder)
         os.environ.update(self.environment)
         setting = TrialSetting.read(Path(self.folder))
@@ -133,13 +134,16 @@ _kept: dict[tuple[str, str, int], OnTrial] = {}
 def _on_trial(function: TrialFunction, operator: str, threads: int) -> OnTrial:
     key = (function.folder, operator, threads)
     if key not in _kept:
-        for other in _kept.values():
-            other.segment.close()
-        _kept.clear()
+        _close_kept()
         logic, sample = cloudpickle.loads(dict(function.code)[operator])
         _kept[key] = OnTrial(operator, logic, sample, threads, audit=function.audit)
-        atexit.register(_kept[key].segment.close)
+        close_at_end(_close_kept)
     return _kept[key]
+
+
+def _close_kept() -> None:
+    while _kept:
+        _kept.popitem()[1].segment.close()
 
 
 def _row(**values: Any) -> pa.RecordBatch:

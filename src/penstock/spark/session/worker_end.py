@@ -1,0 +1,76 @@
+"""The end of a Python worker of Spark's, before which what its code opened is closed.
+
+A worker does not end as other Python processes do: it leaves by `os._exit` when Java hangs up (the session ends, an
+executor goes, nobody needed it for a minute), or dies of the SIGHUP that its parent sends; either comes first. Before
+every task it takes signals back, and looks up `pyspark.worker.main`, which is where it can be told otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REUSE = "SPARK_REUSE_WORKER"
+"""In the environment of workers that get more than one task."""
+CLOSING_SECONDS = 15.0
+"""A worker whose code takes longer to close what it opened ends without."""
+_SIGNALS = (signal.SIGHUP, signal.SIGTERM)
+
+_closers: list[Callable[[], None]] = []
+
+
+def close_at_end(close: Callable[[], None]) -> None:
+    """In a task: `close` is called by the worker's main thread when the worker ends between tasks, or after a task that
+    failed."""
+    if not _closers:
+        _wrap_tasks()
+    if close not in _closers:
+        _closers.append(close)
+
+
+def die_of_signals() -> None:
+    """In a task, for as long as it lasts: what is under way cannot be closed, and is run again by others."""
+    if _closers and threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _wrap_tasks() -> None:
+    import pyspark.worker  # noqa: PLC0415 - a worker has loaded it
+
+    run_task: Callable[[Any, Any], None] = pyspark.worker.main
+
+    def main(infile: Any, outfile: Any) -> None:
+        """It waits for a task first."""
+        for number in _SIGNALS:
+            signal.signal(number, _leave)
+        try:
+            run_task(infile, outfile)
+        except BaseException:  # Java has hung up, or the task has failed: there will be no other
+            _close_all()
+            raise
+
+    pyspark.worker.main = main
+
+
+def _leave(_number: int, _frame: Any) -> None:
+    _close_all()
+    os._exit(0)
+
+
+def _close_all() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    limit = threading.Timer(CLOSING_SECONDS, os._exit, (1,))
+    limit.daemon = True
+    limit.start()
+    while _closers:
+        with suppress(Exception):
+            _closers.pop()()
+    limit.cancel()
