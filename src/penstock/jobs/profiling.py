@@ -260,12 +260,12 @@ class Profile:
     ) -> None:
         """One point: an operator of Spark's own has the threads Spark gives it, one in a slot. `S = s B / (B + o)` is
         what a model means by the time for a row."""
-        from penstock.spark.trials.own_operators import measure_sparks_own  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.trials.own_operators import measure_sparks_own, together  # noqa: PLC0415 - Spark loads only when it is used
 
         if own is None:
             raise BadInputError(f"model '{name}': no sample tuple came to its operator: there is nothing to measure")
         self._doing = f"{name} ({self._done + 1} of {self._of})"
-        nothing = measure_sparks_own(session, name, lambda *frames: frames[0], own.inputs[:1], "append", self._tell)
+        nothing = measure_sparks_own(session, name, together, own.inputs, "append", self._tell)
         cost = measure_sparks_own(session, name, own.apply, own.inputs, own.mode, self._tell).beyond(nothing)
         part = self._settings.batch_seconds / (self._settings.batch_seconds + engine.batch_seconds)
         point = own_point(part / cost.row_seconds, part)

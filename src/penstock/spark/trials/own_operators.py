@@ -2,18 +2,23 @@
 
     T(n) = b + n s
 
-is how long a batch of n rows takes: b whatever is in it (shuffles, state), s for every row. Batches of a few rows tell
-b, large ones s; both less what the same stream takes where nothing is done with it. State is kept as in a run:
-timestamps move on with every repetition of the sample, when tuples were due with the clock (as many windows as the time
-a batch takes, not one for every few tuples), and numbers of source tuples are counted on.
+is how long a batch of n rows takes, of all its inputs together: b whatever is in it (shuffles, state), s for every row.
+Batches of a few rows tell b, large ones s; both less what the same streams take where nothing is done with them.
+
+With every repetition of the sample timestamps move on, when tuples were due with the clock (as many windows as the time
+a batch takes, not one for every few tuples), numbers of source tuples are counted on, and where the operator keeps
+state keys are new ones (`motion`).
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import reduce
 from statistics import median
 from typing import TYPE_CHECKING
+
+from pyspark.sql.functions import col, greatest, lit, rand
 
 from penstock.clock import Stopwatch, pause
 from penstock.errors import RunFailedError
@@ -21,6 +26,7 @@ from penstock.files import temporary_folder
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.lasting_query import reason
 from penstock.spark.fused.schemas import struct_of_arrow
+from penstock.spark.trials.motion import motion_of
 from penstock.spark.trials.replay_files import ReplayFiles
 
 if TYPE_CHECKING:
@@ -66,8 +72,8 @@ def cost_of(few: tuple[int, Sequence[float]], many: tuple[int, Sequence[float]])
     return BatchCost(max(0.0, median(few_seconds) - few_rows * row), row)
 
 
-def cost_by(batch: Callable[[int], float]) -> BatchCost:
-    """Of batches that `batch` runs: it gets the rows of one, and says how many seconds it took."""
+def cost_by(batch: Callable[[int], float], inputs: int = 1) -> BatchCost:
+    """Of batches that `batch` runs: it gets the rows of each of its inputs, and says how many seconds it took."""
     for _ in range(WARM_UP_BATCHES):
         batch(FEW_ROWS)
     few = [batch(FEW_ROWS) for _ in range(COUNTED_BATCHES)]
@@ -80,7 +86,7 @@ def cost_by(batch: Callable[[int], float]) -> BatchCost:
         while many[-1] >= enough and len(many) < COUNTED_BATCHES:
             many.append(batch(rows))
     many += [batch(rows) for _ in range(COUNTED_BATCHES - len(many))]
-    return cost_of((FEW_ROWS, few), (rows, many))
+    return cost_of((inputs * FEW_ROWS, few), (inputs * rows, many))
 
 
 def measure_sparks_own(
@@ -91,13 +97,32 @@ def measure_sparks_own(
     mode: str,
     tick: Callable[[], None] = lambda: None,
 ) -> BatchCost:
-    """`function` gets a streaming frame for each of `inputs`; `mode` is the output mode of its query."""
+    """`function` gets a streaming frame for each of `inputs`; `mode` is the output mode of its query. Rows are those of
+    all inputs, as the rate of an operator is that of all its streams."""
     with temporary_folder("replay") as folder:
         replayed = _Replayed(session, folder, operator, function, inputs, mode, tick)
         try:
             return replayed.measure()
         finally:
             replayed.stop()
+
+
+def together(*frames: DataFrame) -> DataFrame:
+    """All rows of all inputs, and nothing done with them."""
+    if len(frames) == 1:
+        return frames[0]
+    apart = [
+        frame.toDF(*(f"c{number}_{place}" for place in range(len(frame.columns)))) for number, frame in enumerate(frames)
+    ]
+    return reduce(lambda first, other: first.unionByName(other, allowMissingColumns=True), apart)
+
+
+def read_whole(frame: DataFrame) -> DataFrame:
+    """Every column of every row is read from its file, whatever is made of it: in a pipeline rows come from somewhere
+    else, where nothing is left out for an operator behind. Spark moves no filter to before one that is left to chance,
+    and this one looks at all columns; it lets all rows through."""
+    nulls = [col(f"`{name}`").isNull().cast("int") for name in frame.columns]
+    return frame.where(greatest(lit(0), *nulls) + rand() >= 0)
 
 
 def files_taken(offset: str | None) -> int:
@@ -123,16 +148,18 @@ class _Replayed:
         self._inputs = []
         self._tick = tick
         frames = []
+        motion = motion_of(inputs)
         for number, sample in enumerate(inputs):
-            self._inputs.append(ReplayFiles(session, sample, folder / f"in{number}"))
+            # keys stay until it is seen that there is state: a table they are looked up in has no others
+            self._inputs.append(ReplayFiles(session, sample, folder / f"in{number}", motion=motion, new_keys=False))
             stream = session.readStream.format("parquet").schema(struct_of_arrow(sample.rows.schema))
-            frames.append(stream.option("maxFilesPerTrigger", 1).load(self._inputs[-1].pattern))
+            frames.append(read_whole(stream.option("maxFilesPerTrigger", 1).load(self._inputs[-1].pattern)))
         with in_one_line(f"operator '{operator}'"):
             stream_out = function(*frames).writeStream.format("noop").outputMode(mode)
             self._query: StreamingQuery = stream_out.option("checkpointLocation", str(folder / "checkpoint")).start()
 
     def measure(self) -> BatchCost:
-        return cost_by(self._batch)
+        return cost_by(self._batch, len(self._inputs))
 
     def _batch(self, rows: int) -> float:
         """Seconds of a batch with so many rows of every input."""
@@ -160,10 +187,16 @@ class _Replayed:
                     last = progress.batchId
                     seconds += progress.batchDuration / 1000
                     reached = all(files_taken(source.endOffset) >= self._written for source in progress.sources)
+                    if progress.stateOperators:
+                        self._renew_keys()
             self._tick()
             pause(0.02)
         self._last_seen = last
         return seconds
+
+    def _renew_keys(self) -> None:
+        for files in self._inputs:
+            files.renew_keys()
 
     _last_seen = -1
     _written = 0
