@@ -21,7 +21,7 @@ from penstock.modelling.fingerprint import fingerprint
 from penstock.runtime.steps import Read, Step
 from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN
 from penstock.spark.fused.schemas import struct_of_arrow
-from penstock.spark.trials.replay import LEAST_ROWS, Replay
+from penstock.spark.trials.replay import LEAST_ROWS, Replay, replayed_bytes
 from penstock.spark.trials.replay_files import ReplayFiles
 from penstock.spark.trials.samples import OperatorSample, sample, take_samples, up_to
 
@@ -145,6 +145,21 @@ def test_a_sample_is_repeated_and_numbers_go_on() -> None:
     assert [row["a"] for row in rows] == ["y", "z", "x", "y"]
     plain = Replay(OperatorSample(pa.table({"value": [7, 8]})))
     assert [row["value"] for piece in plain.rows(1, 3) for row in piece.to_pylist()] == [8, 7, 8]
+
+
+def test_wide_rows_are_not_repeated_beyond_some_megabytes() -> None:
+    def held(rows: int, width: int) -> tuple[int, int]:
+        given = OperatorSample(pa.table({"body": [b"x" * width] * rows}))
+        pieces = list(Replay(given).rows(0, 70_000))
+        assert sum(piece.num_rows for piece in pieces) == 70_000
+        return max(piece.num_rows for piece in pieces), replayed_bytes(given)
+
+    assert held(256, 4)[0] == LEAST_ROWS
+    # 2.56 MB: six times, not 256 times; the rows of a sample that is larger are there once
+    rows, size = held(256, 10_000)
+    assert rows == 6 * 256
+    assert 15e6 < size < 16 * 2**20
+    assert held(40, 1_000_000)[0] == 40
 
 
 def doubled(frame: Any) -> Any:
