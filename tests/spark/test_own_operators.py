@@ -12,8 +12,8 @@ import pytest
 
 from penstock.spark.fused.region_function import DUE_COLUMN
 from penstock.spark.trials import own_operators
-from penstock.spark.trials.own_operators import BatchCost, cost_by, cost_of, files_taken, measure_sparks_own
 from penstock.spark.trials.motion import motion_of
+from penstock.spark.trials.own_operators import BatchCost, cost_by, cost_of, files_taken, measure_sparks_own
 from penstock.spark.trials.replay import TimedReplay
 from penstock.spark.trials.replay_files import ReplayFiles
 from penstock.spark.trials.samples import OperatorSample
@@ -32,6 +32,9 @@ def test_the_line_through_two_sizes() -> None:
     assert cost_of((10, [0.2]), (1000, [0.1])) == BatchCost(0.2, 0.0)
     assert cost.beyond(BatchCost(0.15, 0.0004)).row_seconds == pytest.approx(0.0006)
     assert cost.beyond(BatchCost(1.0, 1.0)).batch_seconds == 0
+    # of how the machine was meanwhile the worse, and the pace of both
+    seen = BatchCost(1.0, 1.0, 0.5, others=0.1, pace=1000.0).beyond(BatchCost(0.5, 0.5, 1.0, others=0.3, pace=2000.0))
+    assert seen == BatchCost(0.5, 0.5, 0.5, others=0.3, pace=1500.0)
 
 
 @pytest.mark.parametrize("held_up", [None, 6, 7, 9])
@@ -234,10 +237,16 @@ def test_keys_are_new_where_there_is_state(session: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(own_operators, "WARM_UP_BATCHES", 1)
     monkeypatch.setattr(own_operators, "COUNTED_BATCHES", 1)
     monkeypatch.setattr(own_operators, "ReplayFiles", NotedFiles)
-    measure_sparks_own(session, "chosen", lambda frame: frame.where("order > 3"), [keyed(10)], "append")
+    chosen = measure_sparks_own(session, "chosen", lambda frame: frame.where("order > 3"), [keyed(10)], "append")
     assert not NotedFiles.renewals
-    measure_sparks_own(session, "once", lambda frame: frame.dropDuplicates(["order"]), [keyed(10)], "append")
-    assert NotedFiles.renewals
+    assert chosen.selectivity == 0.6
+    # how the machine was meanwhile
+    assert chosen.pace is not None
+    assert chosen.pace > 0
+    assert 0 <= chosen.others <= 1
+    once = measure_sparks_own(session, "once", lambda frame: frame.dropDuplicates(["order"]), [keyed(10)], "append")
+    assert NotedFiles.renewals == 1
+    assert once.selectivity is None
 
 
 def test_rows_that_a_filter_leaves_out_are_seen(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:

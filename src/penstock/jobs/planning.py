@@ -18,6 +18,7 @@ from penstock.jobs.find import ModelsLike, PipelineLike, PlanLike, find_models, 
 from penstock.jobs.fused import PlannedRun, fused_setup, rehearsals_of
 from penstock.lookup import one_of
 from penstock.modelling.fingerprint import fingerprint
+from penstock.modelling.fit import other_selectivity
 from penstock.modelling.model import Model
 from penstock.placement.registry import DEFAULT_PLACER, PLACERS
 from penstock.planning import capacity as capacity_search
@@ -109,7 +110,8 @@ def plan_at(
         raise RefusedError(answer)
     made = answer if load == 1 else planner.at_load(answer, load)
     demands = demands_of(made.pipeline, planner.library)
-    return replace(made, warnings=(*made.warnings, *too_slow_fused(made, demands)))
+    doubts = other_selectivity(made.pipeline, demands)
+    return replace(made, warnings=(*made.warnings, *doubts, *too_slow_fused(made, demands)))
 
 
 def too_slow_fused(plan: Plan, demands: Demands) -> list[str]:

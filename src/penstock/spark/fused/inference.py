@@ -56,7 +56,7 @@ def infer_schemas(session: SparkSession, pipeline: Pipeline, options: CodeOption
     return builder.schemas
 
 
-def sample_source(session: SparkSession, operator: Operator) -> DataFrame:
+def sample_source(session: SparkSession, operator: Operator, rows: int = SAMPLES) -> DataFrame:
     """The first rows of a source, as a table."""
     reading = reading_of(operator)
     who = f"source '{operator.name}'"
@@ -65,20 +65,20 @@ def sample_source(session: SparkSession, operator: Operator) -> DataFrame:
             reader = session.read.format(reading.format).options(**reading.options)
             if reading.schema is not None:
                 reader = reader.schema(struct_of(reading.schema, who))
-            return reader.load().limit(SAMPLES)
+            return reader.load().limit(rows)
     stream = read_source(session, operator)
     name = f"penstock_sample_{abs(hash(operator.name))}"
     with in_one_line(who, reading.format):
-        query = stream.limit(SAMPLES).writeStream.format("memory").queryName(name).outputMode("append").start()
+        query = stream.limit(rows).writeStream.format("memory").queryName(name).outputMode("append").start()
         try:
             waited = Stopwatch()
             while query.isActive and waited.seconds() < WAIT_SECONDS and session.table(name).isEmpty():
                 pause(0.1)
-            rows = session.table(name).toArrow()
+            table = session.table(name).toArrow()
         finally:
             query.stop()
             session.catalog.dropTempView(name)
-        return session.createDataFrame(rows)
+        return session.createDataFrame(table)
 
 
 def learn_schemas(session: SparkSession, steps: tuple[Step, ...], frames: list[DataFrame]) -> Mapping[str, pa.Schema]:

@@ -93,9 +93,10 @@ def motion_of(samples: Sequence[OperatorSample]) -> Motion:
     cut = [table if rows is None else table.slice(0, rows) for table in tables]
     names = dict.fromkeys(name for table in cut for name in table.column_names)
     columns = {name: [table[name] for table in cut if name in table.column_names] for name in names}
-    spans = {name: [span for column in same if (span := _span_of(column)) is not None] for name, same in columns.items()}
+    spans = {name: [_span_of(column) for column in same] for name, same in columns.items()}
+    times = {name: max(known) for name, some in spans.items() if (known := [span for span in some if span is not None])}
     keys = {name: key for name, same in columns.items() if (key := _key_motion(same)) is not None}
-    return Motion({name: max(known) for name, known in spans.items() if known}, keys, rows)
+    return Motion(times, keys, rows)
 
 
 def _without_number(sample: OperatorSample) -> pa.Table:

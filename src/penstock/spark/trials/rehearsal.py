@@ -171,9 +171,7 @@ class _Inputs:
                 own = end if end is not None and end.format in WRITABLE else None
                 format_, options = ("parquet", {}) if own is None else (own.format, dict(own.options))
                 self._files_of_batch = files_of_batch(options, spec.slots)
-                self._files = ReplayFiles(
-                    session, spec.sources[name], place, format_, options, new_keys=new_keys
-                )
+                self._files = ReplayFiles(session, spec.sources[name], place, format_, options, new_keys=new_keys)
                 replaced[name] = Operator.model_validate(
                     {
                         "name": name,
