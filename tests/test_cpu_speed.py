@@ -18,7 +18,7 @@ from penstock.runtime.cpu_speed import EVERY_SECONDS, PaceProbe
 from penstock.spark.trials.profiling import comparable, point_of
 from penstock.spark.trials.trials import Trial
 
-ON = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=250, batch_cpu_ms=100, worker_batch_cpu_ms=40, own_batch_ms=30)
+ON = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=250, batch_cpu_ms=100, worker_batch_cpu_ms=40)
 BUSY = Point(threads=1, rate=100, cpu=0.95, memory=0.1, operator_cpu=0.8, engine_cpu=0.15, pace=3000)
 WAITING = BUSY.model_copy(update={"cpu": 0.0, "operator_cpu": 0.0})
 
@@ -49,7 +49,7 @@ def test_an_operator_that_computes() -> None:
     assert point.cpu == pytest.approx(0.95 * 2 / 2.4)
     assert point.pace == 1500
     on = model.measured_on
-    assert (on.batch_overhead_ms, on.batch_cpu_ms, on.worker_batch_cpu_ms, on.own_batch_ms) == (500, 200, 80, 60)
+    assert (on.batch_overhead_ms, on.batch_cpu_ms, on.worker_batch_cpu_ms) == (500, 200, 80)
 
 
 def test_an_operator_that_waits() -> None:

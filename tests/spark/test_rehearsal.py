@@ -70,6 +70,15 @@ def test_batches_hold_as_many_files_as_the_users(options: dict[str, str], slots:
     assert files_of_batch(options, slots) == files
 
 
+def test_so_many_files_of_a_batch_are_what_the_source_says(tmp_path: Path) -> None:
+    options = {"path": "there", "maxFilesPerTrigger": 4}
+    built = penstock.pipeline("p").source("in", format="parquet", options=options, schema="x long").sink("out").build()
+    spec = RehearsalSpec(built, {}, {}, 1, 40, 400, 1e6, {"in": OperatorSample(pa.table({"x": [1, 2, 3]}))})
+    no_session: Any = None
+    inputs = rehearsal._Inputs(no_session, spec, tmp_path)
+    assert inputs.pipeline.operators["in"].options["maxFilesPerTrigger"] == 4
+
+
 def shout(row: dict[str, Any]) -> dict[str, Any]:
     return {"word": row["word"].upper(), "number": row["number"]}
 

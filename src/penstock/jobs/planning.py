@@ -18,7 +18,6 @@ from penstock.jobs.find import ModelsLike, PipelineLike, PlanLike, find_models, 
 from penstock.jobs.fused import PlannedRun, fused_setup, rehearsals_of
 from penstock.lookup import one_of
 from penstock.modelling.fingerprint import fingerprint
-from penstock.modelling.fit import other_selectivity
 from penstock.modelling.model import Model
 from penstock.placement.registry import DEFAULT_PLACER, PLACERS
 from penstock.planning import capacity as capacity_search
@@ -110,8 +109,7 @@ def plan_at(
         raise RefusedError(answer)
     made = answer if load == 1 else planner.at_load(answer, load)
     demands = demands_of(made.pipeline, planner.library)
-    doubts = other_selectivity(made.pipeline, demands)
-    return replace(made, warnings=(*made.warnings, *doubts, *too_slow_fused(made, demands)))
+    return replace(made, warnings=(*made.warnings, *too_slow_fused(made, demands)))
 
 
 def too_slow_fused(plan: Plan, demands: Demands) -> list[str]:

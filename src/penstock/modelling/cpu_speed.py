@@ -83,7 +83,6 @@ def at_pace(model: Model, pace: float, unsaid: float | None = None) -> Model:
             ("batch_cpu_ms", on.batch_cpu_ms),
             ("worker_batch_cpu_ms", on.worker_batch_cpu_ms),
             ("handling_us", on.handling_us),
-            ("own_batch_ms", on.own_batch_ms),
         )
     }
     return replace(

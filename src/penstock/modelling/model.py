@@ -71,6 +71,8 @@ class Rehearsal(Spec):
     large: RehearsedBatches
     pace: Positive | None = None
     """Of the cores meanwhile."""
+    shape: str | None = None
+    """Of the pipeline as it was (`penstock.modelling.shape`)."""
 
     @model_validator(mode="after")
     def _sizes_differ(self) -> Self:

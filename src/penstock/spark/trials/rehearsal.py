@@ -25,6 +25,7 @@ from penstock.dataflow.regions import is_sparks_own, unaudited_by
 from penstock.errors import RunFailedError
 from penstock.files import temporary_folder
 from penstock.modelling.model import Rehearsal, RehearsedBatches
+from penstock.modelling.shape import shape_of
 from penstock.report.report import pace_seen
 from penstock.spark.fused import load_source
 from penstock.spark.fused.engine import FusedQuery
@@ -132,6 +133,7 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
         small=small,
         large=large,
         pace=None if pace is None else pace * given,
+        shape=shape_of(spec.pipeline),
     )
 
 
@@ -170,7 +172,7 @@ class _Inputs:
                 end = file_end(operator)
                 own = end if end is not None and end.format in WRITABLE else None
                 format_, options = ("parquet", {}) if own is None else (own.format, dict(own.options))
-                self._files_of_batch = files_of_batch(options, spec.slots)
+                self._files_of_batch = files_of_batch(reading_of(operator).options, spec.slots)
                 self._files = ReplayFiles(session, spec.sources[name], place, format_, options, new_keys=new_keys)
                 replaced[name] = Operator.model_validate(
                     {

@@ -149,7 +149,7 @@ def _taken(
 
     try:
         sources = {
-            name: sample_source(session, needed.operators[name], rows)
+            name: sample_source(session, needed.operators[name], rows=rows)
             for name in needed.sources
             if not reading_of(needed.operators[name]).is_load
         }
