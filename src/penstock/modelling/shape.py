@@ -2,8 +2,8 @@
 
 Which streams there are and which part of their sender's tuples they take; what is read and written, as far as a
 rehearsal reads and writes it (`penstock.spark.trials.rehearsal`): files in their format with its options, wherever they
-are, and as many to a batch; every other sink counts, and every other source that is not the load generator is replayed. Selectivities only say
-what happens anyway.
+are, and as many to a batch; every other sink counts, and every other source that is not the load generator is replayed.
+Selectivities only say what happens anyway.
 """
 
 from __future__ import annotations
