@@ -105,19 +105,22 @@ DEVIATIONS = 2.0
 
 
 def other_selectivity(pipeline: Pipeline, models: Mapping[str, object]) -> list[str]:
-    """A warning for every stream that says another selectivity than its sender, by name in `models`, was seen to have
+    """A warning for every operator whose streams say another selectivity than it, by name in `models`, was seen to have
     when it was measured."""
     warnings = []
     for name, model in models.items():
         if not isinstance(model, Model) or model.measured_on.selectivity is None:
             continue
         seen, samples = model.measured_on.selectivity, model.measured_on.samples or 0
+        receivers: dict[float, list[str]] = {}
+        for stream in pipeline.outputs(name):
+            if not stream.constant and not stream.selectivities and _differ(stream.selectivity, seen, samples):
+                receivers.setdefault(stream.selectivity, []).append(f"'{stream.receiver}'")
+        way_out = f"declare selectivity={seen:.3g} there" if seen else "declare there what comes through"
         warnings += [
-            f"operator '{name}' sent {seen:.3g} tuples for each of {samples} samples when it was measured, and its "
-            f"stream to '{stream.receiver}' says {stream.selectivity:g}: what is behind it is planned for other rates "
-            f"than it gets; declare selectivity={seen:.3g} there"
-            for stream in pipeline.outputs(name)
-            if not stream.constant and not stream.selectivities and _differ(stream.selectivity, seen, samples)
+            f"operator '{name}' sent {seen:.3g} tuples for each of {samples} samples when it was measured, and what it "
+            f"sends to {', '.join(names)} is planned with {declared:g}: {way_out}"
+            for declared, names in receivers.items()
         ]
     return warnings
 
