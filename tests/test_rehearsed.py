@@ -138,7 +138,7 @@ def shop(weight: float = 1.0, selectivity: float = 1.0, **sink: Any) -> penstock
 
 
 def test_a_rehearsal_of_other_streams_or_files_does_not_count() -> None:
-    parquet = {"format": "parquet", "options": {"path": "out"}}
+    parquet: Any = {"format": "parquet", "options": {"path": "out"}}
     seen = SEEN.model_copy(update={"shape": shape_of(shop(**parquet))})
 
     def counts(pipeline: penstock.Pipeline) -> bool:

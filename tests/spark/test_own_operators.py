@@ -224,28 +224,21 @@ def test_trials_read_all_that_comes_to_an_operator(session: Any, tmp_path: Path)
     assert len(both.columns) == 4
 
 
-class NotedFiles(ReplayFiles):
-    renewals = 0
-
-    def renew_keys(self) -> None:
-        NotedFiles.renewals += 1
-        super().renew_keys()
-
-
 def test_keys_are_new_where_there_is_state(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_operators, "MOST_ROWS", 20)
     monkeypatch.setattr(own_operators, "WARM_UP_BATCHES", 1)
     monkeypatch.setattr(own_operators, "COUNTED_BATCHES", 1)
-    monkeypatch.setattr(own_operators, "ReplayFiles", NotedFiles)
+    renewed: list[ReplayFiles] = []
+    monkeypatch.setattr(ReplayFiles, "renew_keys", renewed.append)
     chosen = measure_sparks_own(session, "chosen", lambda frame: frame.where("order > 3"), [keyed(10)], "append")
-    assert not NotedFiles.renewals
+    assert not renewed
     assert chosen.selectivity == 0.6
     # how the machine was meanwhile
     assert chosen.pace is not None
     assert chosen.pace > 0
     assert 0 <= chosen.others <= 1
     once = measure_sparks_own(session, "once", lambda frame: frame.dropDuplicates(["order"]), [keyed(10)], "append")
-    assert NotedFiles.renewals == 1
+    assert len(renewed) == 1
     assert once.selectivity is None
 
 

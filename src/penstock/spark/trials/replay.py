@@ -25,12 +25,13 @@ MOST_BYTES = 16 * 2**20
 
 
 def times_repeated(rows: pa.Table) -> int:
-    return max(1, min(-(-LEAST_ROWS // rows.num_rows), MOST_BYTES // max(1, rows.nbytes)))
+    for_rows, for_bytes = -(-LEAST_ROWS // rows.num_rows), MOST_BYTES // max(1, rows.nbytes)
+    return max(1, int(min(for_rows, for_bytes)))
 
 
 def replayed_bytes(sample: OperatorSample) -> int:
     """What whoever repeats a sample holds for that."""
-    return times_repeated(sample.rows) * sample.rows.nbytes
+    return times_repeated(sample.rows) * int(sample.rows.nbytes)
 
 
 class Replay:
