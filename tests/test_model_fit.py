@@ -10,16 +10,18 @@ import pytest
 
 import penstock
 from penstock.cli.main import run
+from penstock.dataflow.logic import Logic, Per
 from penstock.errors import BadInputError
 from penstock.jobs.find import find_pipeline
 from penstock.jobs.fused import prepare
-from penstock.jobs.profiling import profile_settings, progress_of
+from penstock.jobs.profiling import Profile, own_point, profile_settings, progress_of
 from penstock.modelling.file import models_document
 from penstock.modelling.fingerprint import fingerprint
-from penstock.modelling.fit import described, disturbed, fits, misfits
+from penstock.modelling.fit import described, disturbed, fits, misfits, other_selectivity
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
+from penstock.report.listener import Listener
 from penstock.verbs import profile as measuring
 
 LAPTOP = MeasuredOn(cpu="Laptop CPU", cores=8, spark="4.3.0")
@@ -225,6 +227,57 @@ def test_nothing_is_started_where_nothing_is_left_to_measure(
     written(tmp_path, replace(model, points=restless))
     with pytest.raises(BadInputError, match="Java"):
         measuring.profile(pipeline, path)
+
+
+def test_what_is_sparks_own_is_measured_again_where_others_disturbed_it(tmp_path: Path) -> None:
+    own = Logic(lambda frame: frame, Per.DATAFRAME)
+
+    def pending(others: float) -> bool:
+        model = Model("p/own", (own_point(1000.0, 0.9, others, 900.0),))
+        session = Profile(tmp_path / "m.json", profile_settings(), MeasuredOn(), {"p/own": model}, [], Listener())
+        return bool(session.pending({"p/own": own}))
+
+    assert pending(0.3)
+    assert not pending(0.02)
+
+
+@pytest.mark.parametrize(
+    ("declared", "seen", "samples", "differs"),
+    [
+        (1.0, 0.5, 256, True),
+        (0.5, 0.5, 256, False),
+        (1.0, 0.7, 256, False),  # not one and a half times
+        (1.0, 0.5, 20, False),  # too few to say
+        (0.008, 0.004, 256, False),  # one of 256 where two were to be expected
+        (0.008, 0.1, 256, True),
+        (0.1, 0.0, 256, True),
+        (0.0, 0.0, 256, False),
+        (1.0, 9.0, 256, True),
+    ],
+)
+def test_an_operator_that_lets_through_something_else_than_it_says(
+    declared: float, seen: float, samples: int, differs: bool
+) -> None:
+    built = penstock.pipeline("p").source("in").then("check", cpu=10, memory_mb=10, threads=1)
+    built = built.then("next", reads="check", selectivity=declared, cpu=10, memory_mb=10, threads=1)
+    built = built.then("other", reads="check", selectivity=declared, cpu=10, memory_mb=10, threads=1)
+    pipeline = built.sink("out", reads=["next", "other"]).build()
+    model = measured("check", MeasuredOn(selectivity=seen, samples=samples))
+    warnings = other_selectivity(pipeline, {"in": None, "check": model, "next": measured("next", MeasuredOn())})
+    assert len(warnings) == differs
+    if differs:
+        assert warnings[0].startswith(f"operator 'check' sent {seen:.3g} tuples for each of 256 samples")
+        assert f"what it sends to 'next', 'other' is planned with {declared:g}: " in warnings[0]
+        assert warnings[0].endswith(f"declare selectivity={seen:.3g} there" if seen else "what comes through")
+
+
+def test_what_samples_do_not_tell_is_not_compared() -> None:
+    """What leaves whatever arrives, or by who sent it."""
+    built = penstock.pipeline("p").source("in").then("check").then("next", selectivity=0, constant=4).sink("out")
+    models = {"check": measured("check", MeasuredOn(selectivity=0.25, samples=256))}
+    assert not other_selectivity(built.build(), models)
+    by_sender = penstock.pipeline("p").source("in").then("check").then("next", selectivities={"in": 0.5}).sink("out")
+    assert not other_selectivity(by_sender.build(), models)
 
 
 def test_an_unknown_operator(tmp_path: Path, pipeline: Path) -> None:

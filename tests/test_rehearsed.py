@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import penstock
 from penstock.dataflow.rates import Gain
 from penstock.jobs.fused import fused_setup, rehearsals_of
+from penstock.jobs.fused_results import unmeasured_ends
 from penstock.modelling.file import models_document, parse_models
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
+from penstock.modelling.shape import shape_of
 from penstock.prediction.fused import FusedSetup, rows_of_batch
 from penstock.prediction.rehearsed import Correction, correction_by, correction_for, rehearsed_cpu_seconds
 
@@ -127,6 +130,48 @@ def test_only_a_rehearsal_of_this_pipeline_as_it_is_counts() -> None:
     other = both.model_copy(update={"pipeline": "q"})
     assert known(model(other), model(other, name="p/more")) == 0
     assert rehearsals_of(PIPELINE, {"in": None, "work": None, "out": None}) == []
+
+
+def shop(weight: float = 1.0, selectivity: float = 1.0, **sink: Any) -> penstock.Pipeline:
+    built = penstock.pipeline("p").source("in", format="json", options={"path": "there"}, schema="x long")
+    return built.then("work", logic=lambda row: row, weight=weight).sink("out", selectivity=selectivity, **sink).build()
+
+
+def test_a_rehearsal_of_other_streams_or_files_does_not_count() -> None:
+    parquet: Any = {"format": "parquet", "options": {"path": "out"}}
+    seen = SEEN.model_copy(update={"shape": shape_of(shop(**parquet))})
+
+    def counts(pipeline: penstock.Pipeline) -> bool:
+        return bool(rehearsals_of(pipeline, {"in": None, "work": model(seen), "out": None}))
+
+    assert counts(shop(**parquet))
+    # elsewhere, and saying what comes through, it is the same
+    assert counts(shop(format="parquet", options={"path": "elsewhere"}))
+    assert counts(shop(selectivity=0.5, **parquet))
+    assert not counts(shop(weight=0.5, **parquet))
+    assert not counts(shop())
+    assert not counts(shop(format="csv", options={"path": "out"}))
+    assert not counts(shop(format="parquet", options={"path": "out", "compression": "none"}))
+    more_files = shop(**parquet).operators["in"].model_copy(update={"options": {"maxFilesPerTrigger": 8}})
+    others = [operator for name, operator in shop(**parquet).operators.items() if name != "in"]
+    assert not counts(penstock.Pipeline.of("p", [more_files, *others], shop().streams))
+    # a sink that was not tried then is named again
+    new_sink = shop(format="csv", options={"path": "out"})
+    setup = fused_setup(new_sink, None, {"in": None, "work": model(seen), "out": None}, 1, 1e9, 2)
+    notes = unmeasured_ends(new_sink, setup.demands, rehearsed=setup.correction is not None)
+    assert any("sink 'out' needs to write is in no model" in note for note in notes)
+    # one of before, which does not say, goes by its operators
+    assert rehearsals_of(shop(), {"in": None, "work": model(SEEN), "out": None})
+
+
+def test_the_order_of_a_pipeline_is_not_its_shape() -> None:
+    def built(*names: str) -> penstock.Pipeline:
+        pipeline = penstock.pipeline("p").source("in")
+        for name in names:
+            pipeline = pipeline.then(name, logic=lambda row: row, reads="in").sink(f"of-{name}", reads=name)
+        return pipeline.build()
+
+    assert shape_of(built("a", "b")) == shape_of(built("b", "a")) != shape_of(built("a", "c"))
 
 
 def test_files_carry_rehearsals_and_older_ones_are_read() -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.dataflow.logic import Logic
+from penstock.dataflow.logic import Logic, Per
 from penstock.jobs.find import logic_of
 from penstock.spark.trials import rehearsal
 from penstock.spark.trials.rehearsal import RehearsalSpec, files_of_batch, has_settled, rehearsable, rehearse
@@ -68,6 +69,27 @@ def test_when_batches_become_no_faster(each: list[float], settled: bool) -> None
 )
 def test_batches_hold_as_many_files_as_the_users(options: dict[str, str], slots: int, files: int) -> None:
     assert files_of_batch(options, slots) == files
+
+
+@pytest.mark.parametrize(("per", "orders"), [(Per.ROW, 128), (Per.DATAFRAME, 512)])
+def test_keys_are_new_where_spark_may_keep_state_by_them(per: Per, orders: int, tmp_path: Path) -> None:
+    built = penstock.pipeline("p").source("in", format="parquet", options={"path": "there"}, schema="order long")
+    pipeline = built.then("work", logic=Logic(wait, per, schema="order long")).sink("out").build()
+    sample = OperatorSample(pa.table({"order": list(range(128))}))
+    spec = RehearsalSpec(pipeline, logic_of(pipeline), {}, 1, 10, 256, 1e6, {"in": sample})
+    no_session: Any = None
+    rehearsal._Inputs(no_session, spec, tmp_path).feed()  # two batches are ahead
+    read = [order for file in tmp_path.glob("in-*/*/*.parquet") for order in pq.read_table(file)["order"].to_pylist()]
+    assert (len(read), len(set(read))) == (512, orders)
+
+
+def test_so_many_files_of_a_batch_are_what_the_source_says(tmp_path: Path) -> None:
+    options: dict[str, str | int] = {"path": "there", "maxFilesPerTrigger": 4}
+    built = penstock.pipeline("p").source("in", format="parquet", options=options, schema="x long").sink("out").build()
+    spec = RehearsalSpec(built, {}, {}, 1, 40, 400, 1e6, {"in": OperatorSample(pa.table({"x": [1, 2, 3]}))})
+    no_session: Any = None
+    inputs = rehearsal._Inputs(no_session, spec, tmp_path)
+    assert inputs.pipeline.operators["in"].options["maxFilesPerTrigger"] == 4
 
 
 def shout(row: dict[str, Any]) -> dict[str, Any]:

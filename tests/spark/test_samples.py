@@ -17,13 +17,16 @@ from penstock.dataflow.pipeline import Pipeline
 from penstock.errors import BadInputError, RunFailedError
 from penstock.jobs.find import find_pipeline, logic_of
 from penstock.jobs.profile_subject import subject_of
+from penstock.jobs.profiling import Profile, profile_settings
 from penstock.modelling.fingerprint import fingerprint
+from penstock.modelling.model import MeasuredOn
+from penstock.report.listener import Listener
 from penstock.runtime.steps import Read, Step
 from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN
 from penstock.spark.fused.schemas import struct_of_arrow
-from penstock.spark.trials.replay import LEAST_ROWS, Replay
+from penstock.spark.trials.replay import LEAST_ROWS, Replay, replayed_bytes
 from penstock.spark.trials.replay_files import ReplayFiles
-from penstock.spark.trials.samples import OperatorSample, sample, take_samples, up_to
+from penstock.spark.trials.samples import MORE_SAMPLES, OperatorSample, SampledFlow, Taken, sample, take_samples, up_to
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 
@@ -74,6 +77,9 @@ def test_every_operator_gets_what_those_before_it_send() -> None:
         "split": False,
         "price": True,
     }
+    # all come through, every second one, two lines of each
+    flows = [found[name].flow for name in ("orders", "check", "split")]
+    assert flows == [SampledFlow(4, 1.0), SampledFlow(4, 0.5), SampledFlow(2, 2.0)]
     # what each sends was seen
     assert found["check"].sends is not None
     assert found["check"].sends.names == ["order", "lines", "checked"]
@@ -145,6 +151,21 @@ def test_a_sample_is_repeated_and_numbers_go_on() -> None:
     assert [row["a"] for row in rows] == ["y", "z", "x", "y"]
     plain = Replay(OperatorSample(pa.table({"value": [7, 8]})))
     assert [row["value"] for piece in plain.rows(1, 3) for row in piece.to_pylist()] == [8, 7, 8]
+
+
+def test_wide_rows_are_not_repeated_beyond_some_megabytes() -> None:
+    def held(rows: int, width: int) -> tuple[int, int]:
+        given = OperatorSample(pa.table({"body": [b"x" * width] * rows}))
+        pieces = list(Replay(given).rows(0, 70_000))
+        assert sum(piece.num_rows for piece in pieces) == 70_000
+        return max(piece.num_rows for piece in pieces), replayed_bytes(given)
+
+    assert held(256, 4)[0] == LEAST_ROWS
+    # 2.56 MB: six times, not 256 times; the rows of a sample that is larger are there once
+    rows, size = held(256, 10_000)
+    assert rows == 6 * 256
+    assert 15e6 < size < 16 * 2**20
+    assert held(40, 1_000_000)[0] == 40
 
 
 def doubled(frame: Any) -> Any:
@@ -221,6 +242,37 @@ def test_which_operators_need_a_sample() -> None:
     # a tuple for `b` needs the blob before it
     mixed = penstock.pipeline("p").source("s").then("blob", model="azure_blob").then("b", logic=Logic(same)).sink("o")
     assert subject_of(mixed.build(), ["b"]).models_run_for(["p/b"]) == {"azure_blob", "b"}
+
+
+def rare(row: dict[str, Any]) -> dict[str, Any] | None:
+    return row if row["value"] == 1000 else None
+
+
+def test_more_are_sampled_where_a_filter_lets_few_through(session: Any) -> None:
+    pipeline = penstock.pipeline("p").source("s").then("rare", logic=Logic(rare, schema="value long"))
+    built = pipeline.then("after", logic=Logic(same, schema="value long")).sink("o").build()
+    taken = take_samples(session, built, logic_of(built), {"after"}, {})
+    assert taken.code["after"].rows.to_pylist() == [{"value": 1000}]
+    assert taken.code["rare"].flow == SampledFlow(MORE_SAMPLES, 1 / MORE_SAMPLES)
+
+
+def test_an_operator_to_which_nothing_comes_is_left_out_and_named(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    class Ear(Listener):
+        def on_message(self, text: str) -> None:
+            said.append(text)
+
+    spark: Any = None  # nothing is left to measure
+    built = shop(last=Logic(lambda frame: frame, Per.DATAFRAME))
+    subject = subject_of(built, ["split", "price"])
+    profile = Profile(tmp_path / "m.json", profile_settings(), MeasuredOn(), {}, [], Ear())
+    profile._measure_operators(spark, subject, subject.code, Taken(), {})
+    assert [text.partition(":")[0] for text in said] == [
+        "no sample tuple came to shop/split",
+        "no sample tuple came to shop/price",
+    ]
+    assert not profile.models
 
 
 def test_what_an_aggregate_takes_is_measured_like_other_operators_of_sparks() -> None:

@@ -27,6 +27,7 @@ from penstock.modelling.per_tuple_overhead import (
     handling_seconds,
     without_handling,
 )
+from penstock.modelling.shape import shape_of
 from penstock.prediction.crews import crews_of
 from penstock.prediction.fused import FusedSetup, fused_threads, rows_of_batch
 from penstock.prediction.rehearsed import correction_by, correction_for, rehearsed_cpu_seconds
@@ -280,7 +281,7 @@ def _as_rehearsed(pipeline: Pipeline, demands: Demands, rehearsal: Rehearsal) ->
 
 
 def rehearsals_of(pipeline: Pipeline, demands: Demands) -> list[Rehearsal]:
-    """Those that all models of the pipeline know of: one that was measured anew since knows none of them."""
+    """Those of the pipeline as it is that all its models know of: one that was measured anew since knows none."""
     known = [
         demand.measured_on.rehearsals
         for name, demand in demands.items()
@@ -292,6 +293,7 @@ def rehearsals_of(pipeline: Pipeline, demands: Demands) -> list[Rehearsal]:
         for rehearsal in (known[0] if known else ())
         if rehearsal.pipeline == pipeline.name
         and set(rehearsal.threads) == measured
+        and rehearsal.shape in (None, shape_of(pipeline))
         and all(rehearsal in others for others in known)
     ]
 

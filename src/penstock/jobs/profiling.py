@@ -13,10 +13,11 @@ from penstock.dataflow.logic import Per
 from penstock.errors import BadInputError, RunFailedError
 from penstock.files import write_output
 from penstock.jobs.fused import rehearsals_of
+from penstock.jobs.profile_samples import columns_by_model, flows_by_model, without_samples
 from penstock.jobs.rehearsing import most_rehearsed_slots, rehearsals_on
 from penstock.modelling.cpu_speed import at_one_pace
 from penstock.modelling.file import models_document
-from penstock.modelling.fit import QUIET, described, fits, says_where
+from penstock.modelling.fit import QUIET, described, fits, other_selectivity, says_where
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.one_core import within_one_core
 from penstock.report.listener import Listener, Progress
@@ -25,14 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    import pyarrow as pa
-
     from penstock.dataflow.logic import Logic
     from penstock.jobs.profile_subject import ProfileSubject
     from penstock.modelling.task_profile import TaskProfile
     from penstock.spark.trials.engine_cost import EngineCost
     from penstock.spark.trials.profiling import ProfileSettings
-    from penstock.spark.trials.samples import OperatorSample, OwnSample, Taken
+    from penstock.spark.trials.samples import OperatorSample, OwnSample, SampledFlow, Taken
     from penstock.spark.trials.trials import TrialQuery
 
 ENGINE_SECONDS = 1.0
@@ -86,7 +85,7 @@ def refuse_to_mix(path: Path, models: Iterable[Model], here: MeasuredOn) -> None
             )
 
 
-def own_point(rate: float, operator_cpu: float) -> Point:
+def own_point(rate: float, operator_cpu: float, others: float, pace: float | None) -> Point:
     """Of what is part of the query itself."""
     return Point(
         threads=1,
@@ -94,28 +93,15 @@ def own_point(rate: float, operator_cpu: float) -> Point:
         cpu=1.0,
         memory=0.0,
         operator_cpu=operator_cpu,
+        others_cpu=others,
+        pace=pace,
         provenance={
             "rate": "the slope of batches of its samples, less that of the same stream without it",
             "cpu": "taken to keep a core busy while it works",
             "memory": "that of Java, which is in no model",
+            "pace": "seen between batches",
         },
     )
-
-
-def described_columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
-def _columns_by_model(operators: Mapping[str, str], taken: Taken) -> dict[str, str]:
-    """What came to the operator of each model, where anything did."""
-    inputs = {name: [sample] for name, sample in taken.code.items()} | {
-        name: list(own.inputs) for name, own in taken.sparks_own.items()
-    }
-    return {
-        model: "; ".join(described_columns(sample.rows.schema) for sample in inputs[name])
-        for model, name in operators.items()
-        if name in inputs
-    }
 
 
 class Profile:
@@ -135,6 +121,8 @@ class Profile:
         """Fingerprints of the code there is now."""
         self._gets: dict[str, str] = {}
         """Columns of the samples."""
+        self._flows: dict[str, SampledFlow] = {}
+        """What operators let through of them."""
         changed = [
             name
             for name, model in models.items()
@@ -196,11 +184,13 @@ class Profile:
                 wanted = {*sampled.values(), *subject.own_sources()}
                 with one_slot(session):
                     taken = take_samples(session, subject.pipeline, subject.logic, wanted, environment)
-                    self._gets = _columns_by_model(sampled, taken)
+                    self._gets, self._flows = columns_by_model(sampled, taken), flows_by_model(sampled, taken)
                     pending = {**pending, **self.forget_other_columns(subject.code, self._gets)}
                     self._of = len(pending)
                     if pending:
                         self._measure_operators(session, subject, pending, taken, environment)
+                for doubt in other_selectivity(subject.pipeline, self._models_of(subject)):
+                    self._listener.on_message(doubt)
                 self._rehearse(session, subject, taken.ends, environment)
         except RunFailedError as error:
             raise BadInputError(str(error)) from error
@@ -217,16 +207,23 @@ class Profile:
         from penstock.spark.trials.trials import TrialQuery  # noqa: PLC0415 - Spark loads only when it is used
 
         sampled = subject.sampled(pending)
+        unknown = without_samples(sampled, taken)
+        for model in unknown:
+            self._listener.on_message(
+                f"no sample tuple came to {model}: what it takes stays unknown (operators before it let none of "
+                "those through that were tried)"
+            )
+        pending = {model: code for model, code in pending.items() if model not in unknown}
+        self._of = len(pending)
+        if not pending:
+            return
         samples = {model: taken.code[name] for model, name in sampled.items() if name in taken.code}
         audit = is_driven_by_load(subject.pipeline)
         in_slots = {model: code for model, code in pending.items() if code.per is not Per.DATAFRAME}
         with TrialQuery(session, in_slots, environment, self._tell, samples, audit=audit) as query:
             engine = self._measure_all(in_slots, query)
         for model in [name_of_model for name_of_model in pending if name_of_model not in in_slots]:
-            own = taken.sparks_own.get(subject.operators[model])
-            if own is None and subject.is_declared(model):
-                self._listener.on_message(f"no sample tuple came to {model}: what it takes stays unknown")
-                continue
+            own = taken.sparks_own[subject.operators[model]]
             self._measure_sparks_own(session, model, pending[model], own, engine)
 
     def _rehearse(
@@ -255,20 +252,19 @@ class Profile:
         """By operator, of those there is a model of."""
         return {name: self.models[model] for name, model in subject.models.items() if model in self.models}
 
-    def _measure_sparks_own(
-        self, session: Any, name: str, code: Logic, own: OwnSample | None, engine: EngineCost
-    ) -> None:
+    def _measure_sparks_own(self, session: Any, name: str, code: Logic, own: OwnSample, engine: EngineCost) -> None:
         """One point: an operator of Spark's own has the threads Spark gives it, one in a slot. `S = s B / (B + o)` is
         what a model means by the time for a row."""
-        from penstock.spark.trials.own_operators import measure_sparks_own  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.trials.own_operators import measure_sparks_own, together  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.trials.samples import SampledFlow  # noqa: PLC0415
 
-        if own is None:
-            raise BadInputError(f"model '{name}': no sample tuple came to its operator: there is nothing to measure")
         self._doing = f"{name} ({self._done + 1} of {self._of})"
-        nothing = measure_sparks_own(session, name, lambda *frames: frames[0], own.inputs[:1], "append", self._tell)
+        nothing = measure_sparks_own(session, name, together, own.inputs, "append", self._tell)
         cost = measure_sparks_own(session, name, own.apply, own.inputs, own.mode, self._tell).beyond(nothing)
         part = self._settings.batch_seconds / (self._settings.batch_seconds + engine.batch_seconds)
-        point = own_point(part / cost.row_seconds, part)
+        if cost.selectivity is not None:
+            self._flows[name] = SampledFlow(sum(sample.rows.num_rows for sample in own.inputs), cost.selectivity)
+        point = own_point(part / cost.row_seconds, part, cost.others, cost.pace)
         self._keep(name, code, (point,), engine, own_batch_seconds=cost.batch_seconds)
         self._listener.on_point(name, point)
         self._done += 1
@@ -341,6 +337,7 @@ class Profile:
         own_batch_seconds: float | None = None,
     ) -> None:
         own = own_batch_seconds is not None
+        flow = self._flows.get(name)
         measured_on = self._here.model_copy(
             update={
                 "what": "trials of penstock profile on embedded Spark",
@@ -354,6 +351,8 @@ class Profile:
                 "still_rising": self._still_rises(code, points),
                 "code": self._codes.get(name),
                 "gets": self._gets.get(name),
+                "selectivity": None if flow is None else flow.selectivity,
+                "samples": None if flow is None else flow.tuples,
                 "per": code.per,
                 "handling_us": None if own else 1e6 * engine.handling_seconds(code.per),
                 "column_handling_us": None if own else 1e6 * engine.column_seconds,

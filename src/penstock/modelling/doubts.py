@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.dataflow.pipeline import Kind
 from penstock.modelling.fingerprint import fingerprint
-from penstock.modelling.fit import disturbed, misfits, unfinished
+from penstock.modelling.fit import disturbed, misfits, other_selectivity, unfinished
 from penstock.modelling.model import FixedDemand, Model
 
 if TYPE_CHECKING:
@@ -29,14 +29,15 @@ def doubts_about(
     code: Mapping[str, Logic] = NO_CODE,
 ) -> list[str]:
     """Warnings, none where all is well: machines that differ (from each other, or from the machine `here` where it is
-    this one that counts), profiles that ended too soon or that others disturbed, code that was changed since. `beside`
-    and `code` as `changed_code` takes them."""
+    this one that counts), profiles that ended too soon or that others disturbed, code that was changed since, streams
+    that carry more or less than is declared. `beside` and `code` as `changed_code` takes them."""
     models = list({demand.name: demand for demand in demands.values() if isinstance(demand, Model)}.values())
     return [
         *misfits(models, here),
         *unfinished(models),
         *disturbed(models),
         *changed_code(pipeline, demands, beside, code),
+        *other_selectivity(pipeline, demands),
     ]
 
 

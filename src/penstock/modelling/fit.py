@@ -1,16 +1,21 @@
-"""Whether models were measured on the same thing: with each other, and with the machine at hand.
+"""Whether models were measured on the same thing: with each other, with the machine at hand, and with what a pipeline
+says of its operators.
 
 Only what is known counts. A model that says neither CPU nor cores nor Spark fits everything.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from penstock.modelling.model import Model
 
-    from penstock.modelling.model import MeasuredOn, Model
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.modelling.model import MeasuredOn
 
 _TELLING = ("cpu", "cores", "spark")
 
@@ -90,3 +95,38 @@ def unfinished(models: Iterable[Model]) -> list[str]:
         for model in models
         if model.measured_on.still_rising
     ]
+
+
+OTHER = 1.5
+"""Times what is declared, or the declared times what was seen: more is something else."""
+LEAST_SAMPLES = 30
+DEVIATIONS = 2.0
+"""Of what that many samples show by chance."""
+
+
+def other_selectivity(pipeline: Pipeline, models: Mapping[str, object]) -> list[str]:
+    """A warning for every operator whose streams say another selectivity than it, by name in `models`, was seen to have
+    when it was measured."""
+    warnings = []
+    for name, model in models.items():
+        if not isinstance(model, Model) or model.measured_on.selectivity is None:
+            continue
+        seen, samples = model.measured_on.selectivity, model.measured_on.samples or 0
+        receivers: dict[float, list[str]] = {}
+        for stream in pipeline.outputs(name):
+            if not stream.constant and not stream.selectivities and _differ(stream.selectivity, seen, samples):
+                receivers.setdefault(stream.selectivity, []).append(f"'{stream.receiver}'")
+        way_out = f"declare selectivity={seen:.3g} there" if seen else "declare there what comes through"
+        warnings += [
+            f"operator '{name}' sent {seen:.3g} tuples for each of {samples} samples when it was measured, and what it "
+            f"sends to {', '.join(names)} is planned with {declared:g}: {way_out}"
+            for declared, names in receivers.items()
+        ]
+    return warnings
+
+
+def _differ(declared: float, seen: float, samples: int) -> bool:
+    """Counts of n tuples vary by chance by about their root."""
+    larger, smaller = max(declared, seen), min(declared, seen)
+    by_chance = DEVIATIONS * math.sqrt(samples * larger)
+    return samples >= LEAST_SAMPLES and larger > OTHER * smaller and samples * (larger - smaller) > by_chance

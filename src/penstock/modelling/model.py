@@ -71,6 +71,8 @@ class Rehearsal(Spec):
     large: RehearsedBatches
     pace: Positive | None = None
     """Of the cores meanwhile."""
+    shape: str | None = None
+    """Of the pipeline as it was (`penstock.modelling.shape`)."""
 
     @model_validator(mode="after")
     def _sizes_differ(self) -> Self:
@@ -104,6 +106,10 @@ class MeasuredOn(Spec):
     """The fingerprint of the code that was measured."""
     gets: str | None = None
     """The columns of the tuples it was measured with."""
+    selectivity: Amount | None = None
+    """Tuples it sent for each that it got, of those sampled before it was measured."""
+    samples: Count | None = None
+    """So many came to it then."""
     per: Per | None = None
     """What one call of the code gets."""
     handling_us: Amount | None = None

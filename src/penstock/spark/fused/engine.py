@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.clock import now
 from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.logic import sparks_own_code
-from penstock.dataflow.pipeline import Kind, OutputMode
+from penstock.dataflow.pipeline import OutputMode
 from penstock.dataflow.regions import unaudited_by
 from penstock.errors import BadInputError, RunFailedError
 from penstock.report.lag import waiting_notes
-from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.fused import load_source
 from penstock.spark.fused.accounts import Accounts
-from penstock.spark.fused.arrow_batches import settings_for
 from penstock.spark.fused.audits import AuditFolder
 from penstock.spark.fused.batch_bounds import BatchBound
 from penstock.spark.fused.batch_shares import BatchShares
-from penstock.spark.fused.checkpoint_owner import owner_of
 from penstock.spark.fused.closing import close_in_workers
 from penstock.spark.fused.complaints import in_one_line
 from penstock.spark.fused.console import ConsoleSample
@@ -38,13 +35,12 @@ from penstock.spark.fused.lost_messages import lost_messages
 from penstock.spark.fused.observations import PassCounter
 from penstock.spark.fused.observing import BatchObserver, reads_of_sources
 from penstock.spark.fused.readers import read_source
-from penstock.spark.fused.region_function import CAREFUL_BATCH
 from penstock.spark.fused.region_steps import CodeOptions
+from penstock.spark.fused.starting import as_queries_start
 from penstock.spark.fused.told_groups import ToldGroups
 from penstock.spark.fused.topics import connector_notes, covered_of, lag_of, read_by_us
-from penstock.spark.fused.writers import CountingWriter, letter_writer, make_writer, write_batch
+from penstock.spark.fused.writers import CountingWriter, make_writers, write_batch
 from penstock.spark.fused.written_rows import WrittenRows
-from penstock.spark.session.embedded import with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,10 +55,7 @@ if TYPE_CHECKING:
     from penstock.spark.fused.accounts import BatchRecords
     from penstock.spark.fused.frames import Frames
     from penstock.spark.fused.spec import FusedSpec
-    from penstock.spark.fused.writers import Writer
 
-NONE = cast("str", None)
-"""As a local property of Spark's: there is none."""
 CLOSED_BEFORE = (
     "its input had ended before it went on: what was open then was closed; what came since is for another run"
 )
@@ -92,7 +85,7 @@ class FusedQuery:
         self._audits = AuditFolder(spec.folder / "audit") if spec.audit else None
         self._accounts = Accounts(session.sparkContext)
         self._frames = self._build()
-        self._writers = self._make_writers()
+        self._writers = make_writers(session, spec)
         load = spec.load if self._driven_by_load else None
         context = session.sparkContext
         local_slots = context.defaultParallelism if str(context.master).startswith("local") else None
@@ -147,22 +140,6 @@ class FusedQuery:
         made = FrameBuilder(self._session, spec.pipeline, options, self._accounts.accumulator, load, schemas, read)
         return made.build()
 
-    def _make_writers(self) -> dict[str, Writer]:
-        spec = self._spec
-        owner = owner_of(self._session, spec.checkpoint, spec.run)
-        writers: dict[str, Writer] = {
-            name: make_writer(self._session, operator, owner, spec.checkpoint)
-            for name, operator in spec.pipeline.operators.items()
-            if operator.kind is Kind.SINK
-        }
-        if spec.dead_letters is not None:
-            writers[DEAD_LETTERS] = letter_writer(
-                self._session, spec.pipeline, spec.dead_letters, owner, spec.checkpoint
-            )
-        for writer in writers.values():
-            writer.prepare()
-        return writers
-
     def _may_be_counted_by_spark(self) -> bool:
         """Whether nothing has to be done when a batch is there: Spark's sink that keeps nothing does, and spares its
         rows the way from one plan to the next that `foreachBatch` is. Where nothing more may be taken in, that has to
@@ -187,14 +164,8 @@ class FusedQuery:
             stream = stream.trigger(availableNow=True)
         else:
             stream = stream.trigger(processingTime=f"{spec.interval_ms} milliseconds")
-        context = self._session.sparkContext
-        # tasks of the query have what its thread inherits, and the query what its session says when it starts
-        context.setLocalProperty(CAREFUL_BATCH, str(self._committed + 1) if careful else NONE)
-        try:
-            with with_settings(self._session, settings_for(self._session, self._frames.to_code)):
-                return stream.start()
-        finally:
-            context.setLocalProperty(CAREFUL_BATCH, NONE)
+        with as_queries_start(self._session, self._frames.to_code, self._committed + 1 if careful else None):
+            return stream.start()
 
     # -- a batch ---------------------------------------------------------------------------------------------------
 

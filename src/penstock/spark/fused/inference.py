@@ -71,7 +71,7 @@ def infer_schemas(
         reader = next((name for name in wanting if operator.name in _up_to(pipeline, name)), None)
         if reader is None:  # its columns are enough
             return session.createDataFrame([], read_source(session, operator).schema)
-        return sample_source(session, operator, f"; give operator '{reader}' schema='NAME TYPE, ...'")
+        return sample_source(session, operator, way_out=f"; give operator '{reader}' schema='NAME TYPE, ...'")
 
     builder = FrameBuilder(
         session,
@@ -95,7 +95,9 @@ def _up_to(pipeline: Pipeline, name: str) -> set[str]:
     return senders
 
 
-def sample_source(session: SparkSession, operator: Operator, way_out: str = WITH_FILES) -> DataFrame:
+def sample_source(
+    session: SparkSession, operator: Operator, rows: int = SAMPLES, way_out: str = WITH_FILES
+) -> DataFrame:
     """The first rows of a source, as a table. One that may not give its rows a second time is refused: they are for the
     run. `way_out` is what the complaint says to do."""
     reading = reading_of(operator)
@@ -105,23 +107,23 @@ def sample_source(session: SparkSession, operator: Operator, way_out: str = WITH
             reader = session.read.format(reading.format).options(**reading.options)
             if reading.schema is not None:
                 reader = reader.schema(struct_of(reading.schema, who))
-            return reader.load().limit(SAMPLES)
+            return reader.load().limit(rows)
     stream = read_source(session, operator)
     once = next((name for name in _formats_read(stream, reading) if name.lower() not in GIVEN_AGAIN), None)
     if once is not None:
         raise BadInputError(f"{who}: {once} may not give rows a second time, so none are taken as samples{way_out}")
     name = f"penstock_sample_{abs(hash(operator.name))}"
     with in_one_line(who, reading.format):
-        query = stream.limit(SAMPLES).writeStream.format("memory").queryName(name).outputMode("append").start()
+        query = stream.limit(rows).writeStream.format("memory").queryName(name).outputMode("append").start()
         try:
             waited = Stopwatch()
             while query.isActive and waited.seconds() < WAIT_SECONDS and session.table(name).isEmpty():
                 pause(0.1)
-            rows = session.table(name).toArrow()
+            table = session.table(name).toArrow()
         finally:
             query.stop()
             session.catalog.dropTempView(name)
-        return session.createDataFrame(rows)
+        return session.createDataFrame(table)
 
 
 def _formats_read(stream: DataFrame, reading: Reading) -> list[str]:

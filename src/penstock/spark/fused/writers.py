@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, is_address
 from penstock.dataflow.code import write_function
 from penstock.dataflow.endpoints import COUNT, FILE_FORMATS, writing_of
-from penstock.dataflow.pipeline import OutputMode
+from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.errors import BadInputError, RunFailedError
+from penstock.runtime.dead_letters import DEAD_LETTERS
+from penstock.spark.fused.checkpoint_owner import owner_of
 from penstock.spark.fused.complaints import in_one_line, raised_in_code
 from penstock.spark.fused.file_writer import FileWriter
 from penstock.spark.fused.letter_topics import letter_topic
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.dataflow.endpoints import Writing
     from penstock.dataflow.pipeline import Operator, Pipeline
+    from penstock.spark.fused.spec import FusedSpec
 
 
 class Writer(Protocol):
@@ -99,6 +102,21 @@ class _Format:
     def write(self, frame: DataFrame, batch: int) -> None:
         more = {**self._more, "txnVersion": str(batch)} if self._more else {}
         frame.write.format(self._writing.format).options(**self._writing.options, **more).mode("append").save()
+
+
+def make_writers(session: SparkSession, spec: FusedSpec) -> dict[str, Writer]:
+    """By sink, and of dead letters where they are kept: each has seen that it can write."""
+    owner = owner_of(session, spec.checkpoint, spec.run)
+    writers = {
+        name: make_writer(session, operator, owner, spec.checkpoint)
+        for name, operator in spec.pipeline.operators.items()
+        if operator.kind is Kind.SINK
+    }
+    if spec.dead_letters is not None:
+        writers[DEAD_LETTERS] = letter_writer(session, spec.pipeline, spec.dead_letters, owner, spec.checkpoint)
+    for writer in writers.values():
+        writer.prepare()
+    return writers
 
 
 def make_writer(session: SparkSession, operator: Operator, owner: str, checkpoint: str = "") -> Writer:

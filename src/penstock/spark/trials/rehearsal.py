@@ -21,10 +21,11 @@ from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
-from penstock.dataflow.regions import unaudited_by
+from penstock.dataflow.regions import is_sparks_own, unaudited_by
 from penstock.errors import RunFailedError
 from penstock.files import temporary_folder
 from penstock.modelling.model import Rehearsal, RehearsedBatches
+from penstock.modelling.shape import shape_of
 from penstock.report.report import pace_seen
 from penstock.spark.fused import load_source
 from penstock.spark.fused.engine import FusedQuery
@@ -132,6 +133,7 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
         small=small,
         large=large,
         pace=None if pace is None else pace * given,
+        shape=shape_of(spec.pipeline),
     )
 
 
@@ -158,6 +160,9 @@ class _Inputs:
         self._rows = spec.large
         self._waiting = 0
         self._files: ReplayFiles | None = None
+        own_code = sparks_own_code(spec.code)
+        # state of Spark's goes by keys; code may look them up somewhere, and would not find others
+        new_keys = any(is_sparks_own(spec.pipeline, name, own_code) for name in spec.pipeline.operators)
         replaced: dict[str, Operator] = {}
         for name, operator in spec.pipeline.operators.items():
             if operator.kind is Kind.SINK:
@@ -167,8 +172,8 @@ class _Inputs:
                 end = file_end(operator)
                 own = end if end is not None and end.format in WRITABLE else None
                 format_, options = ("parquet", {}) if own is None else (own.format, dict(own.options))
-                self._files_of_batch = files_of_batch(options, spec.slots)
-                self._files = ReplayFiles(session, spec.sources[name], place, format_, options)
+                self._files_of_batch = files_of_batch(reading_of(operator).options, spec.slots)
+                self._files = ReplayFiles(session, spec.sources[name], place, format_, options, new_keys=new_keys)
                 replaced[name] = Operator.model_validate(
                     {
                         "name": name,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from penstock.spark.trials.motion import Motion
     from penstock.spark.trials.samples import OperatorSample
 
 
@@ -24,8 +25,8 @@ class ReplayFiles:
     """Files of `format` below a folder that a stream looks into, each there whole or not at all.
 
     Spark writes other formats than Parquet, and takes longer for it than the stream for reading them: so files are made
-    before the stream begins, and shown to it when their turn comes. Where rows tell no time the same files serve again
-    and again, by links.
+    before the stream begins, and shown to it when their turn comes. Where rows that come later are the same, the same
+    files serve again and again, by links.
     """
 
     def __init__(
@@ -35,9 +36,12 @@ class ReplayFiles:
         folder: Path,
         format: str = "parquet",  # noqa: A002 - Spark's word
         options: Mapping[str, str] | None = None,
+        motion: Motion | None = None,
+        *,
+        new_keys: bool = True,
     ) -> None:
         self._session = session
-        self._replay = TimedReplay(sample)
+        self._replay = TimedReplay(sample, motion=motion, new_keys=new_keys)
         self._folder = folder
         self._format = format
         self._options = dict(options or {})
@@ -52,6 +56,10 @@ class ReplayFiles:
     def pattern(self) -> str:
         """What the stream reads: files that belong together lie in a folder of their own, and are there at once."""
         return str(self._folder / "*")
+
+    def renew_keys(self) -> None:
+        """From now on."""
+        self._replay.new_keys = True
 
     def prepare(self, rows: int, files: int, batches: int) -> None:
         """So many batches are made now."""

@@ -39,9 +39,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.dataflow.logic import Logic
+    from penstock.runtime.account import Account
     from penstock.runtime.batch import Batch
     from penstock.runtime.steps import Step
 
+MORE_SAMPLES = 4096
+"""Tuples of a source, where nothing came to some operator of the first: a filter before it lets few through."""
 AT_ONCE = 32
 SECONDS = 2.0
 """No more tuples are begun after that if every operator has got one."""
@@ -65,6 +68,15 @@ class OperatorSample:
     """`value` is the number of the source tuple: a trial that repeats the rows goes on counting, so that code that
     looks something up does not ask for the same few all along."""
     sends: pa.Schema | None = None
+    flow: SampledFlow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampledFlow:
+    """Of sampled tuples: so many came to an operator, and for each it sent so many, on average."""
+
+    tuples: int
+    selectivity: float
 
 
 def numbers(operator: str, logic: Logic) -> OperatorSample:
@@ -104,6 +116,21 @@ def take_samples(
     """For the operators of `wanted` that anything came to."""
     if not wanted:
         return Taken()
+    taken = _taken(session, pipeline, logic, wanted, environment, SAMPLES)
+    if wanted <= {*taken.code, *taken.ends, *taken.sparks_own}:
+        return taken
+    return _taken(session, pipeline, logic, wanted, environment, MORE_SAMPLES)
+
+
+def _taken(
+    session: SparkSession,
+    pipeline: Pipeline,
+    logic: Mapping[str, Logic],
+    wanted: set[str],
+    environment: Mapping[str, str],
+    rows: int,
+) -> Taken:
+    """From so many tuples of a source."""
     needed = up_to(pipeline, wanted)
     code = {name: code_of_operator for name, code_of_operator in logic.items() if name in needed.operators}
     # a name of its own: workers keep the code of a run by it
@@ -113,7 +140,8 @@ def take_samples(
     taken = Taken()
 
     def learn(steps: tuple[Step, ...], frames: list[DataFrame]) -> Mapping[str, pa.Schema]:
-        sampled = _sampled_in_worker(session, steps, frames, environment)
+        entering = {-1 - number: frame.limit(rows).toArrow() for number, frame in enumerate(frames)}
+        sampled = _sampled_in_worker(session, steps, entering, environment)
         taken.code.update(sampled)
         return {
             name: sample_of_code.sends for name, sample_of_code in sampled.items() if sample_of_code.sends is not None
@@ -121,11 +149,11 @@ def take_samples(
 
     try:
         sources = {
-            name: sample_source(session, needed.operators[name])
+            name: sample_source(session, needed.operators[name], rows=rows)
             for name in needed.sources
             if not reading_of(needed.operators[name]).is_load
         }
-        load = load_sample(session)
+        load = load_sample(session, rows)
         builder = FrameBuilder(
             session,
             needed,
@@ -184,9 +212,9 @@ def up_to(pipeline: Pipeline, wanted: set[str]) -> Pipeline:
     return Pipeline.of(pipeline.name, [*operators, *sinks], streams)
 
 
-def load_sample(session: SparkSession) -> DataFrame:
+def load_sample(session: SparkSession, rows: int) -> DataFrame:
     """What the load generator emits, as a table."""
-    return session.range(0, SAMPLES, 1, 1).selectExpr(
+    return session.range(0, rows, 1, 1).selectExpr(
         f"id AS {ID_COLUMN}", f"CAST({now()} + id / {SAMPLE_RATE} AS double) AS {DUE_COLUMN}", f"id AS {VALUE_COLUMN}"
     )
 
@@ -241,9 +269,8 @@ def _of_frame(table: pa.Table) -> OperatorSample:
 
 
 def _sampled_in_worker(
-    session: SparkSession, steps: tuple[Step, ...], frames: Sequence[DataFrame], environment: Mapping[str, str]
+    session: SparkSession, steps: tuple[Step, ...], entering: Mapping[int, pa.Table], environment: Mapping[str, str]
 ) -> dict[str, OperatorSample]:
-    entering = {-1 - number: frame.limit(SAMPLES).toArrow() for number, frame in enumerate(frames)}
     given = dict(environment)
 
     def in_worker(_: int) -> dict[str, OperatorSample] | str:
@@ -262,7 +289,7 @@ def _sampled_in_worker(
 def sample(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> dict[str, OperatorSample]:
     """What comes to every step with code, and what it sends. A step that nothing comes to is left out."""
     steps = with_schemas(steps, entering)
-    outputs = _outputs(steps, entering)
+    outputs, account = _outputs(steps, entering)
     samples: dict[str, OperatorSample] = {}
     for step in steps:
         inputs = [
@@ -272,7 +299,10 @@ def sample(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> dict[st
             rows = pa.concat_tables(
                 [pa.Table.from_batches([taken.rows]) for taken in inputs], promote_options="permissive"
             )
-            samples[step.operator] = OperatorSample(rows, all(is_numbered(taken) for taken in inputs), step.schema)
+            numbered = all(is_numbered(taken) for taken in inputs)
+            counted = account.count(step.operator)
+            flow = SampledFlow(counted.rows_in, counted.rows_out / counted.rows_in) if counted.rows_in else None
+            samples[step.operator] = OperatorSample(rows, numbered, step.schema, flow)
     return samples
 
 
@@ -298,8 +328,8 @@ def with_schemas(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> t
     )
 
 
-def _outputs(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> dict[str, list[Batch]]:
-    """What every step with code sends, with as much of what enters as there is time for."""
+def _outputs(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> tuple[dict[str, list[Batch]], Account]:
+    """What every step with code sends, with as much of what enters as there is time for; and what was counted."""
     leaving = [replace(step, leaves=step.logic is not None, threads=THREADS) for step in steps]
     made: dict[str, list[Batch]] = {step.operator: [] for step in leaving if step.leaves}
     whole = [(place, with_marks(_one_batch(table))) for place, table in entering.items() if table.num_rows]
@@ -315,7 +345,7 @@ def _outputs(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> dict[
         pass  # an operator stops its pipeline for this tuple: what came before it serves
     finally:
         segment.close()
-    return made
+    return made, segment.take_account()
 
 
 def _carried(

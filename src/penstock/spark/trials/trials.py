@@ -6,9 +6,9 @@ a trial costs its own seconds and little more.
 What counts. CPU of the slot is that of Spark's whole process tree on this machine: Java, the worker with the operator's
 threads, whatever the operator started, and the engine's own Python workers. CPU of the operator is that of its worker
 and below; the engine's share is the difference. Memory is the highest resident memory of the operator's worker and
-below during the trial, above the base: what a worker holds (interpreter, Arrow) with an operator that does nothing. A
-worker that is busy does not idle, so nothing is taken off its CPU. Java's memory is the engine's and in no model. This
-process, which collects results, is no part of a slot.
+below during the trial, above the base: what a worker holds (interpreter, Arrow) with an operator that does nothing,
+and without the rows the trial repeats. A worker that is busy does not idle, so nothing is taken off its CPU. Java's
+memory is the engine's and in no model. This process, which collects results, is no part of a slot.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from penstock.spark.session.process_tree import (
 )
 from penstock.spark.trials.engine_cost import EngineCost, TupleCost
 from penstock.spark.trials.function import OUTPUT_SCHEMA, TrialFunction, packed
+from penstock.spark.trials.replay import replayed_bytes
 from penstock.spark.trials.samples import OperatorSample, numbers
 from penstock.spark.trials.schedule import TrialSchedule, batch_spread, busy_seconds
 from penstock.spark.trials.source import NAME, NOTHING_ON_TRIAL, TrialSetting, TrialSource
@@ -132,9 +133,9 @@ class TrialQuery:
         self._samples = samples or {}
         idle = {name: Logic(_nothing, per) for per, name in _IDLE.items()}
         on_trial = {**logic, _RESTING: Logic(_rest), **idle}
-        self._code = packed(
-            {name: (code, self._samples.get(name) or numbers(name, code)) for name, code in on_trial.items()}
-        )
+        fed = {name: self._samples.get(name) or numbers(name, code) for name, code in on_trial.items()}
+        self._code = packed({name: (code, fed[name]) for name, code in on_trial.items()})
+        self._fed_mb = {name: replayed_bytes(sample) / 2**20 for name, sample in fed.items()}
         self._audit = audit
         self._environment = tuple(environment.items())
         self._tick = tick
@@ -231,7 +232,7 @@ class TrialQuery:
             rate=report.sustained_rate,
             stable=report.stable,
             cpu=(engine + worker) / report.seconds,
-            memory_mb=max(0.0, self._peak_mb - self._base_mb),
+            memory_mb=self._operators_mb(),
             operator_cpu=worker / report.seconds,
             busy=sum(map(busy_seconds, schedule.counted[1:])) / report.seconds,
             others=self._others,
@@ -239,6 +240,11 @@ class TrialQuery:
             given=self._given,
             batch_spread=batch_spread(schedule.counted[1:]),
         )
+
+    def _operators_mb(self) -> float:
+        """Without the rows that trials repeat, which no run holds; those of the base are in it."""
+        fed = self._fed_mb[self._setting.operator] - self._fed_mb[_RESTING]
+        return max(0.0, self._peak_mb - self._base_mb - fed)
 
     def _used(self, schedule: TrialSchedule) -> tuple[float, float]:
         """CPU seconds of the engine, and of the operator's worker, over the batches that count."""
