@@ -246,6 +246,8 @@ OTHERWISE = {
     "names misspelt": (PERSON, {"name": "Ada"}, {"nmae": "Ada", "bron": None}, "f"),
     "no names": (PERSON, {"name": "Ada", "born": None}, {}, "f"),
     "names misspelt within": (pa.list_(PERSON), [{"born": None}], [{"nmae": "Ada"}], "f.element"),
+    "a tuple for a struct": (PERSON, ("Ada", NOON.date()), ("Ada", 5), "f.born"),
+    "a tuple too long": (PERSON, ("Ada", None), ("Ada", None, None), "f"),
     "beyond 32 bits": (pa.float32(), 3.4028235e38, -1e39, "f"),
     "beyond 32 bits within": (pa.list_(pa.float32()), [float("inf")], [float("inf"), 1e300], "f.element"),
 }

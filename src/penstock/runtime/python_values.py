@@ -157,12 +157,14 @@ def _fitted_inside(value: Any, kind: pa.DataType, path: str, in_frame: bool) -> 
 
 
 def _fitted_struct(value: Any, kind: pa.DataType, path: str, in_frame: bool) -> Any:
-    """Whatever has names for its parts: a mapping, or Spark's Row, which Arrow would read by position."""
+    """A mapping, a tuple of all its parts, or Spark's Row: that has names, though Arrow would take it for a tuple."""
+    names = [field.name for field in kind]
     if hasattr(value, "asDict"):
         value = value.asDict()
+    elif isinstance(value, tuple) and len(value) == len(names):
+        value = dict(zip(names, value, strict=True))
     if not isinstance(value, Mapping):
-        return value
-    names = [field.name for field in kind]
+        return value  # which Arrow refuses
     if names and value.keys().isdisjoint(names):
         raise NestedMisfitError(path, f"the struct has none of the fields {', '.join(names)}")
     return {
