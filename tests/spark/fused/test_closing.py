@@ -96,3 +96,28 @@ def test_a_worker_that_java_hangs_up_on_closes_first(monkeypatch: pytest.MonkeyP
     with pytest.raises(SystemExit):
         pyspark.worker.main("hung up", "")
     assert log == ["first", "hung up", "closed"]
+
+
+OLDER_DAEMON = """
+def worker(infile):
+    worker_main(infile, "")
+"""
+
+
+@pytest.mark.usefixtures("signals")
+def test_so_does_a_worker_of_an_older_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+
+    def run_task(infile: str, _outfile: str) -> None:
+        if infile == "hung up":
+            raise SystemExit(-1)
+        worker_end.close_at_end(lambda: log.append("closed"))
+
+    monkeypatch.setattr(pyspark.worker, "main", run_task)
+    monkeypatch.setattr(worker_end, "_closers", [])
+    daemon: dict[str, Any] = {"worker_main": run_task}
+    exec(OLDER_DAEMON, daemon)  # noqa: S102 - a module with names of its own
+    daemon["worker"]("first")
+    with pytest.raises(SystemExit):
+        daemon["worker"]("hung up")
+    assert log == ["closed"]

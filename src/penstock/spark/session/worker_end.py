@@ -2,24 +2,27 @@
 
 A worker does not end as other Python processes do: it leaves by `os._exit` when Java hangs up (the session ends, an
 executor goes, nobody needed it for a minute), or dies of the SIGHUP that its parent sends; either comes first. Before
-every task it takes signals back, and looks up `pyspark.worker.main`, which is where it can be told otherwise.
+every task it takes signals back, and looks up what runs a task, which is where it can be told otherwise.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 REUSE = "SPARK_REUSE_WORKER"
 """In the environment of workers that get more than one task."""
 CLOSING_SECONDS = 15.0
 """A worker whose code takes longer to close what it opened ends without."""
+KEPT_BY_DAEMON = "worker_main"
 _SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 
 _closers: list[Callable[[], None]] = []
@@ -57,6 +60,12 @@ def _wrap_tasks() -> None:
             raise
 
     pyspark.worker.main = main
+    # older daemons looked it up once, and keep it among their own names
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if KEPT_BY_DAEMON in frame.f_globals:
+            frame.f_globals[KEPT_BY_DAEMON] = main
+        frame = frame.f_back
 
 
 def _leave(_number: int, _frame: Any) -> None:
