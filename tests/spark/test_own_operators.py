@@ -229,7 +229,11 @@ def test_keys_are_new_where_there_is_state(session: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(own_operators, "WARM_UP_BATCHES", 1)
     monkeypatch.setattr(own_operators, "COUNTED_BATCHES", 1)
     renewed: list[ReplayFiles] = []
-    monkeypatch.setattr(ReplayFiles, "renew_keys", renewed.append)
+
+    def note(files: ReplayFiles) -> None:
+        renewed.append(files)
+
+    monkeypatch.setattr(ReplayFiles, "renew_keys", note)
     chosen = measure_sparks_own(session, "chosen", lambda frame: frame.where("order > 3"), [keyed(10)], "append")
     assert not renewed
     assert chosen.selectivity == 0.6
