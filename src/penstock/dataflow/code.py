@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.dataflow.logic import Logic, find_logic
+from penstock.dataflow.logic import Logic, find_function, find_logic
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -78,13 +77,7 @@ def write_function(operator: Operator) -> Callable[[Any, int], None] | None:
 def _function(operator: Operator, code: Any, address: str | None, key: str) -> Callable[..., Any] | None:
     if code is not None or address is None:
         return code  # type: ignore[no-any-return] # the builder takes functions only
-    module, colon, attribute = address.partition(":")
-    if not colon:
-        raise BadInputError(f"operator '{operator.name}': {key} '{address}': expected module:attribute")
     try:
-        function = getattr(import_module(module), attribute)
-    except Exception as error:  # the user's module may raise anything while it is imported
-        raise BadInputError(f"operator '{operator.name}': {key} '{address}': {error}") from error
-    if not callable(function):
-        raise BadInputError(f"operator '{operator.name}': {key} '{address}': expected a function")
-    return function  # type: ignore[no-any-return] # whatever it is, it can be called
+        return find_function(address, key)
+    except BadInputError as error:
+        raise BadInputError(f"operator '{operator.name}': {error}") from error
