@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.errors import BadInputError
@@ -127,26 +126,6 @@ def _refuse_for_sparks_own(**given: Any) -> None:
                 f"{name}: not with per='{Per.DATAFRAME}': its code is called once, when the query is made, and not for "
                 "every tuple"
             )
-
-
-def find_logic(address: str) -> Logic:
-    """The code at `module:attribute`; a plain function is code per row."""
-    code = find_function(address, "run")
-    return code if isinstance(code, Logic) else Logic(code)
-
-
-def find_function(address: str, key: str) -> Callable[..., Any]:
-    """What `key` of a file names by `module:attribute`."""
-    module, colon, attribute = address.partition(":")
-    if not colon:
-        raise BadInputError(f"{key} '{address}': expected module:attribute")
-    try:
-        function = getattr(import_module(module), attribute)
-    except Exception as error:  # the user's module may raise anything while it is imported
-        raise BadInputError(f"{key} '{address}': {type(error).__name__}: {error}") from error
-    if not callable(function):
-        raise BadInputError(f"{key} '{address}': expected a function, found {type(function).__name__}")
-    return function  # type: ignore[no-any-return] # whatever it is, it can be called
 
 
 def sparks_own_code(code: Mapping[str, Logic]) -> list[str]:
