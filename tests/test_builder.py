@@ -309,7 +309,7 @@ def test_code_of_a_module_is_named_in_files_and_found_again(code: Any, said: dic
         assert code_of(read) == code_of(built.operators["work"])
     else:
         # whatever the operator is called: it is not taken for a reference task
-        with pytest.raises(BadInputError, match="'work': run .* was given in Python, and no file can name it"):
+        with pytest.raises(BadInputError, match=r"'work': run .* was given in Python, and no file can name it"):
             code_of(read)
 
 

@@ -155,7 +155,7 @@ def said_in_a_file(operator: Operator) -> dict[str, str | float] | None:
 
 def said_of_unnamed(operator: Operator) -> dict[str, str]:
     """Instead, where a file cannot name the code: what tells so to whoever runs it."""
-    return {key: f"{ONLY_IN_PYTHON}:{operator.name}" for key in _given_in_python(operator)}
+    return dict.fromkeys(_given_in_python(operator), f"{ONLY_IN_PYTHON}:{operator.name}")
 
 
 def _given_in_python(operator: Operator) -> dict[str, Any]:

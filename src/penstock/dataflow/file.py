@@ -59,8 +59,8 @@ def parse_pipeline(data: Any, where: str) -> Pipeline:
 def _operator_document(operator: Operator) -> dict[str, Any]:
     fields = operator.model_dump(mode="json", by_alias=True, exclude={"name", "chain"}, exclude_defaults=True)
     chain = [{"name": part.name, **_operator_document(part)} for part in operator.chain]
-    said = said_in_a_file(operator)
-    return {**fields, **(said_of_unnamed(operator) if said is None else said), **({"chain": chain} if chain else {})}
+    code = said_in_a_file(operator)
+    return {**fields, **(said_of_unnamed(operator) if code is None else code), **({"chain": chain} if chain else {})}
 
 
 def pipeline_document(pipeline: Pipeline) -> dict[str, Any]:

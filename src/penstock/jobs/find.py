@@ -113,8 +113,8 @@ def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:
 
 
 def find_code_beside(given: RunnableLike) -> None:
-    """From now on modules beside the file of a pipeline or plan, and in the current folder, are found, after all others:
-    `run: module:attribute`.
+    """From now on modules beside the file of a pipeline or plan, and in the current folder, are found, after all
+    others: `run: module:attribute`.
 
     For verbs that run its code. To plan or simulate what somebody sent must not import what lies beside it.
     """

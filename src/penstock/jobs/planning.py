@@ -142,7 +142,7 @@ def changed_code(pipeline: Pipeline, library: ModelLibrary, beside: Path | None)
     for name, operator in pipeline.operators.items():
         model = library.models.get(library.name_for(pipeline.name, name, operator.model))
         if model is not None and model.measured_on.code is not None:
-            now = fingerprint(operator, beside=beside)
+            now = fingerprint(operator, beside=beside, measured=model.measured_on)
             if now not in (None, model.measured_on.code):
                 complaints.append(
                     f"operator '{name}': its code changed since model '{model.name}' was measured; "
