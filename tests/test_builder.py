@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.dataflow.code import code_of, frame_function, write_function
-from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.dataflow.file import parse_pipeline, pipeline_document, read_pipeline
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rewrite import fuse, separate
@@ -319,7 +320,7 @@ p = penstock.pipeline("p").source("s", frame=lambda spark: spark)
 def opened(): return 3
 @p.operator(reads="s", open=opened, schema="value long", threads=8)
 def look(row, handle): return {"value": handle}
-p.then("pi", logic=lambda row: {"value": row["value"] + 1}, on_error="stop").then("plain", logic=opened)
+p.then("pi", logic=lambda row: {"value": row["value"] + 1}, on_error="stop", threads=8).then("plain", logic=opened)
 p.sink("out", write=lambda frame, number: number)
 def make(): return p.build()
 """
@@ -337,7 +338,7 @@ def test_files_name_code_by_the_pipeline_it_was_given_to(
     document = pipeline_document(built)
     operators = document["operators"]
     assert operators["look"] == {"run": f"{address}.look", "schema": "value long", "threads": 8}
-    assert operators["pi"] == {"run": f"{address}.pi", "on_error": "stop"}
+    assert operators["pi"] == {"run": f"{address}.pi", "on_error": "stop", "threads": 8}
     assert operators["plain"] == {"run": "given_in_python:opened"}
     read = parse_pipeline(document, "file")
     assert logic_of(read) == logic_of(built)
@@ -378,3 +379,60 @@ def test_code_that_no_pipeline_was_given(
 def test_what_is_said_of_calls_is_refused_where_code_is_called_once(name: str, value: Any) -> None:
     with pytest.raises(BadInputError, match=f"operator 'w': {name}: not with per='dataframe': its code is called once"):
         penstock.pipeline("p").source("s").then("w", logic=lambda frame: frame, per="dataframe", **{name: value})
+
+
+COUNTED = {"key": "k", "outputs": {"n": "count"}, "fields": "k string"}
+UNREAD: dict[str, tuple[dict[str, Any], str]] = {
+    "threads of Spark's own": ({"o": {"run": "m:f", "per": "dataframe", "threads": 3}}, "'o': threads: not with per="),
+    "threads of a source": ({"s": {"kind": "source", "format": "rate", "threads": 3}}, "'s': threads: not of a source"),
+    "timeout of an aggregate": (
+        {"o": {"aggregate": COUNTED, "timeout_seconds": 3}},
+        "'o': timeout_seconds: not beside",
+    ),
+    "on_error of an aggregate": ({"o": {"aggregate": COUNTED, "on_error": "stop"}}, "'o': on_error: not beside aggreg"),
+    "per of an aggregate": ({"o": {"aggregate": COUNTED, "per": "row"}}, "'o': per: not beside aggregate"),
+    "schema of an aggregate": ({"o": {"aggregate": COUNTED, "schema": "n long"}}, "'o': schema: not beside aggregate"),
+    "schema of a chain": (
+        {"o": {"chain": [{"name": "a", "model": "pi"}], "schema": "n long"}},
+        "schema: not beside ch",
+    ),
+    "part of a chain": (
+        {"o": {"chain": [{"name": "a", "run": "m:f", "per": "dataframe", "threads": 2}]}},
+        "'a': threa",
+    ),
+    "per of a source": ({"s": {"kind": "source", "per": "row"}}, "source 's': per: not of a source without code"),
+    "timeout of a sink": ({"e": {"kind": "sink", "timeout_seconds": 3}}, "sink 'e': timeout_seconds: not of a sink"),
+    "on_error of a source": ({"s": {"kind": "source", "format": "rate", "on_error": "stop"}}, "'s': on_error: not of"),
+    "schema of the load generator": ({"s": {"kind": "source", "schema": "n long"}}, "'s': schema: not of the load gen"),
+    "schema of a frame": ({"s": {"kind": "source", "frame": "m:f", "schema": "n long"}}, "'s': schema: not beside fra"),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_what_nothing_reads_is_refused_where_it_is_written(tmp_path: Path, case: str) -> None:
+    fields, complaint = UNREAD[case]
+    operators = {"s": {"kind": "source"}, "o": {"run": "m:f"}, "e": {"kind": "sink"}, **fields}
+    streams = [{"from": "s", "to": "o"}, {"from": "o", "to": "e"}]
+    document = {"name": "p", "operators": operators, "streams": streams}
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    with pytest.raises(BadInputError, match=r"p\.json: ") as caught:
+        read_pipeline(tmp_path / "p.json")
+    assert complaint in str(caught.value)
+    # plans of before may have it in their definition
+    assert parse_pipeline(document, "plan.json: definition").name == "p"
+
+
+def test_what_nothing_reads_is_refused_in_python() -> None:
+    p = penstock.pipeline("p").source("s")
+    with pytest.raises(BadInputError, match="pipeline 'p': operator 'a': on_error: not beside aggregate"):
+        p.then("a", aggregate=COUNTED, on_error="stop")
+    with pytest.raises(BadInputError, match="pipeline 'p': operator 'same': threads: not with per='dataframe'"):
+
+        @p.operator(reads="s", per="dataframe", threads=2)
+        def same(frame: Any) -> Any:
+            return frame
+
+    # what is declared, or has code, does say something
+    p.source("t", format="rate", threads=1, cpu=10, memory_mb=10)
+    p.source("u", logic=of_a_module, schema="value long", threads=2, on_error="stop")
+    p.sink("e", logic=of_a_module, timeout_seconds=2)

@@ -75,7 +75,7 @@ def _find_function(address: str, key: str) -> Callable[..., Any]:
             "module (@penstock.logic(open=...) says what it opens), or name the pipeline itself as module:attribute"
         )
     pipeline, dot, operator = attribute.partition(".")
-    if dot:
+    if dot and pipeline.isidentifier():
         return _code_in(f"{module}:{pipeline}", operator, key)
     try:
         function = getattr(import_module(module), attribute)

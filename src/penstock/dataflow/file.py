@@ -9,6 +9,7 @@ from pydantic import model_validator
 from penstock.dataflow.code import said_in_a_file, said_of_unnamed
 from penstock.dataflow.constraints import UNCONSTRAINED, PipelineConstraints
 from penstock.dataflow.pipeline import Operator, Pipeline, Stream
+from penstock.dataflow.unread_keys import refuse_unread_keys
 from penstock.errors import BadInputError
 from penstock.files import Name, Spec, check, read_document
 
@@ -44,7 +45,14 @@ class PipelineFile(Spec):
 
 
 def read_pipeline(path: Path) -> Pipeline:
-    return parse_pipeline(read_document(path), str(path))
+    """As somebody wrote it: what nothing would read is refused."""
+    pipeline = parse_pipeline(read_document(path), str(path))
+    for operator in pipeline.operators.values():
+        try:
+            refuse_unread_keys(operator)
+        except BadInputError as error:
+            raise BadInputError(f"{path}: {error}") from error
+    return pipeline
 
 
 def parse_pipeline(data: Any, where: str) -> Pipeline:

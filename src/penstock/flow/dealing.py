@@ -159,8 +159,10 @@ def hash_rows(rows: pa.RecordBatch, key: Sequence[str]) -> NDArray[np.uint64]:
 def _hash_column(column: pa.Array) -> NDArray[np.uint64]:
     """Null has a hash of its own. Whole numbers beyond 2^53 may share one, which does no harm."""
     import pandas as pd  # noqa: PLC0415 - belongs to the extra
+    import pyarrow as pa  # noqa: PLC0415 - so does it
 
     values = column.to_pandas().to_numpy()
+    values = values.astype(float) if pa.types.is_decimal(column.type) else values
     if values.dtype.kind in "biufmM":
         # 0.0 makes a negative zero a zero
         values = values.astype(np.int64).astype(np.float64) if values.dtype.kind in "mM" else values.astype(float) + 0.0
