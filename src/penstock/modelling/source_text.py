@@ -131,7 +131,8 @@ class _Reading:
         if module not in self._specs:
             package, _, name = module.rpartition(".")
             parent = self._spec(package) if package else None
-            places = self._folders if not package else parent and parent.submodule_search_locations
+            inside = None if parent is None else parent.submodule_search_locations
+            places = inside if package else self._folders
             spec = PathFinder.find_spec(module, places) if places is not None and name.isidentifier() else None
             self._specs[module] = spec if spec is None or self._is_wanted(module, spec) else None
         return self._specs[module]
