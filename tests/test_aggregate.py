@@ -27,6 +27,25 @@ def test_keys_fields_and_calls_are_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("long", "bigint"),
+        ("INTEGER", "int"),
+        ("short", "smallint"),
+        ("byte", "tinyint"),
+        ("real", "float"),
+        ("timestamp_ntz", "timestamp_ntz"),
+        ("decimal(10, 2)", "decimal(10,2)"),
+        ("numeric(5)", "decimal(5,0)"),
+        ("dec", "decimal(10,0)"),
+    ],
+)
+def test_types_have_the_names_spark_gives_them(word: str, kind: str) -> None:
+    made = Aggregate(key="word", outputs={"n": "sum(x)"}, fields=f"word string, x {word}, y double")
+    assert made.columns == {"word": "string", "x": kind, "y": "double"}
+
+
+@pytest.mark.parametrize(
     ("fields", "complaint"),
     [
         ({"outputs": {"n": "reflect('java.lang.Runtime')"}}, "outputs.n: expected a function of count, sum"),
@@ -38,6 +57,9 @@ def test_keys_fields_and_calls_are_read() -> None:
         ({"key": "letter"}, "key 'letter' is not one of the fields"),
         ({"fields": "word strnig"}, "expected 'NAME TYPE, ...'"),
         ({"fields": "word string; drop"}, "expected 'NAME TYPE, ...'"),
+        ({"fields": "word decimal(39,2)"}, "expected 'NAME TYPE, ...' with a type of decimal(DIGITS,BEHIND), string"),
+        ({"fields": "word decimal(3,4)"}, "found 'word decimal(3,4)'"),
+        ({"fields": "word array<string>"}, "found 'word array<string>'"),
         ({"emit": "closed"}, "need window_seconds"),
         ({"window_seconds": 1.0, "slide_seconds": 2.0}, "at most window_seconds"),
         ({"key": ()}, "expected a key, a window, or both"),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock.dataflow.code import code_of
-from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.dataflow.code import code_of, frame_function, write_function
+from penstock.dataflow.file import parse_pipeline, pipeline_document, read_pipeline
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
+from penstock.dataflow.rewrite import fuse, separate
 from penstock.errors import BadInputError
+from penstock.jobs.find import find_pipeline, logic_of
 from penstock.workloads.builtin import builtin_pipeline, known_pipelines
 
 WORDS = {
@@ -292,17 +297,79 @@ def of_a_module(row: dict[str, Any]) -> dict[str, Any]:
     ("code", "said"),
     [
         (of_a_module, {"run": f"{__name__}:of_a_module", "schema": "value long"}),
-        (lambda row: row, {}),
-        (penstock.logic(schema="value long", open=dict)(of_a_module), {}),
+        (lambda row: row, {"run": "only-in-python:work"}),
+        (penstock.logic(schema="value long", open=dict)(of_a_module), {"run": "only-in-python:work"}),
     ],
 )
 def test_code_of_a_module_is_named_in_files_and_found_again(code: Any, said: dict[str, str]) -> None:
     built = penstock.pipeline("named").source("in").then("work", logic=code, schema="value long").sink("out").build()
     document = pipeline_document(built)
     assert document["operators"]["work"] == said
-    if said:
-        read = parse_pipeline(document, "file")
-        assert code_of(read.operators["work"]) == code_of(built.operators["work"])
+    read = parse_pipeline(document, "file").operators["work"]
+    if "schema" in said:
+        assert code_of(read) == code_of(built.operators["work"])
+    else:
+        # whatever the operator is called: it is not taken for a reference task
+        with pytest.raises(BadInputError, match=r"'work': run .* was given in Python, and no file can name it"):
+            code_of(read)
+
+
+IN_PYTHON = """
+import penstock
+p = penstock.pipeline("p").source("s", frame=lambda spark: spark)
+def opened(): return 3
+@p.operator(reads="s", open=opened, schema="value long", threads=8)
+def look(row, handle): return {"value": handle}
+p.then("pi", logic=lambda row: {"value": row["value"] + 1}, on_error="stop", threads=8).then("plain", logic=opened)
+p.sink("out", write=lambda frame, number: number)
+def make(): return p.build()
+"""
+
+
+@pytest.mark.parametrize("name", ["p", "make"])
+def test_files_name_code_by_the_pipeline_it_was_given_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "given_in_python", raising=False)
+    (tmp_path / "given_in_python.py").write_text(IN_PYTHON)
+    address = f"given_in_python:{name}"
+    built = find_pipeline(address)
+    document = pipeline_document(built)
+    operators = document["operators"]
+    assert operators["look"] == {"run": f"{address}.look", "schema": "value long", "threads": 8}
+    assert operators["pi"] == {"run": f"{address}.pi", "on_error": "stop", "threads": 8}
+    assert operators["plain"] == {"run": "given_in_python:opened"}
+    read = parse_pipeline(document, "file")
+    assert logic_of(read) == logic_of(built)
+    assert frame_function(read.operators["s"]) is frame_function(built.operators["s"])
+    assert write_function(read.operators["out"]) is write_function(built.operators["out"])
+    # parts of operators that were separated or fused are found as what they were
+    separated = parse_pipeline(pipeline_document(separate(built, "pi", 2).pipeline), "file")
+    assert logic_of(separated)["pi.2"] == logic_of(built)["pi"]
+    fused = parse_pipeline(pipeline_document(fuse(built, "look", "pi").pipeline), "file")
+    chained = logic_of(fused)["look+pi"]
+    assert chained.open is not None
+    assert chained({"value": 1}, chained.open()) == {"value": 4}
+
+
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [
+        ("given_in_python:p.nosuch", "no such operator in that pipeline; known: s, look, pi, plain, out"),
+        ("given_in_python:p.s", "was not given such code"),
+        ("given_in_python:opened.look", "expected a Pipeline, a builder, .* found int"),
+        ("given_in_python:q.look", "pipeline 'given_in_python:q': AttributeError"),
+    ],
+)
+def test_code_that_no_pipeline_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, complaint: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "given_in_python", raising=False)
+    (tmp_path / "given_in_python.py").write_text(IN_PYTHON)
+    with pytest.raises(BadInputError, match=f"operator 'o': run '{address}': .*{complaint}"):
+        code_of(Operator(name="o", run=address))
 
 
 @pytest.mark.parametrize(
@@ -312,3 +379,60 @@ def test_code_of_a_module_is_named_in_files_and_found_again(code: Any, said: dic
 def test_what_is_said_of_calls_is_refused_where_code_is_called_once(name: str, value: Any) -> None:
     with pytest.raises(BadInputError, match=f"operator 'w': {name}: not with per='dataframe': its code is called once"):
         penstock.pipeline("p").source("s").then("w", logic=lambda frame: frame, per="dataframe", **{name: value})
+
+
+COUNTED = {"key": "k", "outputs": {"n": "count"}, "fields": "k string"}
+UNREAD: dict[str, tuple[dict[str, Any], str]] = {
+    "threads of Spark's own": ({"o": {"run": "m:f", "per": "dataframe", "threads": 3}}, "'o': threads: not with per="),
+    "threads of a source": ({"s": {"kind": "source", "format": "rate", "threads": 3}}, "'s': threads: not of a source"),
+    "timeout of an aggregate": (
+        {"o": {"aggregate": COUNTED, "timeout_seconds": 3}},
+        "'o': timeout_seconds: not beside",
+    ),
+    "on_error of an aggregate": ({"o": {"aggregate": COUNTED, "on_error": "stop"}}, "'o': on_error: not beside aggreg"),
+    "per of an aggregate": ({"o": {"aggregate": COUNTED, "per": "row"}}, "'o': per: not beside aggregate"),
+    "schema of an aggregate": ({"o": {"aggregate": COUNTED, "schema": "n long"}}, "'o': schema: not beside aggregate"),
+    "schema of a chain": (
+        {"o": {"chain": [{"name": "a", "model": "pi"}], "schema": "n long"}},
+        "schema: not beside ch",
+    ),
+    "part of a chain": (
+        {"o": {"chain": [{"name": "a", "run": "m:f", "per": "dataframe", "threads": 2}]}},
+        "'a': threa",
+    ),
+    "per of a source": ({"s": {"kind": "source", "per": "row"}}, "source 's': per: not of a source without code"),
+    "timeout of a sink": ({"e": {"kind": "sink", "timeout_seconds": 3}}, "sink 'e': timeout_seconds: not of a sink"),
+    "on_error of a source": ({"s": {"kind": "source", "format": "rate", "on_error": "stop"}}, "'s': on_error: not of"),
+    "schema of the load generator": ({"s": {"kind": "source", "schema": "n long"}}, "'s': schema: not of the load gen"),
+    "schema of a frame": ({"s": {"kind": "source", "frame": "m:f", "schema": "n long"}}, "'s': schema: not beside fra"),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_what_nothing_reads_is_refused_where_it_is_written(tmp_path: Path, case: str) -> None:
+    fields, complaint = UNREAD[case]
+    operators = {"s": {"kind": "source"}, "o": {"run": "m:f"}, "e": {"kind": "sink"}, **fields}
+    streams = [{"from": "s", "to": "o"}, {"from": "o", "to": "e"}]
+    document = {"name": "p", "operators": operators, "streams": streams}
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    with pytest.raises(BadInputError, match=r"p\.json: ") as caught:
+        read_pipeline(tmp_path / "p.json")
+    assert complaint in str(caught.value)
+    # plans of before may have it in their definition
+    assert parse_pipeline(document, "plan.json: definition").name == "p"
+
+
+def test_what_nothing_reads_is_refused_in_python() -> None:
+    p = penstock.pipeline("p").source("s")
+    with pytest.raises(BadInputError, match="pipeline 'p': operator 'a': on_error: not beside aggregate"):
+        p.then("a", aggregate=COUNTED, on_error="stop")
+    with pytest.raises(BadInputError, match="pipeline 'p': operator 'same': threads: not with per='dataframe'"):
+
+        @p.operator(reads="s", per="dataframe", threads=2)
+        def same(frame: Any) -> Any:
+            return frame
+
+    # what is declared, or has code, does say something
+    p.source("t", format="rate", threads=1, cpu=10, memory_mb=10)
+    p.source("u", logic=of_a_module, schema="value long", threads=2, on_error="stop")
+    p.sink("e", logic=of_a_module, timeout_seconds=2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import hashlib
 import os
 import subprocess
 import sys
@@ -13,9 +15,12 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.allocation.pipeline import demands_of
 from penstock.clock import Stopwatch
+from penstock.dataflow.file import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Operator
+from penstock.jobs.find import find_pipeline, logic_of
 from penstock.jobs.profiling import Profile, profile_settings
 from penstock.modelling.doubts import changed_code
 from penstock.modelling.fingerprint import fingerprint
@@ -57,6 +62,213 @@ def test_code_a_file_names(tmp_path: Path, before: str, after: str, *, same: boo
     first = of_file(tmp_path, CODE)
     assert first is not None
     assert (of_file(tmp_path, CODE.replace(before, after)) == first) is same
+
+
+IN_STATEMENTS = """
+A, B = 1, 2
+LIMITS = {}
+LIMITS["x"] = 5
+TABLE = []
+TABLE.append(7)
+fill(TABLE)
+if len(LIMITS) > 3:
+    def chosen(x): return x + 10
+else:
+    def chosen(x): return x + 20
+try:
+    from json import loads as reader
+except ImportError:
+    reader = None
+with open("a") as file:
+    WORDS = file.read(30)
+for number in range(40):
+    LIMITS[number] = 50
+def starts():
+    global STATE
+    STATE = 60
+STATE = None
+from math import sin as curve
+pipeline.then("o", logic=work, threads=70)
+if __name__ == "__main__":
+    print(A, work, 80)
+@pipeline.operator(reads="s", threads=90)
+def work(row): return chosen(A), LIMITS, reader, WORDS, TABLE, STATE, curve
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("A, B = 1, 2", "A, B = 3, 2", False),
+        ('LIMITS["x"] = 5', 'LIMITS["x"] = 6', False),
+        ("TABLE.append(7)", "TABLE.append(8)", False),
+        ("fill(TABLE)", "empty(TABLE)", False),
+        ("> 3", "> 4", False),
+        ("x + 10", "x + 11", False),
+        ("x + 20", "x + 21", False),
+        ("json import loads", "json import load", False),
+        ("reader = None", "reader = print", False),
+        ("read(30)", "read(31)", False),
+        ("range(40)", "range(41)", False),
+        ("= 50", "= 51", False),
+        ("STATE = 60", "STATE = 61", False),
+        ("import sin", "import cos", False),
+        # what is said of the operator, and what runs only as a script, is no code of it
+        ("threads=70", "threads=71", True),
+        ("80", "81", True),
+        ("threads=90", "threads=91", True),
+    ],
+)
+def test_every_statement_that_makes_or_changes_a_name_counts(
+    tmp_path: Path, before: str, after: str, *, same: bool
+) -> None:
+    assert before in IN_STATEMENTS
+    first = of_file(tmp_path, IN_STATEMENTS)
+    assert first is not None
+    assert (of_file(tmp_path, IN_STATEMENTS.replace(before, after)) == first) is same
+
+
+HELPERS = {
+    "helper_rates.py": "import helper_deeper as deeper\nfrom helper_ring import back\n"
+    "def rate(x): return deeper.BASE * x + back(x)\ndef unused(x): return 1\n",
+    "helper_deeper.py": "BASE = 2\nOTHER = 3\n",
+    "helper_ring.py": "import helper_rates\ndef back(x): return helper_rates.rate(x) if x else 4\n",
+    "helper_package/__init__.py": "from .inner import shown\n",
+    "helper_package/inner.py": "from . import sibling\ndef shown(x): return sibling.SIZE\n",
+    "helper_package/sibling.py": "SIZE = 5\n",
+    "helper_space/part.py": "PART = 6\n",
+    "helper_stars.py": "STAR = 7\n",
+    "site-packages/helper_library.py": "def price(x): return 8\n",
+    "fingerprinted_uses.py": """
+from helper_rates import rate
+import helper_package, helper_space.part
+from helper_stars import *
+from helper_library import price
+def work(row):
+    import helper_deeper
+    return rate(row), helper_package.shown, helper_space.part.PART, STAR, price(row)
+renamed = work
+from helper_ring import back as imported
+""",
+}
+
+
+def with_helpers(folder: Path, change: tuple[str, str, str] | None = None) -> Path:
+    for name, text in HELPERS.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        changed = text if change is None or change[0] != name else text.replace(change[1], change[2])
+        file.write_text(changed)
+    return folder
+
+
+@pytest.mark.parametrize("attribute", ["work", "imported"])
+@pytest.mark.parametrize(
+    ("file", "before", "after", "of_imported", "of_work"),
+    [
+        ("helper_rates.py", "* x", "+ x", False, False),
+        ("helper_rates.py", "return 1", "return 2", True, True),
+        ("helper_deeper.py", "BASE = 2", "BASE = 9", False, False),
+        ("helper_deeper.py", "OTHER = 3", "OTHER = 9", True, True),
+        ("helper_ring.py", "else 4", "else 5", False, False),
+        ("helper_package/sibling.py", "5", "6", True, False),
+        ("helper_package/inner.py", "sibling.SIZE", "sibling.SIZE + 1", True, False),
+        ("helper_space/part.py", "6", "7", True, False),
+        ("helper_stars.py", "7", "8", True, False),
+        # of libraries only what is imported counts
+        ("site-packages/helper_library.py", "8", "9", True, True),
+        ("fingerprinted_uses.py", "from helper_library import price", "from helper_deeper import price", True, False),
+    ],
+)
+def test_own_modules_it_imports_from_count(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    attribute: str,
+    file: str,
+    before: str,
+    after: str,
+    *,
+    of_imported: bool,
+    of_work: bool,
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path / "b" / "site-packages")
+    operator = Operator(name="o", run=f"fingerprinted_uses:{attribute}")
+    first = fingerprint(operator, beside=with_helpers(tmp_path / "a"))
+    second = fingerprint(operator, beside=with_helpers(tmp_path / "b", (file, before, after)))
+    assert None not in (first, second)
+    assert (first == second) is (of_work if attribute == "work" else of_imported)
+
+
+def test_code_in_python_and_the_same_in_a_file_have_the_same_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "both_ways.py").write_text(
+        "import penstock\nfrom both_helper import price\np = penstock.pipeline('p').source('s')\n"
+        "@p.operator(reads='s', schema='v long', threads=2)\ndef parse(row): return {'v': price(row)}\n"
+        "@penstock.logic(per='pandas', schema='v long')\ndef scored(frame): return frame\n"
+        "p.then('score', logic=scored).then('last', logic=lambda row: price(row)).sink('end')\n"
+    )
+    (tmp_path / "both_helper.py").write_text("def price(row): return 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    built = find_pipeline("both_ways:p")
+    read = parse_pipeline(pipeline_document(built), "file")
+    codes = logic_of(read)
+    names = ("parse", "score", "last")
+    prints = {name: fingerprint(built.operators[name]) for name in names}
+    assert {name: fingerprint(read.operators[name], codes[name]) for name in names} == prints
+    # whoever plans does not import it: what no module has by a name is not seen then
+    assert {name: fingerprint(read.operators[name]) for name in names} == {**prints, "last": None}
+
+    # a rewritten pipeline says `per` as it was measured, and its code is the same
+    points = (Point(threads=1, rate=50.0, cpu=0.1, memory=0.1),)
+    measured = {name: MeasuredOn(code=prints[name], per=codes[name].per) for name in names}
+    library = ModelLibrary.of([Model(f"p/{name}", points, on) for name, on in measured.items()])
+    rewritten = parse_pipeline(pipeline_document(penstock.rewrite(read, 10, models=library).pipeline), "file")
+    assert rewritten.operators["score"].per is Per.PANDAS
+    assert changed_code(rewritten, demands_of(rewritten, library)) == []
+    assert changed_code(built, demands_of(built, library)) == []
+    as_arrow = read.operators["score"].model_copy(update={"per": Per.ARROW})
+    assert fingerprint(as_arrow, measured=measured["score"]) != prints["score"]
+
+    # what the helper says counts, of code that only Python has too
+    import_module("both_helper").price.__code__ = (lambda row: 2).__code__
+    assert fingerprint(built.operators["last"]) != prints["last"]
+    (tmp_path / "both_helper.py").write_text("def price(row): return 22\n")
+    complaints = changed_code(built, demands_of(built, library))
+    assert [complaint.split("'")[1] for complaint in complaints] == ["parse", "last"]
+
+
+def test_models_of_earlier_versions_keep_their_fingerprints(tmp_path: Path) -> None:
+    text = "import json\nFACTOR = 2\ndef work(row): return json.dumps(FACTOR)\n"
+    first = of_file(tmp_path, text)
+    statements = [ast.dump(statement) for statement in ast.parse(text).body[1:]]
+    old = hashlib.sha256("\n".join([repr((None, None, None)), *statements]).encode()).hexdigest()[:16]
+    operator = Operator(name="o", run="fingerprinted_code:work")
+    assert first != old
+    assert fingerprint(operator, beside=tmp_path, measured=MeasuredOn(code=old)) == old
+    now = of_file(tmp_path, text.replace("FACTOR = 2", "FACTOR = 3"))
+    assert fingerprint(operator, beside=tmp_path, measured=MeasuredOn(code=old)) == now not in (first, old)
+
+
+def test_fused_operators_have_the_fingerprint_of_their_parts(tmp_path: Path) -> None:
+    def chain(text: str) -> str | None:
+        (tmp_path / "fingerprinted_code.py").write_text(text)
+        parts = (Operator(name="a", run="fingerprinted_code:work"), Operator(name="b", model="pi"))
+        return fingerprint(Operator(name="a+b", chain=parts), Logic(print), tmp_path)
+
+    assert None is not chain(CODE) == chain(CODE) != chain(CODE.replace("FACTOR = 2", "FACTOR = 3"))
+
+
+def test_a_module_that_is_too_much_to_read_is_not_looked_into(tmp_path: Path) -> None:
+    watch = Stopwatch()
+    assert of_file(tmp_path, f"{CODE}\nDEEP = {'-' * 100_000}1\n") is None
+    assert of_file(tmp_path, f"{CODE}\nLONG = '{'x' * 5_000_000}'\n") is None
+    for number in range(300):
+        (tmp_path / f"ring_{number}.py").write_text(f"from ring_{number + 1} import f\n")
+    (tmp_path / "ring_300.py").write_text("from ring_0 import f\n")
+    assert of_file(tmp_path, "from ring_0 import f as work\n") is not None
+    assert watch.seconds() < 10
 
 
 def test_how_it_is_called_counts_and_nothing_is_imported(tmp_path: Path) -> None:

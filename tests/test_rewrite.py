@@ -19,7 +19,7 @@ from penstock.dataflow.rewrite import What, fuse, replicate, separate
 from penstock.dataflow.rewrite_choice import fuse_busy, separate_heavy
 from penstock.errors import BadInputError
 from penstock.jobs.find import logic_of
-from penstock.jobs.fused import prepare
+from penstock.jobs.fused import demands_to_run, fused_setup, prepare
 from penstock.jobs.placed import prepare_placed
 from penstock.modelling.fusion import fused_model
 from penstock.modelling.library import ModelLibrary
@@ -208,6 +208,84 @@ def test_the_model_of_a_fused_operator() -> None:
     found = fused_model("a+b", [(model("a", (1, 10, 0.5, 0.1)), 1.0), (model("b", (1, 40, 0.8, 0.2)), 2.0)])
     point = found.points[0]
     assert (point.threads, point.rate, point.cpu, point.memory) == pytest.approx((1, 6.6667, 0.6, 0.3), abs=1e-4)
+
+
+def test_operators_fused_do_what_they_did_as_neighbours_in_a_thread() -> None:
+    """Handling of tuples, batches and the engine count once; memory is known."""
+    on = MeasuredOn(
+        cpu="x", cores=2, spark="4", slot_memory_mb=1000, date="2030-01-01", batch_seconds=1, batch_overhead_ms=250,
+        batch_cpu_ms=100, worker_batch_cpu_ms=10, per=Per.ROW, handling_us=30, column_handling_us=10,
+        column_handling_cpu_us=8, base_memory_mb=90, code="a", gets="n long",
+    )  # fmt: skip
+    first = Point(threads=1, rate=10_000, cpu=0.9, memory=0.1, operator_cpu=0.7, engine_cpu=0.3, busy=0.8, pace=5)
+    second = first.model_copy(update={"rate": 8_000, "operator_cpu": 0.6, "batch_spread": 0.1})
+    models = [Model("p/a", (first,), on), Model("p/b", (second,), on.model_copy(update={"base_memory_mb": 110}))]
+    pipeline = Pipeline.of(
+        "p",
+        [source("s"), Operator(name="a", logic=same), Operator(name="b", logic=same), sink("out")],
+        [stream("s", "a", bytes=1), stream("a", "b", selectivity=2, bytes=1e6), stream("b", "out", bytes=1)],
+    )
+    library = ModelLibrary.of(models)
+    rewritten = penstock.rewrite(pipeline, 50, models=library)
+    assert list(rewritten.pipeline.operators) == ["s", "a+b", "out"]
+    together = rewritten.models.models["a+b"]
+
+    def setup(of: Pipeline, known: ModelLibrary) -> Any:
+        return fused_setup(of, None, demands_to_run(of, known), 1, 1000.0, 2)
+
+    as_two, as_one = setup(pipeline, library), setup(rewritten.pipeline, rewritten.models)
+    assert as_one.rate() == pytest.approx(as_two.rate(), rel=0.01)
+    assert as_one.cpu_per_tuple == pytest.approx(as_two.cpu_per_tuple, rel=0.01)
+    assert as_one.use(1000).cpu == pytest.approx(as_two.use(1000).cpu, rel=0.01)
+    # a base of 100 MB on the mean, and 0.1 of 1000 MB each while they have something to do
+    assert as_one.use(4000).memory_mb == pytest.approx(100 + 200, rel=0.1)
+    # 0.8 / 10000 s of work for a, 2 (0.8 / 8000 - 0.00003) for b without handling
+    point = together.points[0]
+    assert point.rate / 0.8 == pytest.approx(1 / (0.8 / 10_000 + 2 * (0.8 / 8_000 - 0.00003)))
+    assert point.busy == pytest.approx(0.8)
+    assert (point.pace, point.batch_spread) == (5, None)
+    # 0.08 of a core for batches; the rest of the engine's is for tuples, of which fewer come
+    assert point.engine_cpu == pytest.approx(0.08 + 0.22 * point.rate / 10_000)
+    assert point.cpu == min(1.0, (point.operator_cpu or 0.0) + (point.engine_cpu or 0.0))
+    kept = together.measured_on
+    assert (kept.cpu, kept.cores, kept.spark, kept.slot_memory_mb, kept.per) == ("x", 2, "4", 1000, Per.ROW)
+    assert (kept.what, kept.code, kept.handling_us) == ("made of the models p/a, p/b", None, 30)
+    other = Model("p/b", (second,), MeasuredOn(cpu="y", cores=2))
+    assert fused_model("a+b", [(models[0], 1.0), (other, 1.0)]).measured_on.cpu is None
+
+
+GPU = {"required_labels": ["gpu"], "off_heap_mb": 10}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "of_pipeline", "why"),
+    [
+        ({"constraints": GPU}, {}, {}, "their constraints say of other nodes where each may be"),
+        ({"threads": 8}, {}, {}, r"not the same \(8 and as planned\)"),
+        ({}, {}, {"apart_on_slots": [["b", "a"]]}, "constraints keep them apart"),
+    ],
+)
+def test_what_may_not_be_in_one_place_is_not_fused(
+    first: dict[str, Any], second: dict[str, Any], of_pipeline: dict[str, Any], why: str
+) -> None:
+    built = penstock.pipeline("p").source("s").then("a", model="pi", **first).then("b", model="pi", **second).sink("o")
+    with pytest.raises(BadInputError, match=f"operators 'a' and 'b' cannot be fused: .*{why}"):
+        fuse(built.constrain(**of_pipeline).build(), "a", "b")
+
+
+def test_constraints_stay_with_what_was_fused_and_separated() -> None:
+    alike: dict[str, Any] = {"model": "pi", "threads": 8, "constraints": GPU}
+    built = penstock.pipeline("p").source("s").then("a", **alike).then("b", **alike).then("c", model="pi").sink("o")
+    shared = {"operators": ["a", "b"], "mb": 5}
+    built.constrain(apart_on_nodes=[["a", "c"], ["b", "c"]], shared_memory=[shared])
+    new = fuse(built.build(), "a", "b").pipeline
+    fused = new.operators["a+b"]
+    assert (fused.threads, fused.constraints.required_labels, fused.constraints.off_heap_mb) == (8, ("gpu",), 20)
+    assert new.constraints.apart_on_nodes == (("a+b", "c"),)
+    assert new.constraints.shared_memory[0].operators == ("a+b",)
+    separated = separate(new, "c", 2).pipeline
+    assert separated.constraints.apart_on_nodes == (("a+b", "c.1"), ("a+b", "c.2"))
+    assert parse_pipeline(pipeline_document(separated), "file") == separated
 
 
 def test_a_rewritten_pipeline_can_be_planned() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,30 @@ def test_bad_arguments(
     assert outcome.err.count("\n") == 1
     assert expected in outcome.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "raised"),
+    [
+        ("raise ValueError('a\\nb')", "ValueError: a\\nb"),
+        ("def work(:", "SyntaxError: invalid syntax"),
+        ("import not_there_at_all", "ModuleNotFoundError: No module named 'not_there_at_all'"),
+        ("", "AttributeError: "),
+    ],
+)
+def test_code_that_cannot_be_imported(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, raised: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "breaks_on_import", raising=False)
+    (tmp_path / "breaks_on_import.py").write_text(code)
+    operators = "{s: {kind: source}, x: {run: 'breaks_on_import:work'}, o: {kind: sink}}"
+    (tmp_path / "p.yaml").write_text(f"name: p\noperators: {operators}\n{STREAMS}")
+    for verb, *options in (("run", "--rate", 5, "--seconds", 1), ("profile", "-o", tmp_path / "m.json")):
+        outcome = penstock(verb, tmp_path / "p.yaml", *options)
+        assert outcome.code == 2
+        assert outcome.err.startswith(f"error: operator 'x': run 'breaks_on_import:work': {raised}")
+        assert outcome.err.count("\n") == 1
 
 
 CLUSTERS = {

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 from local_processes import code_of, conductor, laid_out
@@ -16,7 +19,11 @@ from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.flow.audit import audit, ways_of
+from penstock.flow.key_groups import KEY_GROUPS
 from penstock.flow.states import FlowState
+from penstock.runtime.batch import Batch, Marks
+from penstock.runtime.row_hashes import hash_rows
+from penstock.spark.placed.keyed import KeyedCode, KeyedSegment, sample_groups
 from penstock.spark.placed.local_launcher import LocalLauncher
 
 __all__ = ["launcher"]
@@ -77,3 +84,42 @@ def test_counts_are_exact_whoever_dies_and_whatever_plan_runs(tmp_path: Path, la
         assert (found["n"], found["total"], found["most"]) == (len(values), sum(values), max(values))
     seen = audit(run.ids, {"src": offset}, ways_of(pipeline, lambda _: 0), made_several=False)
     assert (seen.lost, seen.duplicated) == (0, 0)
+
+
+def test_groups_of_every_plain_type_add_up_and_are_kept(tmp_path: Path) -> None:
+    """As Spark has it: a sum of decimals is one, with ten digits more."""
+    aggregate = Aggregate(
+        key="price",
+        outputs={"n": "count", "total": "sum(price)", "most": "max(at)", "small": "sum(few)", "top": "top_2(price)"},
+        fields="price decimal(10,2), at timestamp_ntz, few smallint",
+    )
+    code = KeyedCode("o", aggregate)
+    at = datetime(2030, 1, 2, 3, 4, 5)  # noqa: DTZ001 - a time without a zone is what is kept
+    rows = [{"price": Decimal("1.50"), "at": at, "few": 3}, {"price": Decimal("1.50"), "at": at, "few": 4}]
+    table = pa.Table.from_pylist(rows, schema=code.takes)
+    made = sample_groups(code, table)
+    price = Decimal("1.50")
+    assert made.schema.field("total").type == pa.decimal128(20, 2)
+    expected = {"price": price, "n": 2, "total": 2 * price, "most": at, "small": 7, "top": [price, price]}
+    assert made.to_pylist() == [expected]
+    # whatever number of digits the sender's column has, it is dealt to the same place
+    others = table.set_column(0, "price", table["price"].cast(pa.decimal128(20, 5)))
+    first, second = (hash_rows(given.to_batches()[0], ["price"]) for given in (table, others))
+    assert list(first) == list(second)
+
+    sent: list[Batch] = []
+    segment = KeyedSegment(code, str(tmp_path), "s", {}, (0, KEY_GROUPS), lambda _, batch: sent.append(batch))
+    marks = Marks(None, np.arange(2.0))
+    segment.feed(Batch(table.to_batches()[0], marks))
+    states = segment.snapshot(1).write()["o"]
+    again = KeyedSegment(
+        code,
+        str(tmp_path),
+        "s",
+        {int(group): path for group, path in states.items()},
+        (0, KEY_GROUPS),
+        lambda _, batch: sent.append(batch),
+    )
+    again.feed(Batch(table.to_batches()[0], marks))
+    again.flush()
+    assert sent[-1].rows.to_pylist()[0]["total"] == 4 * price

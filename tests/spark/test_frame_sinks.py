@@ -159,6 +159,7 @@ def test_an_epoch_that_a_sink_does_not_take_waits_and_the_next_is_not_committed(
         "a bigint ,b double, c float",
         "a boolean, b binary, c date, d timestamp",
         "x integer",
+        "a short, b byte, c real, d smallint, e decimal",
     ],
 )
 def test_plain_schemas_are_what_spark_says(session: Any, words: str) -> None:

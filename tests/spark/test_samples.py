@@ -282,4 +282,4 @@ def test_what_an_aggregate_takes_is_measured_like_other_operators_of_sparks() ->
     assert {model: code.per for model, code in subject.code.items()} == {"p/a": Per.ROW, "p/sum": Per.DATAFRAME}
     assert subject.sampled(["p/sum"]) == {"p/sum": "sum"}
     # a plan, which knows what is declared and nothing else, finds it unchanged
-    assert subject.fingerprints(None)["p/sum"] == fingerprint(subject.pipeline.operators["sum"])
+    assert subject.fingerprints(None, {})["p/sum"] == fingerprint(subject.pipeline.operators["sum"])

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.dataflow.logic import Logic, find_logic
+from penstock.dataflow.code import find_logic
+from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError
 from penstock.modelling.library import reference_library
 from penstock.workloads.builtin import builtin_pipeline

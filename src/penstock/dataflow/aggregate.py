@@ -16,15 +16,16 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
+from penstock.dataflow.spark_types import TYPES, plain_type
 from penstock.files import Amount, Name, Positive, Spec
 
 FUNCTIONS = ("count", "sum", "avg", "min", "max", "first", "last", "stddev", "approx_count_distinct", "top_N")
 TOP = re.compile(r"^top_([1-9][0-9]{0,3})$")
 """`top_3(amount)`: the three greatest values, the greatest first; fewer while there are fewer."""
-TYPES = ("string", "boolean", "int", "bigint", "float", "double", "date", "timestamp", "binary")
 RESERVED = ("window_start", "window_end")
 
 _CALL = re.compile(r"^(?P<function>[a-z_]+[0-9]*)(?:\((?P<field>[A-Za-z_][A-Za-z0-9_]*)\))?$")
+_BETWEEN_FIELDS = re.compile(r",(?![^()]*\))")
 _IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -74,13 +75,15 @@ class Aggregate(Spec):
 
     @property
     def columns(self) -> dict[str, str]:
-        """Type by field."""
+        """Type by field, by the one name each has here."""
         types = {}
-        for part in self.fields.split(","):
-            words = part.split()
-            if len(words) != 2 or not _IDENTIFIER.match(words[0]) or words[1].lower() not in TYPES:
-                raise ValueError(f"fields: expected 'NAME TYPE, ...' with a type of {', '.join(TYPES)}, found '{part}'")
-            types[words[0]] = words[1].lower()
+        for part in _BETWEEN_FIELDS.split(self.fields):
+            name, _, word = part.strip().partition(" ")
+            kind = plain_type(word)
+            if kind is None or not _IDENTIFIER.match(name):
+                known = ", ".join(("decimal(DIGITS,BEHIND)", *TYPES))
+                raise ValueError(f"fields: expected 'NAME TYPE, ...' with a type of {known}, found '{part}'")
+            types[name] = kind
         return types
 
     def calls(self) -> dict[str, tuple[str, str | None]]:

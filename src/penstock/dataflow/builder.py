@@ -30,6 +30,7 @@ from pydantic import ValidationError
 from penstock.dataflow.constraints import UNCONSTRAINED, PipelineConstraints
 from penstock.dataflow.logic import Logic, OnError, Per, logic
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, OutputMode, Pipeline, Stream, Watermark
+from penstock.dataflow.unread_keys import refuse_unread_keys
 from penstock.errors import BadInputError
 from penstock.files import describe
 
@@ -191,7 +192,12 @@ class PipelineBuilder:
             fields["watermark"] = dict(zip(("field", "delay"), fields["watermark"], strict=False))
         if "logic" in fields:
             fields["logic"] = self._code(name, fields)
-        self._operators.append(self._checked(Operator, name=name, kind=kind, **fields))
+        operator = self._checked(Operator, name=name, kind=kind, **fields)
+        try:
+            refuse_unread_keys(operator)
+        except BadInputError as error:
+            raise BadInputError(f"pipeline '{self._name}': {error}") from error
+        self._operators.append(operator)
         self._last = name
 
     def _code(self, name: str, fields: dict[str, Any]) -> Logic:

@@ -1,19 +1,26 @@
-"""The code of an operator, wherever the pipeline says it is."""
+"""The code of an operator, wherever the pipeline says it is, and how a file names it.
+
+`module:attribute` is a function of a module; `module:pipeline.operator` is what that operator of a pipeline in Python
+was given, be it a lambda, or a function with what its decorator said of it.
+"""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.dataflow.logic import Logic, Per, find_logic
-from penstock.errors import BadInputError
+from penstock.dataflow.builder import PipelineBuilder
+from penstock.dataflow.logic import Logic, Per
+from penstock.dataflow.pipeline import Operator, Pipeline
+from penstock.errors import BadInputError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.dataflow.pipeline import Operator
-
+ONLY_IN_PYTHON = "only-in-python"
+"""In the place of a module, where a file cannot name what it describes: such a file can be planned, and not be run."""
 _SAID_BESIDE = {"per": "per", "schema": "schema_", "timeout_seconds": "timeout_seconds", "on_error": "on_error"}
 
 
@@ -50,39 +57,6 @@ def is_sparks_own(operator: Operator) -> bool:
     return operator.aggregate is not None or per_of(operator) is Per.DATAFRAME
 
 
-def address_of(code: Any) -> str | None:
-    """module:attribute where a function of a module (or a `Logic`) is found again by whoever imports it; None: it has
-    no such name."""
-    function = code.function if isinstance(code, Logic) else code
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if module in {None, "__main__"} or not name.isidentifier():
-        return None
-    there = getattr(sys.modules.get(module), name, None)
-    return f"{module}:{name}" if there is function or (isinstance(there, Logic) and there == code) else None
-
-
-def said_in_a_file(operator: Operator) -> dict[str, str | float] | None:
-    """What a file says of code that was given in Python; None: a file cannot name it."""
-    if any(said_in_a_file(part) is None for part in operator.chain):
-        return None
-    keys: dict[str, str | float] = {}
-    for key, code in (("frame", operator.frame_code), ("write", operator.write_code), ("run", operator.logic)):
-        if code is None:
-            continue
-        address = address_of(code)
-        if address is None:
-            return None
-        keys[key] = address
-    if operator.logic is None:
-        return keys
-    code = code_of(operator)
-    named = find_logic(str(keys["run"]))
-    if code is None or (code.open, code.close) != (named.open, named.close):
-        return None
-    wanted = {key: getattr(code, key) for key in _SAID_BESIDE}
-    return {**keys, **{key: value for key, value in wanted.items() if value != getattr(named, key)}}
-
-
 def frame_function(operator: Operator) -> Callable[[Any], Any] | None:
     """Of a source: what makes its DataFrame."""
     return _function(operator, operator.frame_code, operator.frame, "frame")
@@ -96,13 +70,132 @@ def write_function(operator: Operator) -> Callable[[Any, int], None] | None:
 def _function(operator: Operator, code: Any, address: str | None, key: str) -> Callable[..., Any] | None:
     if code is not None or address is None:
         return code  # type: ignore[no-any-return] # the builder takes functions only
+    try:
+        return _find_function(address, key)
+    except BadInputError as error:
+        raise BadInputError(f"operator '{operator.name}': {error}") from error
+
+
+def find_logic(address: str) -> Logic:
+    """The code that `run` names; a plain function is code per row."""
+    code = _find_function(address, "run")
+    return code if isinstance(code, Logic) else Logic(code)
+
+
+def _find_function(address: str, key: str) -> Callable[..., Any]:
+    """What `key` of an operator names."""
     module, colon, attribute = address.partition(":")
     if not colon:
-        raise BadInputError(f"operator '{operator.name}': {key} '{address}': expected module:attribute")
+        raise BadInputError(f"{key} '{address}': expected module:attribute")
+    if module == ONLY_IN_PYTHON:
+        raise BadInputError(
+            f"{key} '{address}': this code was given in Python, and no file can name it: make it a function of a "
+            "module (@penstock.logic(open=...) says what it opens), or name the pipeline itself as module:attribute"
+        )
+    pipeline, dot, operator = attribute.partition(".")
+    if dot and pipeline.isidentifier():
+        return _code_in(f"{module}:{pipeline}", operator, key)
     try:
         function = getattr(import_module(module), attribute)
     except Exception as error:  # the user's module may raise anything while it is imported
-        raise BadInputError(f"operator '{operator.name}': {key} '{address}': {error}") from error
+        raise BadInputError(f"{key} '{address}': {type(error).__name__}: {error}") from error
     if not callable(function):
-        raise BadInputError(f"operator '{operator.name}': {key} '{address}': expected a function")
+        raise BadInputError(f"{key} '{address}': expected a function, found {type(function).__name__}")
     return function  # type: ignore[no-any-return] # whatever it is, it can be called
+
+
+def _code_in(address: str, name: str, key: str) -> Callable[..., Any]:
+    """What an operator of a pipeline in Python was given as `key`."""
+    where = f"{key} '{address}.{name}'"
+    try:
+        pipeline = pipeline_at(address)
+    except BadInputError as error:
+        raise BadInputError(f"{where}: {error}") from error
+    operator = pipeline.operators.get(name)
+    if operator is None:
+        raise BadInputError(f"{where}: no such operator in that pipeline; {nearest(name, pipeline.operators)}")
+    code = _given_in_python(operator).get(key)
+    if code is None:
+        raise BadInputError(f"{where}: that operator was not given such code in Python")
+    return code  # type: ignore[no-any-return] # the builder takes functions only
+
+
+def pipeline_at(address: str) -> Pipeline:
+    """The one at `module:attribute`: a pipeline, a builder, or a function that needs no argument and makes one."""
+    module, _, attribute = address.partition(":")
+    try:
+        named = getattr(import_module(module), attribute)
+        if inspect.isfunction(named) and _needs_nothing(named):
+            named = named()
+    except Exception as error:  # the user's code may raise anything while it is imported or called
+        raise BadInputError(f"pipeline '{address}': {type(error).__name__}: {error}") from error
+    if isinstance(named, PipelineBuilder):
+        named = named.build()
+    if not isinstance(named, Pipeline):
+        raise BadInputError(
+            f"pipeline '{address}': expected a Pipeline, a builder, or a function that makes one of nothing, "
+            f"found {type(named).__name__}"
+        )
+    operators = [
+        operator.model_copy(update={"code_at": f"{address}.{name}"}) if _given_in_python(operator) else operator
+        for name, operator in named.operators.items()
+    ]
+    return Pipeline.of(named.name, operators, named.streams, named.constraints)
+
+
+def _needs_nothing(function: Callable[..., Any]) -> bool:
+    """Whether it can be called without an argument."""
+    always_there = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(
+        parameter.kind in always_there or parameter.default is not inspect.Parameter.empty
+        for parameter in inspect.signature(function).parameters.values()
+    )
+
+
+def said_in_a_file(operator: Operator) -> dict[str, str | float] | None:
+    """What a file says of code that was given in Python; None: a file cannot name it."""
+    if any(said_in_a_file(part) is None for part in operator.chain):
+        return None
+    keys: dict[str, str | float] = {}
+    for key, code in _given_in_python(operator).items():
+        address = address_of(code) or operator.code_at
+        if address is None:
+            return None
+        keys[key] = address
+    code = code_of(operator) if operator.logic is not None else None
+    if code is None:
+        return keys
+    # what is said beside code of a pipeline is what it was given: its name leads to the same, and is not followed here
+    named = Logic(code.function) if keys["run"] == operator.code_at else find_logic(str(keys["run"]))
+    wanted = {key: getattr(code, key) for key in _SAID_BESIDE}
+    return {**keys, **{key: value for key, value in wanted.items() if value != getattr(named, key)}}
+
+
+def said_of_unnamed(operator: Operator) -> dict[str, str]:
+    """Instead, where a file cannot name the code: what tells so to whoever runs it."""
+    return dict.fromkeys(_given_in_python(operator), f"{ONLY_IN_PYTHON}:{operator.name}")
+
+
+def _given_in_python(operator: Operator) -> dict[str, Any]:
+    codes = {"frame": operator.frame_code, "write": operator.write_code, "run": operator.logic}
+    return {key: code for key, code in codes.items() if code is not None}
+
+
+def address_of(code: Any) -> str | None:
+    """module:attribute where a function of a module (or a `Logic`) is found again by whoever imports it; None: it has
+    no such name, or what is there differs in what a file cannot say beside it."""
+    function = code.function if isinstance(code, Logic) else code
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if module in {None, "__main__"} or not name.isidentifier():
+        return None
+    there = getattr(sys.modules.get(module), name, None)
+    if not (there is function or (isinstance(there, Logic) and there.function is function)):
+        return None
+    return f"{module}:{name}" if _can_be_said_beside(code, there) else None
+
+
+def _can_be_said_beside(code: Any, there: Any) -> bool:
+    """How code differs from what is found by its name: not in what it opens, and not by having less."""
+    wanted, named = (given if isinstance(given, Logic) else Logic(given) for given in (code, there))
+    has_less = any(getattr(wanted, key) is None and getattr(named, key) is not None for key in _SAID_BESIDE)
+    return (wanted.open, wanted.close) == (named.open, named.close) and not has_less

@@ -7,11 +7,14 @@ pipeline files, from files of whole clusters, and given in Python.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, StrictBool, model_validator
 
 from penstock.files import Count, Demand, Name, Positive, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Pair = Annotated[tuple[Name, Name], Field(min_length=2, max_length=2)]
 
@@ -86,6 +89,25 @@ class PipelineConstraints(Spec):
                     what = "most_per_node: 1 for" if key == "apart_on_nodes" else "a smaller slot limit for"
                     raise ValueError(f"{key}: '{a}' is named twice in one pair; say {what} one operator")
         return self
+
+    def renamed(self, names: Mapping[str, tuple[str, ...]]) -> PipelineConstraints:
+        """With the operators that took the place of those in `names`."""
+
+        def now(*operators: str) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(new for old in operators for new in names.get(old, (old,))))
+
+        def pairs(given: tuple[Pair, ...]) -> tuple[Pair, ...]:
+            return tuple(dict.fromkeys((a, b) for left, right in given for a in now(left) for b in now(right)))
+
+        return self.model_copy(
+            update={
+                "apart_on_nodes": pairs(self.apart_on_nodes),
+                "apart_on_slots": pairs(self.apart_on_slots),
+                "shared_memory": tuple(
+                    shared.model_copy(update={"operators": now(*shared.operators)}) for shared in self.shared_memory
+                ),
+            }
+        )
 
     def named(self) -> tuple[str, ...]:
         """Every operator it speaks of."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.errors import BadInputError
@@ -127,22 +126,6 @@ def _refuse_for_sparks_own(**given: Any) -> None:
                 f"{name}: not with per='{Per.DATAFRAME}': its code is called once, when the query is made, and not for "
                 "every tuple"
             )
-
-
-def find_logic(address: str) -> Logic:
-    """The code at `module:attribute`; a plain function is code per row."""
-    module, colon, attribute = address.partition(":")
-    if not colon:
-        raise BadInputError(f"run '{address}': expected module:attribute")
-    try:
-        code = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise BadInputError(f"run '{address}': {error}") from error
-    if isinstance(code, Logic):
-        return code
-    if callable(code):
-        return Logic(code)
-    raise BadInputError(f"run '{address}': expected a function, found {type(code).__name__}")
 
 
 def sparks_own_code(code: Mapping[str, Logic]) -> list[str]:

@@ -145,6 +145,8 @@ class Operator(Spec):
     """What `frame` names, where the pipeline was built in Python."""
     write_code: Annotated[Any, Field(exclude=True, repr=False)] = None
     """What `write` names, where the pipeline was built in Python."""
+    code_at: Annotated[str | None, Field(exclude=True, repr=False)] = None
+    """Where code that was given in Python is found again, as module:pipeline.operator."""
 
     @model_validator(mode="after")
     def _either_model_or_declared(self) -> Self:

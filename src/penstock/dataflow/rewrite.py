@@ -19,6 +19,8 @@ from penstock.errors import BadInputError, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.dataflow.constraints import OperatorConstraints
+
 MOST_PARTS = 1000
 """Of a separated operator: every part is an operator of its own, with every stream of the whole."""
 
@@ -88,7 +90,7 @@ def separate(pipeline: Pipeline, operator: str, parts: int, why: str = "asked fo
                 amount = given.pop(operator)
                 given.update(dict.fromkeys(names, amount))
             streams.append(stream.model_copy(update={"selectivities": given}))
-    new = Pipeline.of(pipeline.name, operators, streams, pipeline.constraints)
+    new = Pipeline.of(pipeline.name, operators, streams, pipeline.constraints.renamed({operator: tuple(names)}))
     return Rewritten(new, (RewriteStep(What.SEPARATED, (operator,), tuple(names), why),))
 
 
@@ -152,7 +154,8 @@ def fuse(pipeline: Pipeline, sender: str, receiver: str, why: str = "asked for")
             streams.append(stream.model_copy(update={"receiver": name}))
         else:
             streams.append(_renamed(pipeline, stream, (sender, receiver), name))
-    new = Pipeline.of(pipeline.name, operators, streams, pipeline.constraints)
+    constraints = pipeline.constraints.renamed({sender: (name,), receiver: (name,)})
+    new = Pipeline.of(pipeline.name, operators, streams, constraints)
     return Rewritten(new, (RewriteStep(What.FUSED, (sender, receiver), (name,), why),))
 
 
@@ -163,12 +166,26 @@ def _check_fusable(pipeline: Pipeline, first: Operator, second: Operator, betwee
             raise BadInputError(f"{who}: the stream between them is grouped by '{stream.grouping}'")
     if first.is_declared != second.is_declared:
         raise BadInputError(f"{who}: one declares its demand and the other has a model")
+    if not first.is_declared and first.threads != second.threads:
+        threads = " and ".join("as planned" if part.threads is None else f"{part.threads}" for part in (first, second))
+        raise BadInputError(f"{who}: they say how many threads they run in, and not the same ({threads})")
+    if _placed_by(first) != _placed_by(second):
+        raise BadInputError(f"{who}: their constraints say of other nodes where each may be")
+    if {first.name, second.name} in map(
+        set, (*pipeline.constraints.apart_on_nodes, *pipeline.constraints.apart_on_slots)
+    ):
+        raise BadInputError(f"{who}: constraints keep them apart")
     detour = _path(pipeline, first.name, second.name)
     if detour:
         raise BadInputError(f"{who}: '{detour}' lies on another way from one to the other and would wait for itself")
     both = {s.sender for s in pipeline.inputs(first.name)} & {s.sender for s in pipeline.inputs(second.name)}
     if both:
         raise BadInputError(f"{who}: both read from '{min(both)}', and what each makes of it could not be told apart")
+
+
+def _placed_by(operator: Operator) -> OperatorConstraints:
+    """What its constraints say of where it may be."""
+    return operator.constraints.model_copy(update={"off_heap_mb": 0.0})
 
 
 def _path(pipeline: Pipeline, sender: str, receiver: str) -> str | None:
@@ -202,8 +219,10 @@ def _parts(operator: Operator) -> tuple[Operator, ...]:
 
 
 def _fused_operator(first: Operator, second: Operator, name: str) -> Operator:
+    off_heap = first.constraints.off_heap_mb, second.constraints.off_heap_mb
     if not first.is_declared:
-        return Operator(name=name, model=name)
+        constraints = first.constraints.model_copy(update={"off_heap_mb": sum(off_heap)})
+        return Operator(name=name, model=name, threads=first.threads, constraints=constraints)
     a, b = first.threads or 1, second.threads or 1
     threads = max(a, b)
 
@@ -217,6 +236,7 @@ def _fused_operator(first: Operator, second: Operator, name: str) -> Operator:
         cpu=each(first.cpu, second.cpu),
         memory_mb=each(first.memory_mb, second.memory_mb),
         resources={key: each(first.resources.get(key), second.resources.get(key)) for key in resources},
+        constraints=first.constraints.model_copy(update={"off_heap_mb": each(*off_heap)}),
     )
 
 

@@ -6,16 +6,14 @@ Input that cannot be read raises `BadInputError`.
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.chained import chained
-from penstock.dataflow.code import code_of
+from penstock.dataflow.code import code_of, pipeline_at
 from penstock.dataflow.file import parse_pipeline, read_pipeline
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.errors import BadInputError, nearest
@@ -38,8 +36,6 @@ from penstock.workloads.builtin import (
 from penstock.workloads.operators import reference_logic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.dataflow.logic import Logic
     from penstock.dataflow.pipeline import Operator
 
@@ -70,36 +66,10 @@ def find_pipeline(pipeline: PipelineLike) -> Pipeline:
     if not (module and colon and attribute):
         known = nearest(name, known_pipelines())
         raise BadInputError(f"unknown pipeline '{name}'; {known}; or give a file (.yaml, .json) or module:attribute")
-    return _pipeline_from_code(name, module, attribute)
-
-
-def _pipeline_from_code(name: str, module: str, attribute: str) -> Pipeline:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
-        named = getattr(import_module(module), attribute)
-        if inspect.isfunction(named) and _needs_nothing(named):
-            named = named()
-    except Exception as error:  # the user's code may raise anything while it is imported or called
-        raise BadInputError(f"pipeline '{name}': {type(error).__name__}: {error}") from error
-    if isinstance(named, PipelineBuilder):
-        return named.build()
-    if isinstance(named, Pipeline):
-        return named
-    raise BadInputError(
-        f"pipeline '{name}': expected a Pipeline, a builder, or a function that makes one of nothing, "
-        f"found {type(named).__name__}"
-    )
-
-
-def _needs_nothing(function: Callable[..., Any]) -> bool:
-    """Whether it can be called without an argument."""
-    always_there = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(
-        parameter.kind in always_there or parameter.default is not inspect.Parameter.empty
-        for parameter in inspect.signature(function).parameters.values()
-    )
+    return pipeline_at(name)
 
 
 def find_models(models: ModelsLike = None) -> ModelLibrary:
@@ -143,12 +113,14 @@ def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:
 
 
 def find_code_beside(given: RunnableLike) -> None:
-    """From now on modules beside the file of a pipeline or plan are found, after all others: `run: module:attribute`.
+    """From now on modules beside the file of a pipeline or plan, and in the current folder, are found, after all
+    others: `run: module:attribute`.
 
     For verbs that run its code. To plan or simulate what somebody sent must not import what lies beside it.
     """
     if isinstance(given, str | Path) and os.path.isfile(given):  # noqa: PTH113 - no error for odd names
         find_code_in(Path(given).resolve().parent)
+        find_code_in(Path.cwd())
 
 
 def find_code_in(folder: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.dataflow.pipeline import Pipeline
+    from penstock.modelling.model import Model
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,14 @@ class ProfileSubject:
     models: Mapping[str, str]
     """By operator: several may have the same."""
 
-    def fingerprints(self, beside: Path | None) -> dict[str, str]:
-        """Of the code of every model, where it can be seen."""
-        prints = {
-            model: fingerprint(
-                self.pipeline.operators[self.operators[model]], None if self.is_declared(model) else code, beside
-            )
-            for model, code in self.code.items()
-        }
-        return {model: fingerprint for model, fingerprint in prints.items() if fingerprint is not None}
+    def fingerprints(self, beside: Path | None, known: Mapping[str, Model]) -> dict[str, str]:
+        """Of the code of every model, where it can be seen; that of a model that is known, where it is of this code."""
+        prints = {}
+        for model, code in self.code.items():
+            given = None if self.is_declared(model) else code
+            measured = known[model].measured_on if model in known else None
+            prints[model] = fingerprint(self.pipeline.operators[self.operators[model]], given, beside, measured)
+        return {model: made for model, made in prints.items() if made is not None}
 
     def is_declared(self, model: str) -> bool:
         """An aggregate is what it declares: the code in its place is nobody's."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.dataflow.logic import Logic
-    from penstock.dataflow.pipeline import Operator, Pipeline
+    from penstock.dataflow.pipeline import Pipeline
     from penstock.modelling.model import MeasuredOn
 
 NO_CODE: Mapping[str, Logic] = {}
@@ -74,17 +74,10 @@ def changed_code(
         model = demands[name]
         if not isinstance(model, Model) or model.measured_on.code is None:
             continue
-        seen = [fingerprint(operator, beside=beside)]
-        if operator.run is not None and name in code:
-            seen.append(fingerprint(_given_in_python(operator, code[name])))
-        if None not in seen and model.measured_on.code not in seen:
+        seen = fingerprint(operator, code.get(name), beside, model.measured_on)
+        if seen not in (None, model.measured_on.code):
             complaints.append(
                 f"operator '{name}': its code changed since model '{model.name}' was measured; "
                 "penstock profile measures it again"
             )
     return complaints
-
-
-def _given_in_python(operator: Operator, code: Logic) -> Operator:
-    """As it was before a plan file named its code: models may have been measured with that."""
-    return operator.model_copy(update={"run": None, "per": None, "schema_": None, "logic": code})

@@ -1,8 +1,8 @@
 """A fingerprint of the code of an operator: the same for the same code, another where it was changed.
 
-Code that a file names (`run: module:attribute`) is read, not imported: who plans what somebody sent must not run it.
-What counts is the statement that makes the attribute and those of its module it refers to, without comments and layout.
-Code given in Python is what Python made of it, and what it keeps (`reach`). Neither looks into other modules.
+Code of a module, which a file can name (`run: module:attribute`), is read, not imported (`source_text`): who plans what
+somebody sent must not run it. It has the same fingerprint where the pipeline was built in Python. Other code given in
+Python is what Python made of it, and what it keeps (`reach`).
 """
 
 from __future__ import annotations
@@ -10,50 +10,123 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from importlib.machinery import PathFinder
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.dataflow.logic import Logic
+from penstock.dataflow.code import said_in_a_file
+from penstock.dataflow.logic import Logic, Per
 from penstock.modelling.reach import text_of_code
+from penstock.modelling.source_text import UNREADABLE, file_of, text_of_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from penstock.dataflow.pipeline import Operator
+    from penstock.modelling.model import MeasuredOn
 
 LENGTH = 16
 """Hex digits that are kept."""
 
 
-def fingerprint(operator: Operator, code: Logic | None = None, beside: Path | None = None) -> str | None:
+class _Named(NamedTuple):
+    """Code as a file says it."""
+
+    address: str
+    per: Per | None
+    schema: str | None
+
+
+def fingerprint(
+    operator: Operator, code: Logic | None = None, beside: Path | None = None, measured: MeasuredOn | None = None
+) -> str | None:
     """Of the code an operator names or has, else of `code`; None where it cannot be seen. `beside`: where its modules
-    may lie, after everywhere Python looks."""
-    declared = (operator.per, operator.schema_, operator.aggregate and operator.aggregate.model_dump_json())
-    given = operator.logic if operator.logic is not None else code
+    may lie, after everywhere Python looks. The fingerprint of what was `measured` stays where it is one of this code
+    too, made in another way: of what `per` was not said beside, or as earlier versions made them."""
+    folders = [*sys.path, *([] if beside is None else [str(beside)])]
+    logic = _given(operator) or code
+    prints = _prints(operator, logic, folders, None if measured is None else measured.per)
+    now = next(prints, None)
+    if now is None or measured is None or measured.code in (None, now):
+        return now
+    is_of_this_code = measured.code in prints or measured.code in _prints_of_before(operator, logic, folders)
+    return measured.code if is_of_this_code else now
+
+
+def _given(operator: Operator) -> Logic | None:
+    """In Python."""
+    given = operator.logic
+    return given if isinstance(given, Logic) or given is None else Logic(given)
+
+
+def _prints(operator: Operator, logic: Logic | None, folders: list[str], measured_per: Per | None) -> Iterator[str]:
+    """The one that counts first, then others the same code may have."""
+    if operator.aggregate is not None:
+        yield _digest(operator.per, operator.schema_, operator.aggregate.model_dump_json(), [])
+        return
+    if operator.chain:
+        yield from _print_of_chain(operator, folders)
+        return
+    named = _named(operator, logic)
+    source = None if named is None else text_of_source(named.address, folders)
+    if named is not None and source is not None:
+        is_called_as_measured = measured_per is not None and measured_per in (named.per, logic and logic.per)
+        for per in (named.per, *((None, measured_per) if is_called_as_measured else ())):
+            yield _digest(per, named.schema, None, [source])
+    if logic is not None:
+        yield _digest(None, None, None, text_of_code(logic))
+
+
+def _print_of_chain(operator: Operator, folders: list[str]) -> Iterator[str]:
+    """Of all its parts; those without code of their own are reference tasks."""
+    parts = [
+        next(_prints(part, _given(part), folders, None), None)
+        if part.run is not None or part.logic is not None
+        else part.model or part.name
+        for part in operator.chain
+    ]
+    if None not in parts:
+        yield _digest(operator.per, operator.schema_, None, map(str, parts))
+
+
+def _named(operator: Operator, logic: Logic | None) -> _Named | None:
+    """None: it is no function of a module."""
     if operator.logic is None and operator.run is not None:
-        source = _of_file(operator.run, beside)
-        if source is None:
-            return None
-        parts = [source]
-    elif given is not None:
-        parts = list(text_of_code(given if isinstance(given, Logic) else Logic(given)))
-    elif operator.aggregate is not None:
-        parts = []
-    else:
+        return _Named(operator.run, operator.per, operator.schema_)
+    if logic is None:
         return None
-    return hashlib.sha256("\n".join([repr(declared), *parts]).encode()).hexdigest()[:LENGTH]
+    only_code = {"logic": logic, "code_at": None, "frame_code": None, "write_code": None}
+    keys: dict[str, Any] | None = said_in_a_file(operator.model_copy(update=only_code))
+    return None if keys is None else _Named(keys["run"], keys.get("per"), keys.get("schema"))
 
 
-def _of_file(address: str, beside: Path | None) -> str | None:
+def _prints_of_before(operator: Operator, logic: Logic | None, folders: list[str]) -> Iterator[str]:
+    """As earlier versions made them, which did not look into other modules: models they measured keep them."""
+    named = _named(operator, logic)
+    if named is not None and (text := _source_of_before(named.address, folders)) is not None:
+        yield _digest(named.per, named.schema, None, [text])
+    if logic is not None:
+        kept = list(text_of_code(logic, as_before=True))
+        yield _digest(None, None, None, kept)
+        yield _digest(operator.per, operator.schema_, None, kept)
+
+
+def _source_of_before(address: str, folders: list[str]) -> str | None:
+    """The last plain statement of its module that makes each name."""
     module, _, attribute = address.partition(":")
-    path = _file_of(module, [*sys.path, *([] if beside is None else [str(beside)])])
-    if path is None:
-        return None
+    file = file_of(module, folders)
     try:
-        made_by = _statements(ast.parse(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, SyntaxError):
+        statements = [] if file is None else ast.parse(file.read_text("utf-8")).body
+    except UNREADABLE:
         return None
+    made_by: dict[str, ast.stmt] = {}
+    for statement in statements:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                made_by[name] = statement
+            case ast.Assign(targets=targets):
+                made_by |= {target.id: statement for target in targets if isinstance(target, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                made_by[name] = statement
     wanted, reached = [attribute], dict[str, str]()
     while wanted:
         name = wanted.pop()
@@ -63,29 +136,5 @@ def _of_file(address: str, beside: Path | None) -> str | None:
     return "\n".join(reached[name] for name in sorted(reached)) if attribute in reached else None
 
 
-def _file_of(module: str, folders: Sequence[str]) -> Path | None:
-    """The file of a module, found without importing it or the packages it is in."""
-    places: Sequence[str] | None = folders
-    spec = None
-    for depth in range(1, module.count(".") + 2):
-        name = ".".join(module.split(".")[:depth])
-        spec = PathFinder.find_spec(name, places)
-        if spec is None:
-            return None
-        places = spec.submodule_search_locations
-    origin = None if spec is None else spec.origin
-    return Path(origin) if origin is not None and origin.endswith(".py") else None
-
-
-def _statements(tree: ast.Module) -> dict[str, ast.stmt]:
-    """The last statement of a module that makes each of its names."""
-    made_by: dict[str, ast.stmt] = {}
-    for statement in tree.body:
-        match statement:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                made_by[name] = statement
-            case ast.Assign(targets=targets):
-                made_by |= {target.id: statement for target in targets if isinstance(target, ast.Name)}
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                made_by[name] = statement
-    return made_by
+def _digest(per: Per | None, schema: str | None, aggregate: str | None, parts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join([repr((per, schema, aggregate)), *parts]).encode()).hexdigest()[:LENGTH]

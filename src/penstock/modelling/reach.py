@@ -1,8 +1,8 @@
 """What code given in Python is and refers to, as text that is the same in every process.
 
 Things are numbered in the order they are met and each is said once, so that rings of them come to an end; text never
-holds addresses, nor the order of a set. What is looked into: functions with their closures, defaults and what they use
-of their module; methods with what they are bound to; wrapped functions; containers and arrays; classes and instances of
+holds addresses, nor the order of a set. What is looked into: functions with their closures, defaults and what they
+use; methods with what they are bound to; wrapped functions; containers and arrays; functions, classes and instances of
 the user's own modules: those of no library, and of the package the code is in, wherever that is installed. Of things of
 libraries only their type counts: what they keep may differ between processes.
 """
@@ -39,9 +39,10 @@ class _Look(NamedTuple):
     refers_to: Iterable[object]
 
 
-def text_of_code(code: Logic) -> Iterator[str]:
-    """Of its functions and all they refer to."""
-    home = _package(code.function.func if isinstance(code.function, functools.partial) else code.function)
+def text_of_code(code: Logic, *, as_before: bool = False) -> Iterator[str]:
+    """Of its functions and all they refer to. `as_before`: as for models of before, without other modules."""
+    function = code.function.func if isinstance(code.function, functools.partial) else code.function
+    home = _module_of(function).partition(".")[0]
     numbers: dict[int, int] = {}
     things: list[object] = []  # kept: the number of a thing that is gone is given to another
 
@@ -57,11 +58,11 @@ def text_of_code(code: Logic) -> Iterator[str]:
 
     word(code)
     for thing in things:  # it grows meanwhile
-        look = _look(thing, home)
+        look = _look(thing, home, as_before=as_before)
         yield " ".join((*look.words, *map(word, look.refers_to)))
 
 
-def _look(thing: object, home: str) -> _Look:  # noqa: PLR0911 - one answer for every kind of thing
+def _look(thing: object, home: str, *, as_before: bool) -> _Look:  # noqa: PLR0911 - one answer for every kind of thing
     kind = _type_name(thing)
     if isinstance(thing, Logic):
         return _Look([f"{thing.per} {thing.schema}"], [thing.function, thing.open, thing.close])
@@ -73,7 +74,7 @@ def _look(thing: object, home: str) -> _Look:  # noqa: PLR0911 - one answer for 
         bound_to = thing.__self__
         return _Look([kind, thing.__qualname__], [] if isinstance(bound_to, ModuleType) else [bound_to])
     if isinstance(thing, FunctionType):
-        return _Look(_of_code(thing.__code__), _used_by(thing))
+        return _Look(_of_code(thing.__code__), _used_by(thing, None if as_before else home))
     if isinstance(thing, type):
         return _Look([thing.__module__, thing.__qualname__], _members(thing) if _is_own(thing, home) else [])
     if isinstance(thing, _CONTAINERS):
@@ -95,15 +96,21 @@ def _type_name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _package(thing: object) -> str:
-    """The outermost one that a function, a class, or the class of an instance is in."""
-    return str(getattr(thing, "__module__", "")).partition(".")[0]
+def _module_of(thing: object) -> str:
+    """That a function, a class, or the class of an instance is of; or the name of a module."""
+    name = getattr(thing, "__name__" if isinstance(thing, ModuleType) else "__module__", None)
+    return name if isinstance(name, str) else ""
 
 
-def _is_own(kind: type, home: str) -> bool:
-    """Whether a class is the user's own: of no library, Python's or another's, unless the code itself is of that."""
-    top = _package(kind)
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+def _is_own(thing: object, home: str) -> bool:
+    module = _module_of(thing)
+    return bool(module) and is_of_user(module, getattr(sys.modules.get(module), "__file__", None) or "", home)
+
+
+def is_of_user(module: str, file: str, home: str) -> bool:
+    """Whether a module is the user's own: of no library, Python's or another's, unless the code itself is of that:
+    `home` is the package it is in."""
+    top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "penstock":
         return False
     return top == home or not any(folder in file for folder in _LIBRARIES)
@@ -126,17 +133,40 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _used_by(function: FunctionType) -> Iterator[object]:
-    """Defaults, closure, and what it names of its module: code and classes that were made there, and data."""
+def _used_by(function: FunctionType, home: str | None) -> Iterator[object]:
+    """Defaults, closure, and what it names of its module: data, and code and classes of the user's own modules, or,
+    where `home` is not given, of its own."""
     yield from function.__defaults__ or ()
     yield function.__kwdefaults__
     for cell in function.__closure__ or ():
         yield _kept_in(cell)
-    for name in _names(function.__code__):
+    names = list(_names(function.__code__))
+    for name in names:
         used = function.__globals__.get(name)
         is_data = isinstance(used, (*_PLAIN, *_CONTAINERS)) or _content(used) is not None
-        if is_data or getattr(used, "__module__", None) == function.__module__:
+        if home is None:
+            if is_data or getattr(used, "__module__", None) == function.__module__:
+                yield used
+        elif isinstance(used, ModuleType):
+            yield from _of_module(used, names, home)
+        elif is_data or isinstance(used, Logic) or _is_own(used, home):
             yield used
+
+
+def _of_module(module: ModuleType, names: list[str], home: str) -> Iterator[object]:
+    """What is used of a module of the user's: what it has by a name that stands in the code."""
+    waiting, seen = [module], set[int]()
+    while waiting:
+        inner = waiting.pop()
+        if id(inner) in seen or not _is_own(inner, home):
+            continue
+        seen.add(id(inner))
+        for name in names:
+            used = vars(inner).get(name)
+            if isinstance(used, ModuleType):
+                waiting.append(used)
+            elif used is not None:
+                yield used
 
 
 def _kept_in(cell: CellType) -> object:

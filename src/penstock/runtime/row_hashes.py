@@ -52,6 +52,7 @@ def _hash_column(column: pa.Array) -> Hashes:
     import pandas as pd  # noqa: PLC0415 - belongs to the extra
 
     values = column.to_pandas().to_numpy()
+    values = values.astype(float) if pa.types.is_decimal(column.type) else values
     if values.dtype.kind in "biufmM":
         # 0.0 makes a negative zero a zero
         values = values.astype(np.int64).astype(np.float64) if values.dtype.kind in "mM" else values.astype(float) + 0.0

@@ -55,7 +55,7 @@ def profile(
     refuse_to_mix(path, known.values(), here)
     is_file = isinstance(pipeline, str | Path) and Path(pipeline).is_file()
     beside = Path(pipeline).resolve().parent if is_file and isinstance(pipeline, str | Path) else None
-    session = Profile(path, settings, here, known, profiles, listener, subject.fingerprints(beside))
+    session = Profile(path, settings, here, known, profiles, listener, subject.fingerprints(beside, known))
     pending = session.pending(subject.code)
     if pending or session.wants_rehearsal(subject):
         with services_for(subject.models_run_for(pending, session.models), listener) as environment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
 from typing import Any
 
 
@@ -14,6 +15,8 @@ def written_value(value: Any) -> Any:
         return {"penstock moment": value.isoformat()}
     if isinstance(value, datetime.date):
         return {"penstock date": value.isoformat()}
+    if isinstance(value, Decimal):
+        return {"penstock decimal": str(value)}
     raise TypeError(f"a value of type {type(value).__name__} cannot be kept")
 
 
@@ -24,4 +27,6 @@ def read_value(kept: dict[str, Any]) -> Any:
         return datetime.datetime.fromisoformat(kept["penstock moment"])
     if "penstock date" in kept:
         return datetime.date.fromisoformat(kept["penstock date"])
+    if "penstock decimal" in kept:
+        return Decimal(kept["penstock decimal"])
     return kept

@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.clock import Stopwatch, now, thread_cpu_seconds
 from penstock.connectors.storage import storage
 from penstock.dataflow.aggregate import Emit, top_count
+from penstock.dataflow.spark_types import MOST_DIGITS
 from penstock.errors import BadInputError
 from penstock.flow.keyed_state import KeyedState
 from penstock.runtime.account import Account
@@ -21,7 +22,7 @@ from penstock.runtime.batch import UNTRACED, Batch, Marks
 from penstock.runtime.id_bitmaps import IdBitmaps
 from penstock.runtime.schemas import columns_to_schema, rows_to_columns
 from penstock.spark.placed.kept_values import read_value, written_value
-from penstock.spark.placed.plain_schemas import ARROW_TYPES
+from penstock.spark.placed.plain_schemas import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,13 +37,13 @@ class KeyedCode:
 
     @property
     def takes(self) -> pa.Schema:
-        return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in self.aggregate.columns.items()])
+        return pa.schema([(name, arrow_type(kind)) for name, kind in self.aggregate.columns.items()])
 
     @property
     def makes(self) -> pa.Schema:
         """Keys, the window, and what is computed of every group."""
         columns = self.aggregate.columns
-        fields = [(name, ARROW_TYPES[columns[name]]) for name in self.aggregate.keys]
+        fields = [(name, arrow_type(columns[name])) for name in self.aggregate.keys]
         if self.aggregate.window_seconds is not None:
             fields += [("window_start", pa.float64()), ("window_end", pa.float64())]
         for output, (function, name) in self.aggregate.calls().items():
@@ -51,13 +52,20 @@ class KeyedCode:
             elif function in {"avg", "stddev"}:
                 kind = pa.float64()
             elif top_count(function) is not None:
-                kind = pa.list_(ARROW_TYPES[columns[name or ""]])
+                kind = pa.list_(arrow_type(columns[name or ""]))
             else:
-                kind = ARROW_TYPES[columns[name or ""]]
+                kind = arrow_type(columns[name or ""])
                 if function == "sum":
-                    kind = pa.int64() if pa.types.is_integer(kind) else pa.float64()
+                    kind = _type_of_sum(kind)
             fields.append((output, kind))
         return pa.schema(fields)
+
+
+def _type_of_sum(kind: pa.DataType) -> pa.DataType:
+    """As Spark has it: a decimal has room for ten digits more."""
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(min(MOST_DIGITS, kind.precision + 10), kind.scale)
+    return pa.int64() if pa.types.is_integer(kind) else pa.float64()
 
 
 def sample_groups(code: KeyedCode, table: pa.Table) -> pa.Table:
