@@ -254,3 +254,11 @@ def test_threads_of_more_than_half_a_slot_count_one_each_in_the_bound() -> None:
     # three threads of 0.6 cores: 1.8 in all, but no two share a slot
     large = Operator(name="d", threads=3, cpu=60, memory_mb=1)
     assert penstock.plan(chain(source(), large, sink()), 1).fewest_slots == 3
+
+
+def test_what_python_prints_of_a_plan() -> None:
+    first, predicted, *warnings = str(penstock.plan("linear", rate=100)).splitlines()
+    assert first == "linear at 100 tuples/s, by mba and sam: 7 slots on 1 machine, 0.784 USD per hour"
+    assert predicted.startswith("predicted  100 tuples/s placed, limited by B; ")
+    assert predicted.endswith(" tuples/s fused")
+    assert all(line.startswith("warning    ") for line in warnings)

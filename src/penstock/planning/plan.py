@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.resources import MEMORY
 from penstock.dataflow.file import pipeline_document
 from penstock.modelling.file import models_document
+from penstock.prediction.rate import Routing
 from penstock.prediction.usage import SlotUsage, node_usage
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.modelling.library import ModelLibrary
     from penstock.placement.contract import Placement
     from penstock.planning.moves import ThreadMoves
-    from penstock.prediction.rate import Routing, SupportedRate
+    from penstock.prediction.rate import SupportedRate
 
 PLAN_FORMAT = 2
 """Of plan files. 2: they carry the models they were made with."""
@@ -58,6 +59,11 @@ class Prediction:
     network_cost: float
     fused: FusedPrediction | None = None
     """None: not every operator has a model, or nobody asked for it. All else is of the placement."""
+
+    @property
+    def supported(self) -> SupportedRate:
+        """With its own routing."""
+        return self.slot_aware if self.routing is Routing.SLOT_AWARE else self.shuffle
 
     @property
     def nodes(self) -> Mapping[str, SlotUsage]:
@@ -107,6 +113,22 @@ class Plan:
         """
         slots = max(self.slots_asked, self.slots_used)
         return slots / self.fewest_slots - 1 if slots >= self.fewest_slots else None
+
+    def __str__(self) -> str:
+        """What it takes and what it will do; `document()` has the rest."""
+        nodes, price = len(self.cluster.nodes), self.cluster.price
+        supported = self.prediction.supported
+        limit = f", limited by {supported.bottleneck}" if supported.bottleneck else ""
+        fused = "" if self.prediction.fused is None else f"; {self.prediction.fused.rate:,.4g} tuples/s fused"
+        return "\n".join(
+            [
+                f"{self.pipeline.name} at {self.rate:,.6g} tuples/s, by {self.allocation.allocator} and "
+                f"{self.placement.placer}: {self.slots_used} slots on {nodes} machine{'' if nodes == 1 else 's'}"
+                + ("" if price is None else f", {price:,.3f} {self.currency} per hour"),
+                f"predicted  {supported.rate:,.4g} tuples/s placed{limit}{fused}",
+                *(f"warning    {warning}" for warning in self.warnings),
+            ]
+        )
 
     def document(self) -> dict[str, Any]:
         """The plain contents of a plan file, and of `penstock plan --json`."""

@@ -336,7 +336,7 @@ class Planner:
         )
 
     def _warnings(self, rate: float, prediction: Prediction) -> Iterator[str]:
-        supported = prediction.slot_aware if self.routing is Routing.SLOT_AWARE else prediction.shuffle
+        supported = prediction.supported
         if not covers(supported.rate, rate):
             yield (
                 f"predicted to sustain {supported.rate:.4g}/s of the planned {rate:g}/s with {self.routing} routing: "
