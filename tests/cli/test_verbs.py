@@ -60,7 +60,7 @@ def test_plan_json_has_the_agreed_keys(penstock: Penstock) -> None:
     assert set(document["placement"][0]) == {"node", "slot", "threads"}
     assert {"rate", "slots", "latency_ms"} <= set(document["prediction"])
     assert set(document["prediction"]["latency_ms"]) == {"p50", "p95", "p99"}
-    assert set(document["prediction"]["fused"]) == {"rate", "latency_ms"}
+    assert set(document["prediction"]["fused"]) == {"rate", "latency_ms", "batch_tuples"}
 
 
 def test_plan_for_people_names_every_operator_and_the_price(penstock: Penstock) -> None:
@@ -71,11 +71,11 @@ def test_plan_for_people_names_every_operator_and_the_price(penstock: Penstock) 
 def test_plan_tells_runs_that_are_placed_from_fused_ones(penstock: Penstock) -> None:
     out = penstock("plan", "linear", "--rate", 50, "--load", 0.5).out
     assert "tuples/s placed, with slot-aware routing" in out
-    assert "tuples/s fused, every slot with the whole pipeline\n" in out
+    assert "tuples/s fused, every slot with the whole pipeline, in batches of " in out
     assert re.search(r"latency    placed: p50 .* ms \(estimate for slot-aware routing\)\nlatency    fused: p50 ", out)
     # seven slots are enough for 100/s placed, not with what fused batches take
     out = penstock("plan", "linear", "--rate", 100).out
-    assert "every slot with the whole pipeline, less than asked\n" in out
+    assert "every slot with the whole pipeline, in batches of 175, less than asked\n" in out
     assert "latency    fused: no bound at this rate\n" in out
 
 

@@ -127,7 +127,7 @@ def with_fused(plan: Plan, demands: Demands, interval_seconds: float) -> Plan:
     slots = max(1, plan.slots_used)
     threads = {operator.name: operator.threads for operator in plan.allocation.operators}
     run = setup(slots, PlannedRun(plan.rate, threads, slots, {}))
-    fused = FusedPrediction(run.rate(interval_seconds), run.latency_ms(plan.rate, interval_seconds))
+    fused = FusedPrediction(run.rate(interval_seconds), run.latency_ms(plan.rate, interval_seconds), run.most_rows)
     warnings = plan.warnings
     if rehearsals_of(plan.pipeline, demands) and not covers(fused.rate, plan.sized_for):
         more = range(slots + 1, MOST_TIMES_SLOTS * slots + 1)

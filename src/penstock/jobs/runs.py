@@ -66,7 +66,7 @@ def note_elsewhere(folder: Path) -> None:
     """A run in a folder that the user named is found among the others too; one that is among them has its entry."""
     if is_unnamed(folder):
         return
-    path = str(folder.absolute())
+    path = str(folder.resolve())
     write_text(
         private_folder(runs_folder()) / f"{_plain(folder.name)}-{sha256(path.encode()).hexdigest()[:8]}{ELSEWHERE}",
         path,

@@ -35,9 +35,15 @@ class FusedPrediction:
     """The most, in tuples/s."""
     latency_ms: Mapping[str, float] | None
     """At the planned rate; None where that is more than they do."""
+    batch_tuples: int
+    """Over all slots, in a batch of so many: sources of the user's own may hold back more, and smaller ones do less."""
 
     def document(self) -> dict[str, Any]:
-        return {"rate": finite(self.rate), "latency_ms": None if self.latency_ms is None else dict(self.latency_ms)}
+        return {
+            "rate": finite(self.rate),
+            "latency_ms": None if self.latency_ms is None else dict(self.latency_ms),
+            "batch_tuples": self.batch_tuples,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def resume(
 
     where = placed_or_found(folder)
     if isinstance(where, Path) and is_fused(where):
-        where = where.absolute()
+        where = where.resolve()
         onto, measured = _absolute(plan), models if isinstance(models, ModelLibrary) else _absolute(models)
         spark = spark_options(master, None, (), None, _absolute(secret_file))
         kept_in = None if dead_letters is None else absolute_place(str(dead_letters))

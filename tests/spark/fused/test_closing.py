@@ -54,10 +54,22 @@ def test_what_code_opened_is_closed_when_its_run_ends(session: Any, tmp_path: Pa
     assert lines_of(tmp_path) == list(range(40))
 
 
+def test_what_cannot_be_closed_is_in_the_report(session: Any, tmp_path: Path) -> None:
+    def burst(_lines: object) -> None:
+        raise OSError("the disk is full")
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.json").write_text('{"n": 1}\n')
+    p = penstock.pipeline("p").source("in", format="json", options={"path": str(tmp_path / "in")}, schema="n bigint")
+    p.then("last", logic=lambda row, _opened: row, schema="n bigint", open=list, close=burst).sink("end")
+    notes = penstock.run(p, session=session, slots=2, until_end=True).report.notes
+    assert "what code opened could not be closed: OSError: the disk is full" in notes
+
+
 def test_what_code_opened_is_closed_when_its_worker_ends(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "close_in_workers", lambda *_: None)
+    monkeypatch.setattr(engine, "close_in_workers", lambda *_: [])
     penstock.run(buffered(tmp_path), session=session, slots=2, until_end=True)
     begun = list((tmp_path / "written").glob("*.begun"))
     assert begun

@@ -9,7 +9,7 @@ import pytest
 from penstock.dataflow.endpoints import Reading
 from penstock.errors import BadInputError
 from penstock.spark.fused import topics
-from penstock.spark.fused.complaints import first_line, raised_by_code, root_cause
+from penstock.spark.fused.complaints import NOT_THERE, first_line, raised_by_code, root_cause
 
 IN_WORKER = """
   An exception was thrown from the Python worker:
@@ -33,6 +33,10 @@ Traceback (most recent call last):
         ),
         (IN_WORKER.format(error="ValueError: no"), "ValueError: no"),
         (IN_WORKER.format(error="json.decoder.JSONDecodeError: no"), "JSONDecodeError: no"),
+        (
+            IN_WORKER.format(error="ModuleNotFoundError: No module named 'penstock'"),
+            f"ModuleNotFoundError: No module named 'penstock'{NOT_THERE}",
+        ),
         ("Job aborted due to stage failure: Task 0 failed 8 times", None),
     ],
 )

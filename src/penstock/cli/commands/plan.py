@@ -221,7 +221,10 @@ def _print_plan(made: Plan, screen: Console) -> None:
     fused = prediction.fused
     if fused is not None:
         less = "" if covers(fused.rate, made.rate) else ", less than asked"
-        screen.print(f"predicted  {output.figure(fused.rate)} tuples/s fused, every slot with the whole pipeline{less}")
+        screen.print(
+            f"predicted  {output.figure(fused.rate)} tuples/s fused, every slot with the whole pipeline, in batches of "
+            f"{fused.batch_tuples:,}{less}"
+        )
     screen.print(
         f"latency    placed: {output.latencies(prediction.latency_ms)} (estimate for {prediction.routing} routing)"
     )

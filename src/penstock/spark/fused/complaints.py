@@ -50,6 +50,10 @@ class CodeFailedError(RunFailedError):
     """Raised by the pipeline's own code, in a worker."""
 
 
+NOT_THERE = ": workers of this session run another Python; set PYSPARK_PYTHON to this one before the session starts"
+"""Of what every worker imports first."""
+
+
 def raised_by_code(text: str) -> str | None:
     """What the traceback of a worker in `text` ends with: the first line behind it that is not indented. None: no
     code of Python's raised it."""
@@ -58,8 +62,11 @@ def raised_by_code(text: str) -> str | None:
         return None
     lines = [line for line in rest.splitlines()[1:] if line.strip()]
     line = next((line.strip() for line in lines if not line[0].isspace()), None)
+    if line is None:
+        return None
     # what stops a run says by itself whose code it was
-    return None if line is None else re.sub(r"^(?:\w+\.)*(?:StoppedError: )?", "", line)
+    complaint = re.sub(r"^(?:\w+\.)*(?:StoppedError: )?", "", line)
+    return f"{complaint}{NOT_THERE}" if "No module named 'penstock'" in complaint else complaint
 
 
 @contextmanager

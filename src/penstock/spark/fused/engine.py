@@ -95,6 +95,7 @@ class FusedQuery:
         self.shares = BatchShares(passes)
         self._written = WrittenRows(spec.pipeline, spec.code, passes)
         self._records: dict[int, Any] = {}
+        self._not_closed: list[str] = []
         self._last_batch = closing_batch(session, spec.checkpoint)
         """The one that closes all windows: none behind it may begin to write."""
         self._was_closing = self._last_batch is not None
@@ -317,7 +318,7 @@ class FusedQuery:
             writer.close()
         self._groups.close()
         if any(logic.close is not None for logic in self._spec.code.values()):
-            close_in_workers(self._session, self._spec.run, self._accounts.workers)
+            self._not_closed += close_in_workers(self._session, self._spec.run, self._accounts.workers)
 
     def audit(self) -> Audit | None:
         """Over all processes that ever ran it; only when the query was stopped."""
@@ -367,7 +368,8 @@ class FusedQuery:
         closed = (CLOSED_BEFORE,) if self._was_closing else ()
         query = (*self._query.notes, *closed)
         counted = (*self._observer.notes, *self._written.notes)
-        return (*query, *counted, *self._unaudited(), *twice, *topics, *self._groups.notes)
+        not_closed = [f"what code opened could not be closed: {line}" for line in dict.fromkeys(self._not_closed)]
+        return (*query, *counted, *self._unaudited(), *twice, *topics, *not_closed, *self._groups.notes)
 
     def _unaudited(self) -> list[str]:
         unaudited = unaudited_by(self._spec.pipeline, sparks_own_code(self._spec.code))

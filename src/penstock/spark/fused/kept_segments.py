@@ -45,12 +45,15 @@ class KeptSegments:
         for run in list(self._runs):
             self.close_run(run)
 
-    def close_run(self, run: str) -> None:
-        """What one run cannot close is no reason for another to fail."""
+    def close_run(self, run: str) -> list[str]:
+        """What one run cannot close is no reason for another to fail: it is logged, and returned in one line each."""
+        failures = []
         for segment in self._runs.pop(run, {}).values():
             try:
                 segment.close()
             except INTERRUPTIONS:
                 raise
             except BaseException as error:
-                _LOG.warning("run %s: what its code opened cannot be closed: %s", run, error_line(error))
+                failures.append(error_line(error))
+                _LOG.warning("run %s: what its code opened cannot be closed: %s", run, failures[-1])
+        return failures
