@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from penstock.spark.trials.rehearsal import RehearsalSpec
     from penstock.spark.trials.samples import OperatorSample
 
-PART, SMALLER = 0.6, 6
-"""Batches of a rehearsal hold so much of the work of those of a trial, as the models say, and so many times less."""
-LONGER = 3.0
+PART, SMALLER = 1.2, 6
+"""Batches of a rehearsal hold so much of the work of those of a trial, as the models say, and so many times less. What
+single batches take varies by a tenth, and is extrapolated to those of a run, which hold several times as much."""
+LONGER = 1.5
 """Times as much work where an operator has several threads: they begin together and are in each other's way, a round of
 20 ms takes 24, until they have drifted apart."""
 MORE_THAN_DONE = 3.0

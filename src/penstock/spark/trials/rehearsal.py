@@ -57,7 +57,7 @@ SETTLED = 0.95
 """Of what a tuple took in the span before: less, and Java still compiles."""
 WARM_SECONDS = 6.0
 """As long as that batches may become faster; after it they count, however they are."""
-COUNTED_LARGE, COUNTED_SMALL = 4, 4
+COUNTED_LARGE, COUNTED_SMALL = 6, 6
 AHEAD = 2
 """Batches whose files are there before they are read."""
 PATIENCE_SECONDS = 60.0
