@@ -66,10 +66,10 @@ def test_batches_are_whole_rounds_of_the_slowest() -> None:
 
 def test_threads_that_wait_are_rehearsed_with_more() -> None:
     # 0.01 / 1.2 s a tuple of the one that computes: 36 in 0.3 s; 0.05 s a tuple of ten that wait, in whole rounds: 20
-    # in 3 x 0.3 s; small batches hold a sixth, and one for every slot at least
+    # in 1.5 x 0.6 s; small batches hold a sixth, and one for every slot at least
     assert rows_to_rehearse(one("cpu", CPU_BOUND, 1, 1, 0.2), 0.3) == (6, 36)
-    assert rows_to_rehearse(both(1), 0.3) == (3, 20)
-    assert rows_to_rehearse(both(1, slots=4), 0.3) == (13, 80)
+    assert rows_to_rehearse(both(1), 0.6) == (3, 20)
+    assert rows_to_rehearse(both(1, slots=4), 0.6) == (13, 80)
 
 
 def test_crews_of_a_slot_overlap() -> None:

@@ -221,7 +221,11 @@ def test_a_plan_says_what_it_does_run_fused() -> None:
     assert slower.document()["prediction"]["fused"]["latency_ms"]["p50"] == pytest.approx(1100.0)
     # 754.7/s is all it does
     slow = penstock.plan(PIPELINE, 900, models=penstock.ModelLibrary.of([model(SEEN)]))
-    assert slow.document()["prediction"]["fused"] == {"rate": pytest.approx(2666 / 3.5325), "latency_ms": None}
+    assert slow.document()["prediction"]["fused"] == {
+        "rate": pytest.approx(2666 / 3.5325),
+        "latency_ms": None,
+        "batch_tuples": 2666,
+    }
 
 
 def test_a_plan_of_which_not_all_is_measured_says_nothing_of_running_fused() -> None:
