@@ -87,7 +87,7 @@ class Run:
 
     def rate(self) -> float:
         """Past some batches: slots that are new begin with workers that have loaded nothing yet."""
-        self.flows(300)
+        self.flows(800)
         before, watch = rows_in(self.out), Stopwatch()
         pause(LOOK_SECONDS)
         self.flows(1)
