@@ -29,7 +29,8 @@ MOST_ITEMS = 10_000
 
 _PLAIN = (int, float, complex, str, bytes, NoneType)
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-_LIBRARIES = ("site-packages", "dist-packages")
+LIBRARIES = ("site-packages", "dist-packages")
+"""Folders in which nothing is the user's own."""
 
 
 class _Look(NamedTuple):
@@ -113,7 +114,7 @@ def is_of_user(module: str, file: str, home: str) -> bool:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "penstock":
         return False
-    return top == home or not any(folder in file for folder in _LIBRARIES)
+    return top == home or not any(folder in file for folder in LIBRARIES)
 
 
 def _of_code(code: CodeType) -> Iterator[str]:

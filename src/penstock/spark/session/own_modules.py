@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadInputError
+from penstock.modelling.reach import LIBRARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 ARCHIVE = "penstock-modules.zip"
 MOST_BYTES = 64 * 2**20
-_LIBRARIES = ("site-packages", "dist-packages")
 
 
 def own_files(modules: Iterable[ModuleType]) -> dict[str, Path]:
@@ -48,7 +48,7 @@ def _is_own(name: str, file: Path) -> bool:
     if name in sys.stdlib_module_names or name in {"__main__", "penstock", "pyspark", "py4j"} or file.suffix != ".py":
         return False
     of_python = Path(sysconfig.get_paths()["stdlib"])
-    return of_python not in file.parents and not any(part in _LIBRARIES for part in file.parts)
+    return of_python not in file.parents and not any(part in LIBRARIES for part in file.parts)
 
 
 def own_archive_in(folder: Path) -> Path | None:
