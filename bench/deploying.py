@@ -18,8 +18,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.experiments.p_deployer.pipelines import BUDGET, NODE_SLOTS, library, nodes, pipelines
 from penstock.verbs.deploy import deploy
+from penstock_lab.p_deployer.pipelines import BUDGET, NODE_SLOTS, library, nodes, pipelines
 
 if TYPE_CHECKING:
     from penstock.control.deploying.values import Deployment

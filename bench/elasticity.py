@@ -24,11 +24,11 @@ from typing import Any
 
 from penstock.clock import Stopwatch
 from penstock.dataflow.load import read_trace
-from penstock.experiments.control.compare import compare, means
-from penstock.experiments.control.loads import SHAPES, traffic, traffic_of
-from penstock.experiments.control.many import POLICIES, run_day
-from penstock.experiments.control.oracle import with_few_changes
-from penstock.experiments.control.plant import site
+from penstock_lab.control.compare import compare, means
+from penstock_lab.control.loads import SHAPES, traffic, traffic_of
+from penstock_lab.control.many import POLICIES, run_day
+from penstock_lab.control.oracle import with_few_changes
+from penstock_lab.control.plant import site
 
 FEW_CHANGES_WORTH = (900, 3600, 7200)
 

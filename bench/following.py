@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock.experiments.control.live import LIVE_LOADS, follow_live
+from penstock_lab.control.live import LIVE_LOADS, follow_live
 
 
 def main() -> int:

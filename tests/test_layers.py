@@ -49,7 +49,6 @@ LAYERS = (
     "control",
     "service",
     "pictures",
-    "experiments",
     "verbs",
     "cli",
     "__main__",
@@ -117,6 +116,10 @@ def test_the_page_about_the_design_lists_the_parts_in_their_order() -> None:
 def test_imports_only_what_stands_before() -> None:
     wrong = {name_of(path): wrong_imports(layer_of(path), imports_of(path)) for path in MODULES if layer_of(path)}
     assert {module: names for module, names in wrong.items() if names} == {}
+
+
+def test_the_product_imports_nothing_from_the_lab() -> None:
+    assert [name_of(path) for path in MODULES if mentions(imports_of(path), "penstock_lab")] == []
 
 
 def test_modules_stay_short() -> None:

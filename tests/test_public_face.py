@@ -53,3 +53,10 @@ def test_defaults_of_the_shell_are_those_of_python(command: str, verb: str) -> N
         # an option that was not given is None; the verb has a default of its own
         if shell[option] is not None:
             assert shell[option] == python[argument], option
+
+
+@pytest.mark.parametrize("name", sorted(penstock.FORMER_NAMES))
+def test_a_former_name_works_and_warns(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"penstock\.{name} is now "):
+        assert getattr(penstock, name) is not None
+    assert name not in dir(penstock)

@@ -38,8 +38,6 @@ from .errors import RefusedError as RefusedError
 from .errors import RunError as RunError
 from .errors import RunFailedError as RunFailedError
 from .errors import Shortage as Shortage
-from .experiments.sweep import CasesFailedError as CasesFailedError
-from .experiments.sweep import Finding as Finding
 from .jobs.deploy.spark_settings import Manager as Manager
 from .jobs.find import ModelsLike as ModelsLike
 from .jobs.find import PipelineLike as PipelineLike
@@ -120,12 +118,6 @@ from .verbs.deploy import deploy as deploy
 from .verbs.diff import diff as diff
 from .verbs.down import down as down
 from .verbs.drain import drain as drain
-from .verbs.experiment import draw_experiment as draw_experiment
-from .verbs.experiment import known_experiments as known_experiments
-from .verbs.experiment import results_page as results_page
-from .verbs.experiment import run_experiment as run_experiment
-from .verbs.experiment import run_experiments as run_experiments
-from .verbs.experiment import run_live_experiments as run_live_experiments
 from .verbs.init import init as init
 from .verbs.manifests import manifests as manifests
 from .verbs.models import import_models as import_models
@@ -154,3 +146,4 @@ from .verbs.start_placed import start_placed as start_placed
 from .verbs.up import up as up
 
 __version__: str
+FORMER_NAMES: dict[str, str]

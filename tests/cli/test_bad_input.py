@@ -90,10 +90,10 @@ def test_bad_pipelines(penstock: Penstock, tmp_path: Path, case: str) -> None:
         (("plan", "missing.yaml", "--rate", "5"), "missing.yaml: cannot be read"),
         (("plan", "missing.module:p", "--rate", "5"), "missing"),
         (("plan", "linear", "--rate", "5", "--compare", "--explain"), "--compare"),
-        (("capacity", "linear", "--cluster", "missing.yaml"), "missing.yaml"),
-        (("place", "missing.json"), "missing.json"),
-        (("place", "yahoo-1312-nodes", "--placer", "sam"), "not a whole cluster"),
-        (("diff", "missing.json", "other.json"), "missing.json"),
+        (("plans", "capacity", "linear", "--cluster", "missing.yaml"), "missing.yaml"),
+        (("cluster", "place", "missing.json"), "missing.json"),
+        (("cluster", "place", "yahoo-1312-nodes", "--placer", "sam"), "not a whole cluster"),
+        (("plans", "diff", "missing.json", "other.json"), "missing.json"),
         (("models", "show", "pie"), "did you mean 'pi'?"),
         (("models", "plot", "-o", "models.bmp"), "models.bmp"),
         (("frobnicate",), "frobnicate"),
@@ -152,7 +152,10 @@ def test_bad_clusters(penstock: Penstock, tmp_path: Path, case: str) -> None:
     text, expected = CLUSTERS[case]
     file = tmp_path / "cluster.yaml"
     file.write_text(text)
-    for words in (("capacity", "linear", "--cluster", file), ("plan", "linear", "--rate", 10, "--cluster", file)):
+    for words in (
+        ("plans", "capacity", "linear", "--cluster", file),
+        ("plan", "linear", "--rate", 10, "--cluster", file),
+    ):
         outcome = penstock(*words)
         assert (outcome.code, outcome.err.count("\n")) == (2, 1)
         assert expected in outcome.err
@@ -195,7 +198,7 @@ def test_a_complaint_about_something_long_is_short(penstock: Penstock, tmp_path:
 def test_a_step_too_fine_to_tell_is_refused(penstock: Penstock, tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text("nodes: [{slots: 4}]\n")
-    outcome = penstock("capacity", "linear", "--cluster", file, "--step", "1e-300")
+    outcome = penstock("plans", "capacity", "linear", "--cluster", file, "--step", "1e-300")
     assert outcome.code == 2
     assert "1e-300 is too fine" in outcome.err
 

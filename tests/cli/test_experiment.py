@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from outcome import Penstock
 
-from penstock.experiments.p_deployer.experiment import PDeployerEvaluation
-from penstock.experiments.store import CaseStore
+from penstock_lab.p_deployer.experiment import PDeployerEvaluation
+from penstock_lab.store import CaseStore
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +30,11 @@ def done(finished: Path, tmp_path: Path) -> Path:
 
 
 def test_list(penstock: Penstock) -> None:
-    outcome = penstock("experiment", "list", "--json")
+    outcome = penstock("dev", "experiment", "list", "--json")
     assert outcome.code == 0
     assert {one["name"] for one in outcome.document} >= {"model-driven", "p-deployer"}
     assert all(one["cases"] >= one["quick_cases"] > 0 for one in outcome.document)
-    assert "Fig 12" in penstock("experiment", "list").out
+    assert "Fig 12" in penstock("dev", "experiment", "list").out
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_bad_input(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
-    outcome = penstock("experiment", *words)
+    outcome = penstock("dev", "experiment", *words)
     assert outcome.code == 2
     assert complaint in outcome.err
     assert outcome.err.count("\n") == 1
@@ -59,7 +59,7 @@ def test_bad_input(
 
 @pytest.mark.parametrize("words", [("run", "p-deployer"), ("p-deployer",)])
 def test_the_table_of_a_finished_folder(penstock: Penstock, done: Path, words: tuple[str, ...]) -> None:
-    outcome = penstock("experiment", *words, "-o", done)
+    outcome = penstock("dev", "experiment", *words, "-o", done)
     assert outcome.code == 0
     rows = [row.split() for row in outcome.out.splitlines()]
     assert any(row[:2] == ["Section", "7.2,"] and "agrees" in row for row in rows)
@@ -69,7 +69,7 @@ def test_the_table_of_a_finished_folder(penstock: Penstock, done: Path, words: t
 
 
 def test_json_has_lines_and_pictures(penstock: Penstock, done: Path) -> None:
-    document = penstock("experiment", "p-deployer", "-o", done, "--json").document
+    document = penstock("dev", "experiment", "p-deployer", "-o", done, "--json").document
     (found,) = document
     assert found["experiment"] == "p-deployer"
     assert {"where", "what", "published", "ours", "verdict", "why"} == set(found["lines"][0])
@@ -78,7 +78,7 @@ def test_json_has_lines_and_pictures(penstock: Penstock, done: Path) -> None:
 
 
 def test_the_page(penstock: Penstock, done: Path) -> None:
-    outcome = penstock("experiment", "page", done, "-o", done / "results.md")
+    outcome = penstock("dev", "experiment", "page", done, "-o", done / "results.md")
     assert outcome.code == 0
     assert "results.md" in outcome.out
     assert "## p-deployer" in (done / "results.md").read_text()

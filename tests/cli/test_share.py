@@ -29,7 +29,7 @@ PIPELINE = "  - {name: a, desired: 4, minimum: 2}\n"
     ],
 )
 def test_json_has_the_agreed_keys(penstock: Penstock, policy: str, nodes: int, expected: list[int]) -> None:
-    outcome = penstock("share", EXAMPLE, "--policy", policy, "--nodes", nodes, "--json")
+    outcome = penstock("cluster", "share", EXAMPLE, "--policy", policy, "--nodes", nodes, "--json")
     document = outcome.document
     assert outcome.code == 0
     assert {"policy", "nodes", "shares", "waiting"} <= set(document)
@@ -41,17 +41,17 @@ def test_json_has_the_agreed_keys(penstock: Penstock, policy: str, nodes: int, e
 
 
 def test_minima_above_the_cluster_exit_with_1_and_say_who_waits(penstock: Penstock) -> None:
-    outcome = penstock("share", EXAMPLE, "--nodes", 10, "--json")
+    outcome = penstock("cluster", "share", EXAMPLE, "--nodes", 10, "--json")
     assert outcome.code == 1
     assert outcome.document["shares"] == {"EventTP1": 4, "EventTP2": 4, "ArchivalTP1": 2, "ArchivalTP2": 0}
     assert "needs at least 2 nodes, 0 left" in outcome.document["waiting"]["ArchivalTP2"]
-    people = penstock("share", EXAMPLE, "--nodes", 10)
+    people = penstock("cluster", "share", EXAMPLE, "--nodes", 10)
     assert people.code == 1
     assert "waiting    ArchivalTP2: needs at least 2 nodes" in people.out
 
 
 def test_for_people(penstock: Penstock) -> None:
-    outcome = penstock("share", EXAMPLE)
+    outcome = penstock("cluster", "share", EXAMPLE)
     assert outcome.code == 0
     assert "16 nodes shared by fair-priority" in outcome.out
     assert "n7, n8, n9, n10, n11, n12" in outcome.out
@@ -65,11 +65,11 @@ def test_compare_shows_every_policy_and_what_moves(penstock: Penstock, tmp_path:
         "  - {name: a, desired: 4, minimum: 2, priority: 1, current: [n1, n2, n3]}\n"
         "  - {name: b, desired: 4, minimum: 2, priority: 2, current: [n4, n5, n6]}\n"
     )
-    outcome = penstock("share", file, "--compare")
+    outcome = penstock("cluster", "share", file, "--compare")
     assert outcome.code == 0
     for name in ("shared", "isolation", "static-priority", "dynamic-priority", "max-min", "fair-priority"):
         assert name in outcome.out
-    document = penstock("share", file, "--compare", "--json").document
+    document = penstock("cluster", "share", file, "--compare", "--json").document
     rows = {row["policy"]: row for row in document["policies"]}
     assert rows["fair-priority"]["shares"] == {"a": 4, "b": 2}
     # 8 threads each on 3 nodes of 2 slots; a: 2, 2, 1, 1, 1, 1 spread over 8 slots moves 2, b: the 2 threads of a node
@@ -85,13 +85,13 @@ def test_many_pipelines_are_summed_up(penstock: Penstock, tmp_path: Path) -> Non
     file.write_text(
         json.dumps({"nodes": 99, "pipelines": [{"name": f"p{n}", "desired": 1 + n % 3} for n in range(50)]})
     )
-    assert "and 10 more: --json prints all" in penstock("share", file).out
-    assert "1 to 3" in penstock("share", file, "--compare").out
+    assert "and 10 more: --json prints all" in penstock("cluster", "share", file).out
+    assert "1 to 3" in penstock("cluster", "share", file, "--compare").out
 
 
 def test_a_picture(penstock: Penstock, tmp_path: Path) -> None:
     picture = tmp_path / "shares.svg"
-    outcome = penstock("share", EXAMPLE, "--policy", "dynamic-priority", "--plot", picture)
+    outcome = penstock("cluster", "share", EXAMPLE, "--policy", "dynamic-priority", "--plot", picture)
     assert outcome.code == 0
     text = picture.read_text()
     for words in ("16 nodes shared by dynamic-priority", "ArchivalTP2", "8 of 8", "0 of 4", "level 2", "minimum"):
@@ -99,7 +99,7 @@ def test_a_picture(penstock: Penstock, tmp_path: Path) -> None:
     many = tmp_path / "many.png"
     file = tmp_path / "many.json"
     file.write_text(json.dumps({"nodes": 90, "pipelines": [{"name": f"p{n}", "desired": 2} for n in range(80)]}))
-    assert penstock("share", file, "--plot", many).code == 0
+    assert penstock("cluster", "share", file, "--plot", many).code == 0
     assert many.read_bytes().startswith(b"\x89PNG")
 
 
@@ -141,12 +141,12 @@ def test_nodes_that_differ_and_declared_resources(penstock: Penstock, tmp_path: 
         "  - {name: a, desired: 6, minimum: 4, resources: {cpu: 100, memory_mb: 1000}}\n"
         "  - {name: b, desired: 4, minimum: 2, resources: {gpu: 1}}\n"
     )
-    document = penstock("share", file, "--json").document
+    document = penstock("cluster", "share", file, "--json").document
     assert document["nodes"] == 8  # the large one counts as four
     # 8 * 6/10 = 4.8 and 8 * 4/10 = 3.2; the large one and a small one, and three small ones
     assert document["shares"] == {"a": 5, "b": 3}
     assert document["held"] == {"a": ["n3", "n5"], "b": ["n1", "n2", "n4"]}
-    fair = penstock("share", file, "--policy", "dominant-fair", "--json").document
+    fair = penstock("cluster", "share", file, "--policy", "dominant-fair", "--json").document
     # all of both fit: 6 x 100 of 1600 points of CPU, 4 of 4 gpus
     assert fair["shares"] == {"a": 6, "b": 4}
     assert fair["dominant_shares"] == {"a": 600 / 1600, "b": 1.0}
@@ -201,7 +201,7 @@ def test_bad_files(penstock: Penstock, tmp_path: Path, case: str) -> None:
     text, expected = BAD[case]
     file = tmp_path / "tenants.yaml"
     file.write_text(text)
-    outcome = penstock("share", file, "--plot", tmp_path / "shares.png")
+    outcome = penstock("cluster", "share", file, "--plot", tmp_path / "shares.png")
     assert outcome.code == 2
     assert outcome.out == ""
     assert outcome.err.count("\n") == 1
@@ -223,7 +223,7 @@ def test_bad_files(penstock: Penstock, tmp_path: Path, case: str) -> None:
     ],
 )
 def test_bad_arguments_of_share(penstock: Penstock, words: tuple[object, ...], expected: str) -> None:
-    outcome = penstock("share", EXAMPLE, *words)
+    outcome = penstock("cluster", "share", EXAMPLE, *words)
     assert outcome.code == 2
     assert outcome.out == ""
     assert outcome.err.count("\n") == 1

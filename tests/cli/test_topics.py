@@ -26,13 +26,15 @@ def test_produce_by_options_and_by_a_file(penstock: Penstock, tmp_path: Path) ->
     spec = tmp_path / "more.yaml"
     spec.write_text(f"to: {there}\ndata: readings\nrate: 1000\nmessages: 10\n")
     # what is said in the shell counts
-    assert penstock("produce", spec, "--messages", 20).out.startswith("20 messages in ")
+    assert penstock("dev", "produce", spec, "--messages", 20).out.startswith("20 messages in ")
     assert sum(span.messages for span in EmbeddedLog(tmp_path / "log").spans("t").values()) == 70
 
 
 def test_a_rate_that_is_not_kept_is_exit_code_1(penstock: Penstock, tmp_path: Path) -> None:
     there = f"log:{tmp_path / 'log'}/t"
-    done = penstock("produce", "--to", there, "--data", "tweets", "--rate", 1e7, "--seconds", 0.2, "--partitions", 1)
+    done = penstock(
+        "dev", "produce", "--to", there, "--data", "tweets", "--rate", 1e7, "--seconds", 0.2, "--partitions", 1
+    )
     assert done.code == 1
     assert "was not kept" in done.out
 
@@ -40,10 +42,16 @@ def test_a_rate_that_is_not_kept_is_exit_code_1(penstock: Penstock, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("produce",), "expected a file, or --to and --rate"),
-        (("produce", "--to", "kafka:127.0.0.1:1/t", "--data", "tweets", "--rate", "1"), "Kafka at 127.0.0.1:1"),
-        (("produce", "--to", "log:l/t", "--data", "tweets", "--rate", "1"), "--partitions N) makes it"),
-        (("produce", "none.yaml"), "none.yaml"),
+        (
+            (
+                "dev",
+                "produce",
+            ),
+            "expected a file, or --to and --rate",
+        ),
+        (("dev", "produce", "--to", "kafka:127.0.0.1:1/t", "--data", "tweets", "--rate", "1"), "Kafka at 127.0.0.1:1"),
+        (("dev", "produce", "--to", "log:l/t", "--data", "tweets", "--rate", "1"), "--partitions N) makes it"),
+        (("dev", "produce", "none.yaml"), "none.yaml"),
         (("run", "page-load", "--from", "log:l/events"), "no topic 'events'"),
         (("run", "page-load", "--from", "files:l"), "expected kafka:HOST:PORT/TOPIC or log:FOLDER/TOPIC"),
         (("run", "page-load", "--to", "events", "--rate", "5"), "expected kafka:HOST:PORT/TOPIC or log:FOLDER/TOPIC"),
@@ -106,10 +114,12 @@ def test_the_status_of_a_broker_counts_offsets(
     producer.close()
     running = SimpleNamespace(address=f"log:{tmp_path}", servers="h:1")
     monkeypatch.setattr("penstock.verbs.broker.running_broker", lambda folder: running)
-    assert json.loads(penstock("broker", "status", "--json").out)["topics"] == {"t": {"partitions": 2, "offsets": 2}}
-    assert "offsets" in penstock("broker", "status").out
+    assert json.loads(penstock("dev", "broker", "status", "--json").out)["topics"] == {
+        "t": {"partitions": 2, "offsets": 2}
+    }
+    assert "offsets" in penstock("dev", "broker", "status").out
 
 
 def test_no_broker(penstock: Penstock, tmp_path: Path) -> None:
-    assert penstock("broker", "status", "--folder", tmp_path).code == 1
-    assert penstock("broker", "down", "--folder", tmp_path).out == "no broker was running\n"
+    assert penstock("dev", "broker", "status", "--folder", tmp_path).code == 1
+    assert penstock("dev", "broker", "down", "--folder", tmp_path).out == "no broker was running\n"

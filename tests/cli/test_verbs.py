@@ -130,7 +130,7 @@ def test_capacity_is_that_of_every_pair_unless_said(penstock: Penstock, tmp_path
 
 
 def test_place_prints_the_costs_side_by_side(penstock: Penstock) -> None:
-    document = penstock("place", EXAMPLES / "whole-cluster.yaml", "--json", "--full").document
+    document = penstock("cluster", "place", EXAMPLES / "whole-cluster.yaml", "--json", "--full").document
     assert document["placer"] == "compact"
     assert document["placed"] == ["billing", "vision"]
     assert document["refused"] == {}
@@ -139,7 +139,7 @@ def test_place_prints_the_costs_side_by_side(penstock: Penstock) -> None:
     assert set(document["beside"]) == {"r-storm", "round-robin", "random"}
     threads = [row["threads"] for row in document["placement"]["billing"]]
     assert sum(row.get("rate", 0) for row in threads) == 6
-    for_people = penstock("place", EXAMPLES / "whole-cluster.yaml", "--full").out
+    for_people = penstock("cluster", "place", EXAMPLES / "whole-cluster.yaml", "--full").out
     assert "network cost" in for_people
     assert "vision" in for_people
 
@@ -152,7 +152,7 @@ def test_place_exits_with_1_when_a_pipeline_is_refused(penstock: Penstock, tmp_p
         "  - {name: fits, priority: 2, operators: [{name: a, kind: source, threads: 2, cpu: 10, memory_mb: 100}]}\n"
         "  - {name: too-big, priority: 1, operators: [{name: b, kind: source, threads: 2, cpu: 10, memory_mb: 2000}]}\n"
     )
-    outcome = penstock("place", file, "--json")
+    outcome = penstock("cluster", "place", file, "--json")
     assert outcome.code == 1
     assert outcome.document["placed"] == ["fits"]
     assert "operator 'b' needs 2000 memory_mb" in outcome.document["refused"]["too-big"]
@@ -169,7 +169,7 @@ def test_plans_and_placements_keep_what_runs(penstock: Penstock, tmp_path: Path)
     nodes = [{"count": 2, "slots": 4, "cpu": 400, "memory_mb": 8000}]
     pipeline = {"name": "p", "operators": [{"name": "s", "kind": "source", "threads": 4, "cpu": 100, "memory_mb": 500}]}
     (tmp_path / "cluster.json").write_text(json.dumps({"nodes": nodes, "pipelines": [pipeline]}))
-    placed = penstock("place", tmp_path / "cluster.json", "--no-compare", "--json", "--full")
+    placed = penstock("cluster", "place", tmp_path / "cluster.json", "--no-compare", "--json", "--full")
     (tmp_path / "placed.json").write_text(placed.out)
     words = ("place", tmp_path / "cluster.json", "--no-compare", "--current", tmp_path / "placed.json")
     assert penstock(*words, "--json").document["moves"]["p"] == {"kept": 4, "moved": 0, "started": 0, "stopped": 0}
@@ -180,12 +180,12 @@ def test_diff_says_what_moves(penstock: Penstock, tmp_path: Path) -> None:
     before, after = tmp_path / "before.json", tmp_path / "after.json"
     penstock("plan", "linear", "--rate", 100, "-o", before)
     penstock("plan", "linear", "--rate", 200, "-o", after)
-    document = penstock("diff", before, after, "--json").document
+    document = penstock("plans", "diff", before, after, "--json").document
     # B: 3 full bundles of 50 and one of 20 for 100/s; 6 full bundles and one of 30 (T(20) = 30) for 200/s.
     assert document["operators"]["B"]["before"] == 170
     assert document["operators"]["B"]["after"] == 6 * 50 + 30
-    assert "threads move" in penstock("diff", before, after).out
-    assert penstock("diff", before, before, "--json").document["threads_moved"] == 0
+    assert "threads move" in penstock("plans", "diff", before, after).out
+    assert penstock("plans", "diff", before, before, "--json").document["threads_moved"] == 0
 
 
 def test_init_writes_a_project_once(penstock: Penstock, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_plan_from_profiles(penstock: Penstock) -> None:
 
 
 def test_place_packs(penstock: Penstock) -> None:
-    document = penstock("place", EXAMPLES / "whole-cluster.yaml", "--placer", "packing", "--json").document
+    document = penstock("cluster", "place", EXAMPLES / "whole-cluster.yaml", "--placer", "packing", "--json").document
     assert document["placed"] == ["billing", "vision"]
     assert (document["hard_violations"], document["soft_overload"]) == (0, 0)
 
@@ -310,10 +310,10 @@ def test_python_code_can_be_planned(penstock: Penstock, tmp_path: Path, monkeypa
 
 
 def test_segments_for_people_and_programs(penstock: Penstock) -> None:
-    document = penstock("segments", "star", "--segmenter", "ccr:overhead_us=20000", "--json").document
+    document = penstock("plans", "segments", "star", "--segmenter", "ccr:overhead_us=20000", "--json").document
     assert document["segments"] == [["source"], ["B"], ["T"], ["X", "P", "F", "sink"]]
     assert {"from": "B", "to": "X"} in document["channels"]
-    assert "channels   none" in penstock("segments", "star", "--segmenter", "whole").out
+    assert "channels   none" in penstock("plans", "segments", "star", "--segmenter", "whole").out
 
 
 def test_rewrite_writes_a_pipeline_that_can_be_planned(penstock: Penstock, tmp_path: Path) -> None:
@@ -336,10 +336,10 @@ def test_rewrite_writes_a_pipeline_that_can_be_planned(penstock: Penstock, tmp_p
             }
         )
     )
-    outcome = penstock("rewrite", given, "--rate", 50, "-o", pipeline, "--models-output", models)
+    outcome = penstock("plans", "rewrite", given, "--rate", 50, "-o", pipeline, "--models-output", models)
     assert "a, b fused into a+b" in outcome.out
     assert penstock("plan", pipeline, "--rate", 50, "--models", models, "--json").document["operators"]["a+b"]
-    assert penstock("rewrite", "linear", "--rate", 50, "-o", tmp_path / "new.yaml").code == 2
+    assert penstock("plans", "rewrite", "linear", "--rate", 50, "-o", tmp_path / "new.yaml").code == 2
 
 
 def test_plan_from_the_current_one_says_how_many_threads_move(penstock: Penstock, tmp_path: Path) -> None:
@@ -355,12 +355,16 @@ def test_plan_from_the_current_one_says_how_many_threads_move(penstock: Penstock
 
 
 def test_place_compares_with_every_placer_of_whole_clusters(penstock: Penstock) -> None:
-    document = penstock("place", EXAMPLES / "whole-cluster.yaml", "--compare", "--json").document
+    document = penstock("cluster", "place", EXAMPLES / "whole-cluster.yaml", "--compare", "--json").document
     assert {document["placer"], *document["beside"]} == {
         name for name in PLACERS.names() if PLACERS.create(name).whole_cluster
     }
-    assert set(penstock("place", EXAMPLES / "whole-cluster.yaml", "--json").document["beside"]) == set(BESIDE)
-    assert "beside" not in penstock("place", EXAMPLES / "whole-cluster.yaml", "--no-compare", "--json").document
+    assert set(penstock("cluster", "place", EXAMPLES / "whole-cluster.yaml", "--json").document["beside"]) == set(
+        BESIDE
+    )
+    assert (
+        "beside" not in penstock("cluster", "place", EXAMPLES / "whole-cluster.yaml", "--no-compare", "--json").document
+    )
 
 
 def test_comparing_goes_on_where_a_placer_knows_a_resource_not(penstock: Penstock, tmp_path: Path) -> None:
@@ -388,7 +392,7 @@ def test_rewrite_does_not_write_two_things_into_one_file(penstock: Penstock, tmp
 
 def test_place_explains_and_says_why_not(penstock: Penstock) -> None:
     example = EXAMPLES / "constrained-cluster.yaml"
-    outcome = penstock("place", example, "--json", "--no-compare", "--why-not", "trial")
+    outcome = penstock("cluster", "place", example, "--json", "--no-compare", "--why-not", "trial")
     assert outcome.code == 1
     found = json.loads(outcome.out)
     assert found["placed"] == ["orders"]
@@ -399,18 +403,18 @@ def test_place_explains_and_says_why_not(penstock: Penstock) -> None:
         "1 of its 3 threads fewer, every operator cut alike",
         "1 more node of 400 cpu, 16384 memory_mb, labels ssd",
     ]
-    told = penstock("place", example, "--no-compare", "--explain").out
+    told = penstock("cluster", "place", example, "--no-compare", "--explain").out
     assert "orders: placed: 8 threads" in told
     assert "would get in with" in told
 
 
 def test_place_with_nodes_excluded_by_hand(penstock: Penstock) -> None:
     example = EXAMPLES / "whole-cluster.yaml"
-    document = penstock("place", example, "--json", "--full", "--exclude", "n1").document
+    document = penstock("cluster", "place", example, "--json", "--full", "--exclude", "n1").document
     assert all(row["node"] != "n1" for rows in document["placement"].values() for row in rows)
-    unknown = penstock("place", example, "--exclude", "n9")
+    unknown = penstock("cluster", "place", example, "--exclude", "n9")
     assert (unknown.code, "node 'n9' does not exist" in unknown.err) == (2, True)
-    nobody = penstock("place", example, "--why-not", "nobody")
+    nobody = penstock("cluster", "place", example, "--why-not", "nobody")
     assert nobody.code == 2
     assert "--why-not: unknown pipeline 'nobody'; known: billing, vision" in nobody.err
 
@@ -424,7 +428,7 @@ def test_place_current_evicts_and_keeps_the_rest(penstock: Penstock, tmp_path: P
     nodes = [{"slots": 4, "cpu": 400, "memory_mb": 4000}]
     there = [pipeline("low", 9, 3), pipeline("small", 5, 1)]
     (tmp_path / "before.json").write_text(json.dumps({"nodes": nodes, "pipelines": there}))
-    running = penstock("place", tmp_path / "before.json", "--json", "--full", "--no-compare").out
+    running = penstock("cluster", "place", tmp_path / "before.json", "--json", "--full", "--no-compare").out
     (tmp_path / "running.json").write_text(running)
     after = {"nodes": nodes, "pipelines": [*there, pipeline("urgent", 1, 2)]}
     (tmp_path / "after.json").write_text(json.dumps(after))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from copy import copy
 from functools import cache
 from io import UnsupportedOperation
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.exceptions import Abort, TyperException
@@ -22,7 +22,7 @@ from penstock.cli import output
 from penstock.cli.commands.advise import advise
 from penstock.cli.commands.broker import broker_app
 from penstock.cli.commands.capacity import capacity
-from penstock.cli.commands.cluster import cluster_app
+from penstock.cli.commands.cluster import cluster_app, enter, link
 from penstock.cli.commands.controller.cluster import decisions, events, nodes, policy
 from penstock.cli.commands.controller.dashboard import dashboard
 from penstock.cli.commands.controller.pipelines import (
@@ -32,6 +32,7 @@ from penstock.cli.commands.controller.pipelines import (
     logs,
     pause,
     priority,
+    set_fields,
     show,
     submit,
     target,
@@ -41,7 +42,6 @@ from penstock.cli.commands.controller.up import down, up
 from penstock.cli.commands.deploy import deploy
 from penstock.cli.commands.diff import diff
 from penstock.cli.commands.drain import drain
-from penstock.cli.commands.experiment import experiment_app
 from penstock.cli.commands.init import init
 from penstock.cli.commands.manifests import manifests
 from penstock.cli.commands.models import models_app
@@ -58,48 +58,65 @@ from penstock.cli.commands.segments import segments
 from penstock.cli.commands.serve import serve
 from penstock.cli.commands.share import share
 from penstock.cli.commands.simulate import simulate
+from penstock.cli.groups import PluginGroup, WordGroup, make_group
 from penstock.cli.logs import log_on_stderr
 from penstock.cli.words import in_options
 from penstock.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def add(group: typer.Typer, *commands: Callable[..., None]) -> None:
+    """Add each command under the name of its function."""
+    for command in commands:
+        group.command()(command)
+
+
 app = typer.Typer(
     name="penstock",
     help="Plan, place, profile and run streaming pipelines: threads, slots, machines and price for a rate, on Spark.",
+    cls=WordGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(plan)
-app.command()(capacity)
-app.command()(place)
-app.command()(share)
-app.command()(diff)
-app.command()(segments)
-app.command()(rewrite)
-app.command()(init)
-app.command()(profile)
+add(app, init, profile, plan, simulate, deploy, advise, drain, resume, rescale, runs)
 app.command("run")(run_pipeline)
-app.command()(simulate)
-app.command()(deploy)
-app.command()(drain)
-app.command()(resume)
-app.command()(rescale)
-app.command()(runs)
-app.command()(produce)
-app.command()(advise)
-app.command()(serve)
-app.command()(manifests)
-for verb in (up, down, dashboard, submit, show, target, priority, pause, activate, kill):
-    app.command()(verb)
-for cluster_verb in (policy, nodes, decisions, events, logs):
-    app.command()(cluster_verb)
-app.command("list")(list_pipelines)
-app.add_typer(trigger_app, name="trigger")
-app.add_typer(models_app, name="models")
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(broker_app, name="broker")
-app.add_typer(experiment_app, name="experiment")
+
+plans_app = make_group("Compare and change plans: capacity, differences, segments, fused operators.")
+add(plans_app, capacity, diff, segments, rewrite)
+
+pipelines_app = make_group("Pipelines of a controller: submit, list, change, pause, resume and end them.")
+add(pipelines_app, submit, show, pause, kill, logs)
+pipelines_app.command("list")(list_pipelines)
+pipelines_app.command("set")(set_fields)
+pipelines_app.command("resume")(activate)
+pipelines_app.command(hidden=True)(target)
+pipelines_app.command(hidden=True)(priority)
+pipelines_app.add_typer(trigger_app, name="trigger")
+
+controller_app = make_group("The controller: start and stop it, its policy, nodes, decisions and events.")
+add(controller_app, up, down, serve, dashboard, policy, nodes, decisions, events, manifests)
+
+add(cluster_app, place, share)
+
+dev_app = make_group("Tools for trying out: a Kafka broker, test data, links of test hosts, experiments.", PluginGroup)
+dev_app.add_typer(broker_app, name="broker")
+dev_app.command()(produce)
+dev_app.command("enter", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(enter)
+dev_app.command()(link)
+
+for group, name in (
+    (plans_app, "plans"),
+    (models_app, "models"),
+    (pipelines_app, "pipelines"),
+    (controller_app, "controller"),
+    (cluster_app, "cluster"),
+    (dev_app, "dev"),
+):
+    app.add_typer(group, name=name)
 
 
 def _print_version(asked: bool) -> None:

@@ -135,8 +135,16 @@ class Client:
     def load(self, name: str, load: str | float) -> dict[str, Any]:
         return self._amend(name, load=load)
 
+    def change(self, name: str, **fields: Any) -> dict[str, Any]:
+        """Change `target` ({"rate", "latency_ms"}), `minimum`, `maximum`, `priority` or `load`, together."""
+        return self._amend(name, **fields)
+
     def pause(self, name: str) -> dict[str, Any]:
         return self._amend(name, paused=True)
+
+    def resume(self, name: str) -> dict[str, Any]:
+        """Run a pipeline again that was paused or has failed."""
+        return self._amend(name, paused=False)
 
     def activate(self, name: str) -> dict[str, Any]:
         return self._amend(name, paused=False)

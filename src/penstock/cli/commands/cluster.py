@@ -9,16 +9,13 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
+from penstock.cli.groups import make_group
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from penstock.spark.standalone.cluster import ClusterStatus, RunningCluster
 
-cluster_app = typer.Typer(
-    help="Start, watch and end a Spark standalone cluster: one Worker for every node.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+cluster_app = make_group("Start, watch and end a Spark standalone cluster; place pipelines on a cluster and share it.")
 
 FolderOption = Annotated[
     Path | None,
@@ -98,10 +95,9 @@ def _print_up(state: RunningCluster, notes: list[str]) -> None:
     if state.network is not None:
         hosts = ", ".join(f"{host} {state.network.address(host)}" for host in state.network.hosts)
         screen.print(f"hosts    {hosts}", soft_wrap=True)
-        screen.print("note     the driver is a host too: penstock cluster enter COMMAND... runs a command there")
+        screen.print("note     the driver is a host too: penstock dev enter COMMAND... runs a command there")
 
 
-@cluster_app.command("enter", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def enter(
     command: Annotated[list[str], typer.Argument(help="What to run there, with its own options.")],
     host: Annotated[str, typer.Option("--host", help="driver, master, or a node.")] = "driver",
@@ -120,7 +116,6 @@ def enter(
     os.execv(words[0], words)  # noqa: S606 - the command is what the user asks for
 
 
-@cluster_app.command("link")
 def link(
     host: Annotated[str, typer.Argument(help="master, driver, or a node of a cluster with --namespaces.")],
     cut: Annotated[bool, typer.Option("--cut", help="Nothing goes in or out; nobody is told.")] = False,

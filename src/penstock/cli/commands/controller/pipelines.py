@@ -10,6 +10,7 @@ import typer
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
 from penstock.cli.commands.controller.reach import NameArgument, TokenFileOption, UrlOption, controller
+from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,6 +102,34 @@ def activate(
     """Let a pipeline that was paused, or has failed, run again."""
     with controller(url, token_file) as client:
         _print_outcome(client.activate(name), json=json)
+
+
+def set_fields(
+    name: NameArgument,
+    rate: RateOption = None,
+    latency: LatencyOption = None,
+    minimum: Annotated[int | None, typer.Option("--minimum", help="Min nodes; it waits with fewer.")] = None,
+    maximum: Annotated[int | None, typer.Option("--maximum", help="Max nodes.")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Level; 1 is the highest.")] = None,
+    load: Annotated[
+        str | None, typer.Option("--load", help="Rate its source emits, as in `penstock simulate`.")
+    ] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Change the target, the bounds, the priority or the load of a pipeline."""
+    changes = {"minimum": minimum, "maximum": maximum, "priority": priority, "load": load}
+    given: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
+    if rate is not None or latency is not None:
+        target = {"rate": rate, "latency_ms": latency}
+        given["target"] = {key: value for key, value in target.items() if value is not None}
+    if not given:
+        raise BadInputError(
+            f"pipeline '{name}': nothing to change; give --rate, --latency, --minimum, --maximum, --priority or --load"
+        )
+    with controller(url, token_file) as client:
+        _print_outcome(client.change(name, **given), json=json)
 
 
 def target(

@@ -1,1 +1,0 @@
-"""The evaluations of the published systems, run again: cases, published values, verdicts."""

@@ -1,0 +1,259 @@
+"""The experiments on R-Storm, the priority schedulers and E-Stream, and ours: set-ups, arithmetic, judgements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.dataflow.load import Load
+from penstock.errors import BadInputError
+from penstock.pictures.chart import Series, spans_decades
+from penstock_lab.contract import Agreement, CaseResult, Experiment, Results
+from penstock_lab.declared import (
+    Declared,
+    Topology,
+    chain,
+    most_declared_cpu,
+    nodes_used,
+    placed_together,
+    racked_cluster,
+    simulated,
+    stream_rates,
+)
+from penstock_lab.e_stream.experiment import EStreamEvaluation, stream_topology
+from penstock_lab.ours import Ours, against
+from penstock_lab.priority.experiment import Priority, calibrated
+from penstock_lab.priority.runs import (
+    SPELL_SECONDS,
+    USE_1,
+    USE_2,
+    Feed,
+    batch_latencies,
+    batch_seconds,
+    shares,
+    stations,
+    use_case_1,
+    use_case_2,
+    worker_nodes,
+)
+from penstock_lab.published_file import read_published
+from penstock_lab.r_storm.experiment import RStormEvaluation, run_placer_case
+from penstock_lab.r_storm.topologies import cpu_bound, network_bound, storm_cluster, topologies_of, yahoo
+
+EXPERIMENTS: tuple[Experiment, ...] = (RStormEvaluation(), Priority(), EStreamEvaluation(), Ours())
+
+
+def fake_measures(case: dict[str, Any]) -> dict[str, Any]:
+    """Any numbers a case could give."""
+    if "part" in case:
+        names = ("pageload", "processing") if case["part"] == "both" else (case["topology"],)
+        rates = dict.fromkeys(names, 200.0 if case["placer"] == "r-storm" else 100.0)
+        return {"rates": rates, "nodes": 6, "cpu": 0.5, "declared_cpu": 100.0}
+    if "use" in case:
+        low = None if case["policy"] == "isolation" and case["nodes"] == 16 else 0.2
+        nodes = [6, 6, 2, 2] if case["use"] == 1 else [13, 7]
+        return {"nodes_off": nodes, "nodes_on": nodes, "TE": 20.0, "TT high": 0.3, "TT low": low, "O": 0.0}
+    if "placer" in case:
+        return {"response_ms": 10.0 + case["pipelines"], "fairness": 0.9, "most_cpu": 0.5}
+    return {"slots": 5} if case["axis"] == "slots" else {"rate": 50.0, "bottleneck": "B"}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_case_is_judged_and_drawn(experiment: Experiment, quick: bool) -> None:
+    cases = list(experiment.cases(quick=quick))
+    assert len({str(sorted(case.items())) for case in cases}) == len(cases)
+    results = Results(tuple(CaseResult(case, fake_measures(case)) for case in cases))
+    published = read_published(experiment.published)
+    lines = experiment.lines(results, published)
+    assert lines
+    assert all(
+        line.why for line in lines if line.verdict in (Agreement.DIFFERS, Agreement.NOT_COMPARABLE, Agreement.WORSE)
+    )
+    assert all(chart.panels for chart in experiment.charts(results, published))
+    assert experiment.choices
+
+
+def test_rates_add_up_where_streams_meet() -> None:
+    """Star: 2 spouts of 1, so the centre sends 2 to each sink."""
+    assert stream_rates(network_bound()["star"]) == (1.0, 1.0, 2.0, 2.0)
+    assert stream_rates(network_bound()["diamond"]) == (1.0,) * 6
+
+
+def test_racks_are_filled_one_after_the_other() -> None:
+    cluster = racked_cluster(5, 2, 1.0, 2048.0, 100.0)
+    assert [node.rack for node in cluster.nodes] == ["rack1", "rack1", "rack1", "rack2", "rack2"]
+
+
+def test_what_cannot_be_placed_is_an_error() -> None:
+    large = Topology("large", (Declared("a", 1, 1.0, memory_mb=5000.0),), (), ("a",))
+    with pytest.raises(BadInputError, match="large by r-storm"):
+        placed_together([large], storm_cluster(2), "r-storm")
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("linear", 6), ("diamond", 7), ("star", 6)])
+def test_two_threads_of_1024_mb_fill_a_machine(name: str, nodes: int) -> None:
+    """12 or 14 threads, 2 of 1024 MB on 2048 MB: 6 or 7 machines, each of 2 x 50 points."""
+    topology = cpu_bound()[name]
+    placed = placed_together([topology], storm_cluster(12), "r-storm")
+    assert nodes_used(placed) == nodes == -(-sum(one.threads for one in topology.operators) // 2)
+    assert most_declared_cpu([topology], placed) == 100.0
+    assert nodes_used(placed_together([topology], storm_cluster(12), "round-robin")) == 12
+
+
+@pytest.mark.parametrize("name", ["pageload", "processing"])
+def test_r_storm_keeps_a_yahoo_topology_in_a_rack(name: str) -> None:
+    cluster = storm_cluster(12)
+    placed = placed_together([yahoo()[name]], cluster, "r-storm")
+    assert {cluster.node(bundle.slot.node).rack for bundle in placed[0].bundles} == {"rack1"}
+
+
+def test_a_placement_becomes_stations_with_all_threads() -> None:
+    (topology,) = topologies_of("network", "linear")
+    (placement,) = placed_together([topology], storm_cluster(12), "round-robin")
+    made = simulated(topology, placement, Load.constant(1.0), in_flight=3)
+    threads = {name: sum(s.threads for s in made.stations if s.operator == name) for name in made.operators}
+    assert threads == {one.name: one.threads for one in topology.operators}
+    assert made.in_flight == 3
+    assert [(route.sender, route.receiver) for route in made.routes] == list(topology.streams)
+
+
+def test_the_closed_loop_rewards_short_ways() -> None:
+    """24 tuples in flight; three hops of 4.5 ms or 6.5 ms each: R-Storm, inside one rack, is faster."""
+    case = {"part": "network", "topology": "linear", "seconds": 1.0}
+    rates = {p: run_placer_case({**case, "placer": p})["rates"]["linear"] for p in ("round-robin", "r-storm")}
+    assert rates["r-storm"] > 1.3 * rates["round-robin"]
+    assert rates["round-robin"] < 24 / (3 * 0.0045)
+
+
+def test_shares_are_those_of_the_tables() -> None:
+    published = read_published("priority")
+    for policy, nodes, wants in (
+        ("static-priority", 16, USE_1),
+        ("dynamic-priority", 16, USE_1),
+        ("static-priority", 20, USE_2),
+        ("dynamic-priority", 20, USE_2),
+    ):
+        for state in ("off", "on"):
+            got = shares(policy, nodes, wants, on=state == "on")
+            suffix = f" {state}" if policy == "dynamic-priority" else ""
+            told = published[f"nodes {policy}@{nodes}{suffix}"].claim
+            assert ", ".join(str(got[want.name]) for want in wants) == told
+
+
+def test_calibration_is_arithmetic_on_four_published_values() -> None:
+    """overhead = 0.237425 - 0.2; slowdown = 0.33307 / 0.237425 = 1.402843. A slowed tuple of use case 2 takes
+    0.437425 x 1.402843 = 0.613639 s; 2.5 a second arrive at a worker, so 3 (2.5 - 1 / 0.613639) + 1 = 3.611 wait after
+    three seconds, 2.216 s of work: pause = 39.66 - 2.216. pending = (72.402 - 37.444) / 0.613639 = 57."""
+    assert calibrated() == {"overhead": 0.037425, "slowdown": 1.402843, "pause": 37.444, "pending": 57}
+
+
+def test_workers_are_dealt_to_nodes_and_slow_each_other() -> None:
+    assert worker_nodes(8, 6) == [0, 1, 2, 3, 4, 5, 0, 1]
+    assert worker_nodes(8, 3) == [0, 1, 2, 0, 1, 2]
+    made = stations(USE_1[0], 6, 0.2, 1.5)
+    assert [round(station.service_seconds, 3) for station in made] == [0.0, 0.3, 0.3, 0.2, 0.2, 0.2, 0.2, 0.3, 0.3]
+    assert len({station.slot for station in made[1:]}) == 8
+    assert batch_seconds(80, 0.2, USE_1[0], 6, 1.5) == pytest.approx(24.0)
+    assert batch_seconds(80, 0.1, USE_1[2], 4, 1.5) == pytest.approx(16.0)
+
+
+def test_a_partition_is_a_source_with_a_worker() -> None:
+    feed = Feed(USE_2[1], 0.2, 1.5, ((10.0, 8.0),), 5, "shuffle")
+    pipeline = feed.pipeline(8)
+    assert len(pipeline.sources) == 8
+    assert pipeline.in_flight == 5
+    assert pipeline.load.spells == ((10.0, 1.0), (1.0, 0.0))
+    together = replace(feed, routing="slot-aware").pipeline(8)
+    assert together.sources == ("spout",)
+    assert together.in_flight == 40
+
+
+def use_1(**changes: Any) -> dict[str, Any]:
+    case = {"use": 1, "batches": 4, "overhead": 0.0, "slowdown": 1.5, "pause": 10.0, "pending": 9, "routing": "shuffle"}
+    return {**case, "policy": "static-priority", "nodes": 16, "BG": 60, "BL": 80, "EP": 0.5, "Shigh": 0.2, **changes}
+
+
+def test_a_batch_takes_as_long_as_its_slowest_worker() -> None:
+    """80 tuples x 0.2 s x 1.5 = 24 s on 6 nodes; archiving: parts done after 80 x 0.1 x 1.5 = 12 s and 24 s."""
+    found = use_case_1(use_1())
+    assert found["TE"] == pytest.approx(24.0, abs=1.0 + SPELL_SECONDS)
+    assert found["TT high"] == pytest.approx(24.0 / 80, rel=0.06)
+    assert found["TT low"] == pytest.approx(18.0 / 80, rel=0.06)
+    assert found["O"] == 0.0
+
+
+def test_dynamic_priority_starves_whom_it_takes_the_nodes() -> None:
+    static, dynamic, ours = (
+        use_case_1(use_1(policy=policy)) for policy in ("static-priority", "dynamic-priority", "fair-priority")
+    )
+    assert dynamic["nodes_on"] == [8, 8, 0, 0]
+    assert dynamic["TE"] < static["TE"]
+    assert dynamic["TT low"] > 2 * static["TT low"]
+    assert dynamic["O"] == pytest.approx(10.0, abs=0.5)
+    assert ours["TT low"] < 1.5 * static["TT low"]
+
+
+def test_isolation_leaves_the_last_without_nodes() -> None:
+    found = use_case_1(use_1(policy="isolation"))
+    assert found["TT low"] is None
+    assert found["TE"] == pytest.approx(16.0, abs=1.0 + SPELL_SECONDS)
+
+
+def test_a_trigger_of_use_case_2_stops_for_the_pause() -> None:
+    case = use_1(use=2, nodes=20, Shigh=0.4, rate=40, r1=0.5, rate2=10.0, policy="dynamic-priority", slowdown=1.0)
+    found = use_case_2(case)
+    assert found["nodes_off"] == [13, 7]
+    assert found["nodes_on"] == [16, 4]
+    assert found["left"] == 0
+    assert 10.0 <= found["O"] <= 10.0 + 9 * 0.4 + 0.1
+    assert found["TT low"] > 0.2
+
+
+class _Timeline:
+    seconds = np.arange(1, 41) * SPELL_SECONDS
+    completed = np.ones(40)
+
+
+class _Outcome:
+    timeline = _Timeline()
+
+
+def test_batches_are_done_with_their_last_tuple() -> None:
+    """Two tuples a second. Batches of 4 every 5 s: the 4th tuple at 2 s, the 8th at 4 s, before the second came at 5 s
+    by this made-up timeline: -1 s. In two parts: (1 + 2) / 2 and (3 - 5 + 4 - 5) / 2."""
+    outcome: Any = _Outcome()
+    middle = SPELL_SECONDS / 2
+    assert batch_latencies(outcome, 4, 5.0, 2, 1) == pytest.approx([2 - middle, -1 - middle])
+    assert batch_latencies(outcome, 4, 5.0, 2, 2) == pytest.approx([1.5 - middle, -1.5 - middle])
+
+
+def test_an_axis_is_logarithmic_where_values_differ_by_more_than_ten() -> None:
+    assert spans_decades([Series("a", (1.0, None)), Series("b", (10.5,))])
+    assert not spans_decades([Series("a", (1.0, 10.0))])
+    assert not spans_decades([Series("a", (0.0, 100.0))])
+    assert not spans_decades([Series("a", (None,))])
+
+
+def test_declared_points_are_what_the_rate_takes() -> None:
+    """2,000 tuples/s over 12 threads, 3.69 ms of which 15 % CPU: 9.225 points a thread."""
+    topology = stream_topology("top-n", 2000.0)
+    assert topology.operators[0].cpu == pytest.approx(100 * 2000 / 12 * 0.15 * 0.00369)
+    assert topology.streams == chain("spout", "count", "rank", "total-rank")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "low", "verdict"),
+    [
+        (100.0, 97.0, True, Agreement.BETTER),
+        (100.0, 99.0, True, Agreement.AGREES),
+        (100.0, 103.0, True, Agreement.WORSE),
+        (100.0, 103.0, False, Agreement.BETTER),
+        (0.0, 5.0, True, Agreement.WORSE),
+    ],
+)
+def test_wins_ties_and_losses(theirs: float, ours: float, low: bool, verdict: Agreement) -> None:
+    assert against("x", "y", ("a", theirs), ("b", ours), low=low).verdict is verdict
