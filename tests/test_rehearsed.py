@@ -9,12 +9,12 @@ import pytest
 
 import penstock
 from penstock.dataflow.rates import Gain
-from penstock.jobs.fused import fused_setup, rehearsals_of
 from penstock.jobs.fused_results import unmeasured_ends
 from penstock.modelling.file import models_document, parse_models
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
 from penstock.modelling.shape import shape_of
 from penstock.prediction.fused import FusedSetup, rows_of_batch
+from penstock.prediction.fused_setup import fused_setup, rehearsals_of
 from penstock.prediction.rehearsed import Correction, correction_by, correction_for, rehearsed_cpu_seconds
 
 

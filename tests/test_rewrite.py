@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import penstock
 from adapters import model, sink, source
 from effort import tries
+from penstock.allocation.pipeline import demands_to_run
 from penstock.dataflow.file import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
@@ -19,12 +20,13 @@ from penstock.dataflow.rewrite import What, fuse, replicate, separate
 from penstock.dataflow.rewrite_choice import fuse_busy, separate_heavy
 from penstock.errors import BadInputError
 from penstock.jobs.find import logic_of
-from penstock.jobs.fused import demands_to_run, fused_setup, prepare
+from penstock.jobs.fused import prepare
 from penstock.jobs.placed import prepare_placed
 from penstock.modelling.fusion import fused_model
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.traffic import handled_per_tuple, traffic_of
+from penstock.prediction.fused_setup import fused_setup
 from strategies import pipelines
 
 

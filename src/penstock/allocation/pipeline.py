@@ -165,3 +165,19 @@ def _declared(operator: Operator, rate: float, slot_memory_mb: float) -> Operato
     threads, cpu, memory_mb = operator.threads or 1, operator.cpu or 0.0, operator.memory_mb or 0.0
     bundle = ThreadBundle(1, cpu / CPU_POINTS_PER_SLOT, memory_mb / slot_memory_mb)
     return OperatorAllocation(operator.name, rate, ((threads, bundle),), "threads and demand are declared")
+
+
+def demands_to_run(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, Model | FixedDemand | None]:
+    """Return the demands as planning has them; None for an operator without a model, which may still run."""
+    unknown = {
+        name
+        for name, operator in pipeline.operators.items()
+        if operator.kind is Kind.OPERATOR
+        and operator.model is None
+        and not operator.is_declared
+        and library.name_for(pipeline.name, name, None) not in library.models
+    }
+    known = Pipeline.of(
+        pipeline.name, [operator for operator in pipeline.operators.values() if operator.name not in unknown], []
+    )
+    return {**demands_of(known, library), **dict.fromkeys(unknown)}

@@ -6,14 +6,15 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.allocation.pipeline import demands_to_run
 from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.dataflow.file import parse_pipeline
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import gains
-from penstock.jobs.fused import batch_overhead_seconds, demands_to_run
 from penstock.modelling.model import Model
 from penstock.planning.planner import Planner
+from penstock.prediction.fused_setup import batch_overhead_seconds
 from penstock.sharing.tenants import equal_nodes
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from penstock.allocation.pipeline import demands_to_run
 from penstock.cluster.file import NodesEntry, build_cluster
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.rates import gains, topological_order
 from penstock.errors import BadInputError
 from penstock.jobs.find import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
-from penstock.jobs.fused import demands_to_run
 from penstock.jobs.planning import segments_of
 from penstock.lookup import one_of
 from penstock.modelling.model import Model

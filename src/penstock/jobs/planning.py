@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,19 +10,14 @@ from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue, find_catalogue, with_prices
 from penstock.cluster.file import read_cluster
 from penstock.cluster.topology import Cluster
-from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import checked_rate, gains
-from penstock.dataflow.tolerance import covers
 from penstock.errors import BadInputError, Refusal, RefusedError
 from penstock.jobs.find import ModelsLike, PipelineLike, PlanLike, find_models, find_pipeline, saved_plan
-from penstock.jobs.fused import PlannedRun, fused_setup, most_work_seconds, rehearsals_of
 from penstock.lookup import one_of
 from penstock.modelling.doubts import doubts_about
-from penstock.modelling.model import Model
 from penstock.placement.registry import DEFAULT_PLACER, PLACERS
 from penstock.planning import capacity as capacity_search
 from penstock.planning.compare import pairs
-from penstock.planning.plan import FusedPrediction
 from penstock.planning.planner import Planner
 from penstock.planning.replan import replan
 from penstock.prediction.latency import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions
@@ -35,11 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.planning.plan import Plan
-    from penstock.prediction.fused import FusedSetup
-    from penstock.prediction.rate import Demands
 
-MOST_TIMES_SLOTS = 4
-"""As far as is looked for how many slots would do what the plan's do not."""
 LEAST_LOAD = 0.01
 """A plan for more than a hundred times what is asked is a slip."""
 
@@ -108,41 +98,7 @@ def plan_at(
         answer = replan(planner, sized_for, *policies, saved_plan(current), move_cost)
     if isinstance(answer, Refusal):
         raise RefusedError(answer)
-    made = answer if load == 1 else planner.at_load(answer, load)
-    return with_fused(made, demands_of(made.pipeline, planner.library), planner.assumptions.batch_interval_ms / 1000)
-
-
-def with_fused(plan: Plan, demands: Demands, interval_seconds: float) -> Plan:
-    """The plan with what its slots and threads will do run fused, where every operator has a model."""
-    code = [name for name, operator in plan.pipeline.operators.items() if operator.kind is Kind.OPERATOR]
-    if not code or not all(isinstance(demands[name], Model) for name in code):
-        return plan
-    cores = max(model.measured_on.cores or 1 for model in demands.values() if isinstance(model, Model))
-    most_work = most_work_seconds(interval_seconds)
-
-    def setup(slots: int, planned: PlannedRun | None = None) -> FusedSetup:
-        """Beside fewer slots than there are cores Spark has the others."""
-        return fused_setup(plan.pipeline, planned, demands, slots, plan.sized_for, max(slots, cores), most_work)
-
-    slots = max(1, plan.slots_used)
-    threads = {operator.name: operator.threads for operator in plan.allocation.operators}
-    run = setup(slots, PlannedRun(plan.rate, threads, slots, {}))
-    fused = FusedPrediction(run.rate(interval_seconds), run.latency_ms(plan.rate, interval_seconds), run.most_rows)
-    warnings = plan.warnings
-    if rehearsals_of(plan.pipeline, demands) and not covers(fused.rate, plan.sized_for):
-        more = range(slots + 1, MOST_TIMES_SLOTS * slots + 1)
-        enough = next((n for n in more if covers(setup(n).rate(interval_seconds), plan.sized_for)), None)
-        warnings = (*warnings, too_slow_fused(plan, fused.rate, slots, enough))
-    return replace(plan, prediction=replace(plan.prediction, fused=fused), warnings=warnings)
-
-
-def too_slow_fused(plan: Plan, rate: float, slots: int, enough: int | None) -> str:
-    """Of a pipeline that was rehearsed as a whole, and whose slots by that will not do run fused what the plan is sized
-    for: plans are made of models of operators, which do not know what Spark needs for tuples. `enough` slots would."""
-    where = f"{slots} slot{'' if slots == 1 else 's'}"
-    of = "" if plan.load == 1 else f" of the {plan.sized_for:,.4g}/s it is sized for"
-    hint = f"; {enough} slots would do" if enough else ""
-    return f"run fused on {where} it will do {rate:,.4g}/s{of}, by what the whole pipeline did in its profile{hint}"
+    return answer if load == 1 else planner.at_load(answer, load)
 
 
 def check_move_cost(move_cost: float | None, current: object) -> None:

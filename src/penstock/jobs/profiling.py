@@ -12,7 +12,6 @@ from penstock.dataflow.endpoints import is_driven_by_load
 from penstock.dataflow.logic import Per
 from penstock.errors import BadInputError, RunFailedError
 from penstock.files import write_output
-from penstock.jobs.fused import rehearsals_of
 from penstock.jobs.profile_samples import columns_by_model, flows_by_model, without_samples
 from penstock.jobs.rehearsing import most_rehearsed_slots, rehearsals_on
 from penstock.modelling.cpu_speed import at_one_pace
@@ -20,6 +19,7 @@ from penstock.modelling.file import models_document
 from penstock.modelling.fit import QUIET, described, fits, other_selectivity, says_where
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.one_core import within_one_core
+from penstock.prediction.fused_setup import rehearsals_of
 from penstock.report.listener import Listener, Progress
 
 if TYPE_CHECKING:

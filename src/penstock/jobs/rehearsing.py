@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.cores import cores_here
 from penstock.errors import RunFailedError
-from penstock.jobs.fused import UNKNOWN_RATE, fused_setup
+from penstock.jobs.fused import UNKNOWN_RATE
 from penstock.prediction.fused import rows_of_batch
+from penstock.prediction.fused_setup import fused_setup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,9 +9,10 @@ import numpy as np
 
 from penstock.dataflow.rates import flows
 from penstock.errors import BadInputError
-from penstock.jobs.fused import fused_setup, most_work_seconds, planned_run
+from penstock.jobs.fused import planned_run
 from penstock.jobs.simulated import Mode, PlannedJob, SimulationOptions
 from penstock.planning.plan import finite
+from penstock.prediction.fused_setup import fused_setup, most_work_seconds
 from penstock.report.report import EMBEDDED_NODE, Audit, Report, summarise
 from penstock.report.simulated_result import PipelineResult, SimulatedResult
 from penstock.simulation.fused_run import FusedScenario, sent_per_tuple, simulate_fused

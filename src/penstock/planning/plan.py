@@ -37,6 +37,8 @@ class FusedPrediction:
     """At the planned rate; None where that is more than they do."""
     batch_tuples: int
     """Over all slots, in a batch of so many: sources of the user's own may hold back more, and smaller ones do less."""
+    warning: str | None = None
+    """Set if the slots will not keep the rate the plan is sized for."""
 
     def document(self) -> dict[str, Any]:
         return {

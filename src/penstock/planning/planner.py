@@ -20,6 +20,7 @@ from penstock.modelling.model import FixedDemand, Model
 from penstock.placement.constraints.asking import ask
 from penstock.placement.constraints.validate import check_words
 from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
+from penstock.planning.fused_prediction import predict_fused
 from penstock.planning.growth import grow
 from penstock.planning.moves import by_operator, running
 from penstock.planning.plan import Plan, Prediction
@@ -83,7 +84,15 @@ class Planner:
     def at_load(self, plan: Plan, load: float) -> Plan:
         """A plan that was made for its rate, to be run at `load` of it."""
         prediction = self.predict(load * plan.rate, plan.allocation, plan.cluster, plan.placement)
-        return replace(plan, rate=load * plan.rate, load=load, prediction=prediction)
+        before = plan.prediction.fused
+        warnings = tuple(warning for warning in plan.warnings if before is None or warning != before.warning)
+        changed = replace(plan, rate=load * plan.rate, load=load, prediction=prediction, warnings=warnings)
+        return self._with_fused(changed)
+
+    def _with_fused(self, plan: Plan) -> Plan:
+        fused = predict_fused(plan, self._demands, self.assumptions.batch_interval_ms / 1000)
+        warnings = plan.warnings if fused is None or fused.warning is None else (*plan.warnings, fused.warning)
+        return replace(plan, prediction=replace(plan.prediction, fused=fused), warnings=warnings)
 
     def unkept_resources(self, placer: Placer) -> str | None:
         """Why this placer must not place this pipeline: an operator demands what the placer does not know of."""
@@ -276,7 +285,7 @@ class Planner:
             sum(count for count, bundle in bundles if exceeds(bundle.cpu, 0.5)),
             sum(count for count, bundle in bundles if exceeds(bundle.memory, 0.5)),
         )
-        return Plan(
+        plan = Plan(
             pipeline=self.pipeline,
             rate=rate,
             allocation=allocation,
@@ -298,6 +307,7 @@ class Planner:
             currency=self.currency,
             library=self.library.of_pipeline(self.pipeline),
         )
+        return self._with_fused(plan)
 
     def predict(self, rate: float, allocation: Allocation, cluster: Cluster, placement: Placement) -> Prediction:
         """What any placement of this pipeline will do, whoever made it."""

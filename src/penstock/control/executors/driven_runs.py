@@ -16,11 +16,12 @@ from penstock.dataflow.file import parse_pipeline
 from penstock.dataflow.load import parse_load
 from penstock.files import write_text
 from penstock.jobs.find import find_code_beside, find_models_for, find_pipeline
-from penstock.jobs.fused import most_work_seconds, prepare
+from penstock.jobs.fused import prepare
 from penstock.jobs.fused_run import FusedOptions, start_fused
 from penstock.jobs.placed import prepare_placed
 from penstock.jobs.sessions import CLUSTER_MASTER, SparkOptions
 from penstock.planning.file import SavedPlan
+from penstock.prediction.fused_setup import most_work_seconds
 from penstock.report.listener import Listener
 from penstock.spark.fused.away_sign import is_source_away
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.allocation.pipeline import demands_to_run
 from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
@@ -17,7 +18,6 @@ from penstock.dataflow.file import pipeline_document
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import topological_order
 from penstock.errors import BadInputError, Refusal
-from penstock.jobs.fused import demands_to_run
 from penstock.placement.registry import DEFAULT_PLACER, PLACERS
 from penstock.planning.capacity import capacity
 from penstock.planning.file import SavedPlan

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.allocation.pipeline import demands_to_run
 from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.control.core.records import Engine
 from penstock.control.metrics import Metric
 from penstock.control.sizing import ModelSizing, pipeline_of
-from penstock.jobs.fused import demands_to_run
 from penstock.modelling.model import Model
 from penstock.prediction.rate import peak
 from penstock.service import documents
