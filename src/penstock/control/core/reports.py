@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from penstock.control.core.blame import Blamable, Blaming, working_on
 from penstock.control.core.changes import note_placed
 from penstock.control.core.following import follow_loads, noted
 from penstock.control.core.outcome import DecisionKind
@@ -158,8 +159,9 @@ def readings(turn: Turn, report: Readings) -> None:
     if record.state is not PipelineState.ACTIVE:
         return
     for trigger in record.triggers:
-        after = evaluated(trigger, report.values, report.signals, turn.now)
-        set_trigger(turn, turn.pipelines[record.name], after, "by what it reports")
+        with Blaming(Blamable.TRIGGER, record.name, trigger.id):
+            after = evaluated(trigger, report.values, report.signals, turn.now)
+            set_trigger(turn, turn.pipelines[record.name], after, "by what it reports")
 
 
 def node_joined(turn: Turn, report: NodeJoined) -> None:
@@ -182,7 +184,7 @@ def node_lost(turn: Turn, report: NodeLost) -> None:
     node = turn.nodes.get(report.name)
     if node is None or node.state not in {NodeState.ALIVE, NodeState.LEAVING}:
         return
-    turn.move_node(node.name, NodeHappening.LOST)
+    turn.move_node(node.name, NodeHappening.LOST, report.why)
     for record in list(turn.pipelines.values()):
         if any(slot.node == node.name for slot in record.held):
             # what it may hold stays as it is until its executors say so: the node may come back. What it is to have
@@ -193,18 +195,27 @@ def node_lost(turn: Turn, report: NodeLost) -> None:
 
 def tick(turn: Turn, _: TimePassed) -> None:
     for record in list(turn.pipelines.values()):
-        if overdue(turn, record):
-            _past_deadline(turn, record)
-        elif record.state is PipelineState.BACKING_OFF and _may_retry(turn, record):
-            turn.move(record.name, Happening.RETRIED, "back-off is over", retry_at=None)
-            turn.want_pass(f"'{record.name}' starts again")
+        with working_on(record.name):
+            _let_time_pass(turn, record)
     for node in list(turn.nodes.values()):
-        if node.state is NodeState.JOINING and turn.age(node.since) >= JOIN_SECONDS:
-            turn.move_node(node.name, NodeHappening.GAVE_UP, f"did not come within {JOIN_SECONDS:g} s")
+        with Blaming(Blamable.NODE, node.name):
+            if node.state is NodeState.JOINING and turn.due(node.since, JOIN_SECONDS):
+                turn.move_node(node.name, NodeHappening.GAVE_UP, f"did not come within {JOIN_SECONDS:g} s")
     follow_loads(turn)
-    if turn.age(turn.state.last_pass) >= PASS_SECONDS:
+    if turn.due(turn.state.last_pass, PASS_SECONDS):
         turn.want_pass(PERIODIC)
         _forget(turn)
+
+
+def _let_time_pass(turn: Turn, record: PipelineRecord) -> None:
+    if record.since > turn.now:
+        # the clock was set back: what was begun in the future begins now
+        record = turn.change(record.name, since=turn.now)
+    if overdue(turn, record):
+        _past_deadline(turn, record)
+    elif record.state is PipelineState.BACKING_OFF and _may_retry(turn, record):
+        turn.move(record.name, Happening.RETRIED, "back-off is over", retry_at=None)
+        turn.want_pass(f"'{record.name}' starts again")
 
 
 def _forget(turn: Turn) -> None:

@@ -33,12 +33,13 @@ R = TypeVar("R")
 class Turn:
     """Made for one step and thrown away; only `finish` lets anything out."""
 
-    def __init__(self, state: ControllerState, now: float, sizing: Sizing) -> None:
+    def __init__(self, state: ControllerState, now: float, sizing: Sizing, *, divides: bool = True) -> None:
         self.state = state
         self.now = now
         self.sizing = sizing
         self.pipelines = dict(state.pipelines)
         self.nodes = dict(state.nodes)
+        self.divides = divides
         self.cause: str | None = None
         """Why a pass is due; None while none is."""
         self._events: list[Event] = []
@@ -115,6 +116,10 @@ class Turn:
         stages = (drained - change.asked_at, placed - drained, self.now - placed)
         overhead = Overhead(*(max(0.0, stage) for stage in stages))
         self._measured.extend(MeasuredOverhead(number, overhead) for number in change.decisions)
+
+    def due(self, since: float, seconds: float) -> bool:
+        """Whether so many seconds have passed; something of the future, left by a clock that was set back, is due."""
+        return not 0 <= self.now - since < seconds
 
     def age(self, since: float) -> float:
         """Seconds since then; a clock that was set back makes nothing older or younger than it is."""
