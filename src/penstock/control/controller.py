@@ -250,14 +250,7 @@ class Controller:
         """Decide, write, and only then let anybody know. What a person asked for is kept with the name."""
         before, now = self._state, self.clock.now()
         made = self._decided(before, happened, now, by)
-        try:
-            self.store.commit(before, made, self._lease, self.wall.now())
-        except LostLeaseError:
-            raise
-        except Exception as error:
-            remedies = self._storable_without(before, made, happened, error)
-            made = self._decided(before, happened, now, by, remedies)
-            self.store.commit(before, made, self._lease, self.wall.now())
+        made = self._written(before, made, happened, now, by)
         self._state = made.state
         self._release_gone(before, made.state)
         with self._troubles.of("orders"):
@@ -265,6 +258,25 @@ class Controller:
         for watcher in list(self._watchers):
             with self._troubles.of("a watcher"):
                 watcher(made)
+
+    def _written(
+        self, before: ControllerState, made: StepOutcome, happened: Sequence[Incoming], now: float, by: str
+    ) -> StepOutcome:
+        """The step, without those whose values cannot be written."""
+        remedies: dict[str, Incoming] = {}
+        while True:
+            try:
+                self.store.commit(before, made, self._lease, self.wall.now())
+            except LostLeaseError:
+                raise
+            except Exception as error:
+                faults = self._storable_without(before, made, happened, error)
+                if not faults.keys() - remedies.keys():
+                    raise StoreError(f"a step cannot be written: {reason_of(error)}") from error
+                remedies |= {name: Quarantine(name, why) for name, why in faults.items()}
+                made = self._decided(before, happened, now, by, list(remedies.values()))
+            else:
+                return made
 
     def _decided(
         self, before: ControllerState, happened: Sequence[Incoming], now: float, by: str, first: Sequence[Incoming] = ()
@@ -283,17 +295,15 @@ class Controller:
 
     def _storable_without(
         self, before: ControllerState, made: StepOutcome, happened: Sequence[Incoming], error: Exception
-    ) -> list[Incoming]:
-        """Who must be set aside so that a step can be written; raises where that would not help."""
+    ) -> dict[str, str]:
+        """Who must be set aside so that a step can be written, and why; raises where that would not help."""
         faults = {} if is_of_the_store(error) else unstorable(before, made)
         for name in faults:
             if any(isinstance(event, Request) and pipeline_of_event(event) == name for event in happened):
                 raise ConflictError(f"pipeline '{name}': {faults[name]}") from error
         if not faults and isinstance(error, PenstockError):
             raise error
-        if not faults:
-            raise StoreError(f"a step cannot be written: {reason_of(error)}") from error
-        return [Quarantine(name, why) for name, why in faults.items()]
+        return faults
 
     def _release_gone(self, before: ControllerState, after: ControllerState) -> None:
         if after.nodes is not before.nodes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import OperationalError
 
+from penstock.control.core.plain import LARGEST_INTEGER
 from penstock.control.store import rows
 from penstock.control.store.store import StoreError
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from penstock.control.core.outcome import StepOutcome
     from penstock.control.core.records import ControllerState
-
-LARGEST_INTEGER = 2**63 - 1
 
 
 def is_of_the_store(error: Exception) -> bool:

@@ -17,7 +17,7 @@ from penstock.errors import BadInputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.control.core.records import ServiceTarget, Submission, Trigger
+    from penstock.control.core.records import NodeRecord, ServiceTarget, Submission, Trigger
     from penstock.control.core.turn import Turn
 
 LONGEST_LOAD = 10_000
@@ -25,6 +25,9 @@ LONGEST_LOAD = 10_000
 LOWEST_LEVEL = 1000
 MOST_GAIN = 1e12
 """Tuples of an operator for one of a source's."""
+MOST_SLOTS = 10_000
+"""Of a node."""
+MOST_CAPACITY = 1e15
 LONGEST_DWELL = 86_400.0
 """Seconds."""
 
@@ -107,6 +110,18 @@ def check_sizing(turn: Turn, submission: Submission, target: ServiceTarget) -> N
             )
     if not isfinite(cost):
         raise FieldError("pipeline", f"its models say that a batch takes {cost:g} s")
+
+
+def node_fault(node: NodeRecord, unit_slots: int) -> str | None:
+    """Why a node cannot be used; None: it can."""
+    if not 1 <= node.slots <= MOST_SLOTS:
+        return f"expected 1 to {MOST_SLOTS} slots, found {node.slots}"
+    if node.slots % unit_slots:
+        return f"{node.slots} is no whole number of units of {unit_slots} slots"
+    for resource, amount in node.capacity.items():
+        if not 0 <= amount <= MOST_CAPACITY:
+            return f"{resource}: expected 0 to {MOST_CAPACITY:g}, found {amount:g}"
+    return None
 
 
 def check_trigger(trigger: Trigger) -> None:

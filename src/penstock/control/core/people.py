@@ -14,6 +14,7 @@ from penstock.control.core.checks import (
     check_submission,
     check_target,
     check_trigger,
+    node_fault,
 )
 from penstock.control.core.priorities import follow_priority
 from penstock.control.core.records import Engine, PipelineRecord, Trigger
@@ -254,8 +255,8 @@ def expect_node(turn: Turn, request: ExpectNode) -> None:
         return
     if known is not None and known.state is not NodeState.GONE:
         raise ConflictError(f"node '{node.name}' exists already and is {known.state}")
-    if node.slots % turn.state.unit_slots:
-        raise FieldError("slots", f"{node.slots} is no whole number of units of {turn.state.unit_slots} slots")
+    if (fault := node_fault(node, turn.state.unit_slots)) is not None:
+        raise FieldError("slots", f"node '{node.name}': {fault}")
     turn.nodes[node.name] = replace(node, state=NodeState.JOINING, since=turn.now)
     turn.say(node.name, "node", None, NodeState.JOINING, request.why)
 

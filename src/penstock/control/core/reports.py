@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.control.core.blame import Blamable, Blaming, working_on
 from penstock.control.core.changes import note_placed
+from penstock.control.core.checks import node_fault
 from penstock.control.core.following import follow_loads, noted
 from penstock.control.core.outcome import DecisionKind
 from penstock.control.core.passes import PERIODIC
@@ -25,6 +26,7 @@ from penstock.control.core.triggers import evaluated
 from penstock.control.learning.parts import after_parts
 
 if TYPE_CHECKING:
+    from penstock.cluster.topology import Slot
     from penstock.control.core.incoming import (
         Died,
         Drained,
@@ -69,16 +71,27 @@ def started(turn: Turn, report: Started) -> None:
 
 
 def holds(turn: Turn, report: Holds) -> None:
-    """Of the present order it says all; of an older one only that these are taken too."""
+    """Of the present order it says all; of an older one only that these are taken too. A slot that does not exist, or
+    that somebody else was given, it cannot have."""
     record = turn.pipelines.get(report.pipeline)
     if record is None:
         return
-    slots = tuple(slot for slot in report.slots if slot.node in turn.nodes)
+    own, others = record.may_hold, [other for other in turn.pipelines.values() if other is not record]
+    slots = tuple(
+        slot
+        for slot in dict.fromkeys(report.slots)
+        if slot.node in turn.nodes
+        and (slot in own or (_exists(turn, slot) and not any(slot in other.may_hold for other in others)))
+    )
     if report.serial == record.serial:
         turn.change(record.name, held=slots, may_hold=frozenset(slots) | frozenset(record.requested))
         note_placed(turn, record.name)
     elif report.serial < record.serial:
         turn.change(record.name, held=slots, may_hold=record.may_hold | frozenset(slots))
+
+
+def _exists(turn: Turn, slot: Slot) -> bool:
+    return 0 <= slot.number < turn.nodes[slot.node].slots
 
 
 def first_tuple(turn: Turn, report: FirstTuple) -> None:
@@ -167,14 +180,13 @@ def readings(turn: Turn, report: Readings) -> None:
 def node_joined(turn: Turn, report: NodeJoined) -> None:
     node = report.node
     known = turn.nodes.get(node.name)
+    if known is not None and known.state in {NodeState.ALIVE, NodeState.LEAVING}:
+        return
+    if (fault := node_fault(node, turn.state.unit_slots)) is not None:
+        turn.say(node.name, "node", None, None, f"not used: {fault}")
+        return
     if known is None:
-        turn.nodes[node.name] = replace(node, state=NodeState.JOINING, since=turn.now)
-        known = turn.nodes[node.name]
-    if known.state in {NodeState.ALIVE, NodeState.LEAVING}:
-        return
-    if node.slots % turn.state.unit_slots:
-        turn.say(node.name, "node", None, None, f"{node.slots} slots are no whole number of units: not used")
-        return
+        known = turn.nodes[node.name] = replace(node, state=NodeState.JOINING, since=turn.now)
     turn.nodes[node.name] = replace(node, state=known.state, since=known.since)
     turn.move_node(node.name, NodeHappening.JOINED)
     turn.want_pass(f"node '{node.name}' joined")

@@ -17,6 +17,7 @@ from penstock.control.core.outcome import (
     Rejected,
     StepOutcome,
 )
+from penstock.control.core.plain import plain_text, plain_value
 from penstock.control.core.states import Happening, NodeHappening, node_after, pipeline_after
 from penstock.control.errors import NotFoundError
 from penstock.errors import nearest
@@ -82,7 +83,7 @@ class Turn:
         return self.nodes[name]
 
     def say(self, subject: str, kind: str, before: str | None = None, after: str | None = None, why: str = "") -> None:
-        self._events.append(Event(self.now, subject, kind, before, after, why))
+        self._events.append(Event(self.now, subject, kind, before, after, plain_text(why)))
 
     def want_pass(self, cause: str) -> None:
         self.cause = self.cause or cause
@@ -100,9 +101,9 @@ class Turn:
     ) -> int:
         number = self.state.decided + 1
         self.set_state(decided=number)
-        promised = MappingProxyType(dict(expected or {}))
+        promised = MappingProxyType(plain_value(dict(expected or {})))
         self._decisions.append(
-            Decision(number, self.now, pipeline, kind, before, after, why, rejected, promised, pass_number)
+            Decision(number, self.now, pipeline, kind, before, after, plain_text(why), rejected, promised, pass_number)
         )
         return number
 
