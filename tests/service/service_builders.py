@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import httpx
 
 from penstock.control.clocks import ToldClock
-from penstock.control.code_signals import with_signals
+from penstock.control.code_signals import CodeSignals
 from penstock.control.controller import Controller
 from penstock.control.core.records import ControllerState, Policy
 from penstock.control.described import described
@@ -129,7 +129,7 @@ def serve(folder: Path, nodes: int = 16, slots: int = 1, sharing: str = "fair-pr
         clock,
         time,
         ControllerState(policy=Policy(sharing), unit_slots=slots),
-        with_signals,
+        CodeSignals(),
     )
     controller.look()
     doors = Doors(TOKEN, READ_TOKEN, frozenset({"127.0.0.1"}))

@@ -1,61 +1,56 @@
-"""Triggers whose condition is code: a function over a pipeline's readings, called with every reading. One that raises
-is disabled, and it is said; nobody else notices."""
+"""Triggers whose condition is code: a function over a pipeline's readings, asked with every reading in a process of its
+own. Its answer counts from the next reading on. One that fails is disabled, and it is said; nobody else notices."""
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from penstock.control.core.incoming import EditTrigger, Readings
+from penstock.control.core.incoming import DisableTrigger, Readings
 from penstock.control.core.records import TriggerKind
-from penstock.control.errors import FieldError
+from penstock.control.user_code import USER_CODE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.control.core.incoming import Incoming, Observation
-    from penstock.control.core.records import ControllerState
+    from penstock.control.core.records import ControllerState, Trigger
+    from penstock.control.user_code import UserCode
 
 log = logging.getLogger("penstock.control")
 
 
-def find_condition(code: str) -> Callable[[Mapping[str, float]], object]:
-    """`module:attribute`; imports the module, from the current folder too: only name code you trust."""
-    module, _, attribute = code.partition(":")
-    if os.getcwd() not in sys.path:  # noqa: PTH109 - what sys.path holds is text
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109
-    try:
-        code_found = getattr(import_module(module), attribute)
-    except Exception as error:  # the user's module may raise anything while it is imported
-        raise FieldError("kind", f"'{code}': {type(error).__name__}: {error}") from error
-    if not callable(code_found):
-        raise FieldError("kind", f"'{code}': expected a function, found {type(code_found).__name__}")
-    condition: Callable[[Mapping[str, float]], object] = code_found
-    return condition
+class CodeSignals:
+    """Readings with what the code of their pipeline's triggers said last."""
 
+    def __init__(self, code: UserCode = USER_CODE) -> None:
+        self._code = code
 
-def with_signals(state: ControllerState, observations: Sequence[Observation]) -> list[Incoming]:
-    """Readings with what the code of their pipeline's triggers says about them."""
-    answer: list[Incoming] = []
-    for observation in observations:
+    def __call__(self, state: ControllerState, observations: Sequence[Observation]) -> list[Incoming]:
+        return [incoming for observation in observations for incoming in self._with_signals(state, observation)]
+
+    def _with_signals(self, state: ControllerState, observation: Observation) -> Iterator[Incoming]:
         record = state.pipelines.get(observation.pipeline) if isinstance(observation, Readings) else None
-        triggers = (
-            [] if record is None else [trigger for trigger in record.triggers if trigger.kind is TriggerKind.CODE]
-        )
-        if not isinstance(observation, Readings) or not any(trigger.enabled for trigger in triggers):
-            answer.append(observation)
-            continue
+        if not isinstance(observation, Readings) or record is None:
+            yield observation
+            return
         signals = dict(observation.signals)
-        for trigger in triggers:
-            if trigger.enabled:
-                try:
-                    signals[trigger.id] = float(bool(find_condition(trigger.code)(observation.values)))
-                except Exception as error:
-                    log.warning("trigger %s of '%s' is disabled: %s", trigger.id, observation.pipeline, error)
-                    answer.append(EditTrigger(observation.pipeline, replace(trigger, enabled=False)))
-        answer.append(replace(observation, signals=signals))
-    return answer
+        for trigger in record.triggers:
+            if trigger.kind is not TriggerKind.CODE or not trigger.enabled:
+                continue
+            key = (record.name, record.number, trigger.id)
+            answer = self._code.answer(key)
+            if answer is not None and answer.error is not None:
+                self._code.forget(key)
+                yield _disabled(record.name, trigger, answer.error)
+                continue
+            if answer is not None:
+                signals[trigger.id] = answer.value
+            self._code.ask(key, trigger.code, observation.values, truth=True)
+        yield replace(observation, signals=signals) if signals != observation.signals else observation
+
+
+def _disabled(pipeline: str, trigger: Trigger, why: str) -> DisableTrigger:
+    log.warning("trigger %s of '%s' is disabled: %s: %s", trigger.id, pipeline, trigger.code, why)
+    return DisableTrigger(pipeline, trigger.id, f"{trigger.code}: {why}")

@@ -4,27 +4,45 @@
 
 Whoever reads gets the last state that was written, without waiting. Requests are refused before anything is written;
 what executors reported while the store could not be written is told again with the next step.
+
+Nothing ends the loop but the loss of the lease. Whoever makes a step raise is set aside and the step is taken without
+it (`core.guarded`); the same is done if its values cannot be stored (`unstorable`). Everything around the step (nodes,
+executors, code of triggers, orders, watchers, statistics, provisioning) is a part of its own: one that raises is said
+as trouble, and the others go on. So is a step that nobody can be blamed for: the next look takes another one.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from penstock.clock import Stopwatch
 from penstock.control.asking import asked_by, request_event
-from penstock.control.core.incoming import ExpectNode, NodesRefused, Readings, ReleaseNode, Request, TimePassed
+from penstock.control.core.blame import Blamable, reason_of
+from penstock.control.core.guarded import guarded_step
+from penstock.control.core.guarded import pipeline_of as pipeline_of_event
+from penstock.control.core.incoming import (
+    ExpectNode,
+    NodesRefused,
+    Quarantine,
+    Readings,
+    ReleaseNode,
+    Request,
+    TimePassed,
+)
+from penstock.control.core.outcome import Event, StepOutcome
 from penstock.control.core.records import ControllerState
 from penstock.control.core.settle import orders
 from penstock.control.core.states import NodeState
-from penstock.control.core.step import step
 from penstock.control.errors import ConflictError
+from penstock.control.health import ControllerHealth, Quarantined, Troubles, late_after
 from penstock.control.providers.provisioning import ProvisioningMemory, allowed_more, provision
 from penstock.control.statistics import Statistics
 from penstock.control.store.history import History
 from penstock.control.store.lease import LEASE_SECONDS, LostLeaseError
 from penstock.control.store.store import StoreError
+from penstock.control.unstorable import is_of_the_store, unstorable
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -32,17 +50,16 @@ if TYPE_CHECKING:
 
     from penstock.control.clocks import Clock
     from penstock.control.core.incoming import Incoming, Observation
-    from penstock.control.core.outcome import StepOutcome
     from penstock.control.core.sizing import Sizing
     from penstock.control.executors.contract import Executors, Nodes
     from penstock.control.providers.provisioning import ProvisioningOptions
     from penstock.control.store.lease import ControllerLease
     from penstock.control.store.store import Store
 
-log = logging.getLogger("penstock.control")
-
 LOOK_SECONDS = 0.2
 """How often executors and nodes are looked at."""
+CLOSE_SECONDS = 30.0
+"""A look that hangs is not waited for any longer when the controller goes away."""
 
 
 @dataclass
@@ -67,7 +84,8 @@ class Controller:
         self._lock = threading.RLock()
         self._stop = threading.Event()
         self._lease: ControllerLease = self.store.take_lease(self.wall.now())
-        self._renewed = self.wall.now()
+        self._renewed, self._since_renewal = self.wall.now(), Stopwatch()
+        self._lost: LostLeaseError | None = None
         known = self.store.load()
         self._state = self.first if known is None else known
         self._unheard: list[Observation] = []
@@ -78,10 +96,12 @@ class Controller:
         self._acquiring: threading.Thread | None = None
         self._asking_for_nodes = threading.Lock()
         self._refused = ""
-        self.trouble: str | None = None
-        """Why the last step could not be written."""
+        self._troubles = Troubles()
+        self._quarantined = Quarantined()
+        self._last_look = Stopwatch()
         if known is not None:
-            self.executors.want(orders(self._state), self._lease.number)
+            with self._troubles.of("orders"):
+                self.executors.want(orders(self._state), self._lease.number)
 
     @property
     def state(self) -> ControllerState:
@@ -91,6 +111,22 @@ class Controller:
     def fence(self) -> int:
         return self._lease.number
 
+    @property
+    def trouble(self) -> str | None:
+        """Why not everything that should be is decided or done; None: it is."""
+        return self.health().trouble
+
+    def health(self) -> ControllerHealth:
+        """Waits for no lock: it answers while a step hangs."""
+        age, thread = self._last_look.seconds(), self._thread
+        alive = thread is None or thread.is_alive()
+        trouble = self._troubles.line
+        if trouble is None and not alive:
+            trouble = "the loop has ended"
+        if trouble is None and thread is not None and age > late_after(self.look_seconds):
+            trouble = f"no step was completed for {age:.0f} s"
+        return ControllerHealth(trouble is None, trouble, age, self._quarantined.present(self._state), alive)
+
     def watch(self, watcher: Callable[[StepOutcome], None]) -> Callable[[], None]:
         """`watcher` gets every step that was written; what comes back ends that."""
         self._watchers.append(watcher)
@@ -99,12 +135,15 @@ class Controller:
     def ask(self, request: Request) -> ControllerState:
         """What a person wants. Raises where it is refused, and then nothing has changed."""
         with self._lock:
+            self._keep_lease()
             self._step([request], asked_by.get())
             return self._state
 
     def add_nodes(self, count: int, size: str | None = None, why: str = "") -> list[str]:
         with self._asking_for_nodes:
             self._check_budget(count)
+            with self._lock:
+                self._renew_lease()
             # outside the lock of the state: whoever gives nodes may take a minute, or hang
             made = self.nodes.acquire(count, size)
             with self._lock:
@@ -122,20 +161,47 @@ class Controller:
         self.ask(ReleaseNode(name))
 
     def look(self) -> None:
-        """One round: what has happened, what follows from it."""
+        """One round: what has happened, what follows from it. Whoever no longer has the lease does not even look:
+        executors start what is wanted and is not there."""
         with self._lock:
-            now = self.clock.now()
-            observations = [*self._unheard, *self.nodes.observe(now), *self.executors.observe(now)]
-            self._unheard = observations
+            since, now = self._last_look, self.clock.now()
             self._keep_lease()
-            happened = observations if self.signals is None else self.signals(self._state, observations)
+            observations = list(self._unheard)
+            with self._troubles.of("nodes"):
+                observations += self.nodes.observe(now)
+            with self._troubles.of("executors"):
+                observations += self.executors.observe(now)
+            self._unheard = without_old_readings(observations)
+            happened: Sequence[Incoming] = observations
+            if self.signals is not None:
+                with self._troubles.of("code of triggers"):
+                    happened = self.signals(self._state, observations)
             self._step([*happened, TimePassed()])
             self._unheard = []
-            self._provision(now)
+            with self._troubles.of("provisioning"):
+                self._provision(now)
             state = self._state
         # outside the lock: nobody who asks waits for metrics to be written
         reports = [observation for observation in observations if isinstance(observation, Readings)]
-        self.statistics.take(reports, state, now)
+        with self._troubles.of("statistics"):
+            self.statistics.take(reports, state, now)
+        self._last_look = Stopwatch()
+        self._say_trouble(since.seconds())
+
+    def _say_trouble(self, seconds: float) -> None:
+        """Events when trouble begins and ends; of steps that were late, when they go on."""
+        now = self.clock.now()
+        events = [
+            Event(now, "controller", "trouble", None if why else "trouble", "trouble" if why else None, why)
+            for why in self._troubles.to_say()
+        ]
+        if self._thread is not None and seconds > late_after(self.look_seconds):
+            why = f"no step was completed for {seconds:.0f} s"
+            events.append(Event(now, "controller", "trouble", "trouble", None, why))
+        if events:
+            with self._lock:
+                self.store.commit(self._state, StepOutcome(self._state, tuple(events)), self._lease, self.wall.now())
+            self._troubles.was_said()
 
     def _provision(self, now: float) -> None:
         """Nodes for what is wanted; what is idle goes. One question at a time, in a thread of its own."""
@@ -160,57 +226,115 @@ class Controller:
         try:
             made = self.add_nodes(count, why=why)
             refused = "" if len(made) == count else f"{count} nodes were asked for and {len(made)} are to come"
-        except PenstockError as error:
-            refused = f"{count} nodes were asked for ({why}) and none is to come: {error}"
+        except Exception as error:
+            refused = f"{count} nodes were asked for ({why}) and none is to come: {reason_of(error)}"
         if refused:
-            with self._lock:
+            with self._lock, self._troubles.of("nodes that did not come"):
                 self._provisioning = replace(self._provisioning, given_up_at=self.clock.now())
                 self._step([NodesRefused(refused)])
 
     def _keep_lease(self) -> None:
+        """By the clock of the machine and by a stopwatch: one may be set, the other may have stood still."""
+        if self._lost is not None:
+            raise self._lost
+        third = LEASE_SECONDS / 3
+        if not 0 <= self.wall.now() - self._renewed < third or self._since_renewal.seconds() >= third:
+            self._renew_lease()
+
+    def _renew_lease(self) -> None:
         now = self.wall.now()
-        if not 0 <= now - self._renewed < LEASE_SECONDS / 3:
-            self.store.renew(self._lease, now)
-            self._renewed = now
+        self.store.renew(self._lease, now)
+        self._renewed, self._since_renewal = now, Stopwatch()
 
     def _step(self, happened: Sequence[Incoming], by: str = "") -> None:
         """Decide, write, and only then let anybody know. What a person asked for is kept with the name."""
         before, now = self._state, self.clock.now()
-        made = step(before, happened, now, self.sizing)
-        if by:
-            asked = tuple(request_event(event, by, now) for event in happened if isinstance(event, Request))
-            made = replace(made, events=(*made.events, *asked))
-        self.store.commit(before, made, self._lease, self.wall.now())
-        self.trouble = None
+        made = self._decided(before, happened, now, by)
+        made = self._written(before, made, happened, now, by)
         self._state = made.state
         self._release_gone(before, made.state)
-        self.executors.want(orders(made.state), self._lease.number)
+        with self._troubles.of("orders"):
+            self.executors.want(orders(made.state), self._lease.number)
         for watcher in list(self._watchers):
-            watcher(made)
+            with self._troubles.of("a watcher"):
+                watcher(made)
+
+    def _written(
+        self, before: ControllerState, made: StepOutcome, happened: Sequence[Incoming], now: float, by: str
+    ) -> StepOutcome:
+        """The step, without those whose values cannot be written."""
+        remedies: dict[str, Incoming] = {}
+        while True:
+            try:
+                self.store.commit(before, made, self._lease, self.wall.now())
+            except LostLeaseError:
+                raise
+            except Exception as error:
+                faults = self._storable_without(before, made, happened, error)
+                if not faults.keys() - remedies.keys():
+                    raise StoreError(f"a step cannot be written: {reason_of(error)}") from error
+                remedies |= {name: Quarantine(name, why) for name, why in faults.items()}
+                made = self._decided(before, happened, now, by, list(remedies.values()))
+            else:
+                return made
+
+    def _decided(
+        self, before: ControllerState, happened: Sequence[Incoming], now: float, by: str, first: Sequence[Incoming] = ()
+    ) -> StepOutcome:
+        guarded = guarded_step(before, happened, now, self.sizing, first=first)
+        made = guarded.outcome
+        policy = [aside.why for aside in guarded.aside if aside.culprit.kind is Blamable.POLICY]
+        if policy:
+            self._troubles.begin("policy", f"{policy[0]}: everybody keeps what it has")
+        elif made.state.last_pass != before.last_pass:
+            self._troubles.end("policy")
+        events = [*made.events, *self._quarantined.after(guarded.aside, now)]
+        if by:
+            events += [request_event(event, by, now) for event in happened if isinstance(event, Request)]
+        return replace(made, events=tuple(events))
+
+    def _storable_without(
+        self, before: ControllerState, made: StepOutcome, happened: Sequence[Incoming], error: Exception
+    ) -> dict[str, str]:
+        """Who must be set aside so that a step can be written, and why; raises where that would not help."""
+        faults = {} if is_of_the_store(error) else unstorable(before, made)
+        for name in faults:
+            if any(isinstance(event, Request) and pipeline_of_event(event) == name for event in happened):
+                raise ConflictError(f"pipeline '{name}': {faults[name]}") from error
+        if not faults and isinstance(error, PenstockError):
+            raise error
+        return faults
 
     def _release_gone(self, before: ControllerState, after: ControllerState) -> None:
         if after.nodes is not before.nodes:
             for name, node in after.nodes.items():
                 known = before.nodes.get(name)
                 if node.state is NodeState.GONE and known is not None and known.state is not NodeState.GONE:
-                    self.nodes.release(name)
+                    with self._troubles.of(f"releasing node '{name}'"):
+                        self.nodes.release(name)
 
     def start(self) -> None:
+        self._last_look = Stopwatch()
         self._thread = threading.Thread(target=self._loop, name="controller", daemon=True)
         self._thread.start()
 
     def _loop(self) -> None:
+        """Nothing that a look raises ends this but the loss of the lease."""
         while not self._stop.wait(self.look_seconds):
             try:
                 self.look()
             except LostLeaseError as error:
-                log.error("%s", error)
-                self.trouble = str(error)
+                self._lost = error
+                self._troubles.begin("lease", str(error))
                 return
             except StoreError as error:
                 # pipelines flow on; the step is made again when the store can be written
-                log.warning("%s", error)
-                self.trouble = str(error)
+                self._troubles.begin("store", str(error))
+            except BaseException as error:
+                self._troubles.begin("step", f"a step failed: {reason_of(error)}", error)
+            else:
+                self._troubles.end("store")
+                self._troubles.end("step")
 
     @property
     def alive(self) -> bool:
@@ -219,7 +343,19 @@ class Controller:
     def close(self) -> None:
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
-        self.executors.close()
-        self.store.give_back(self._lease)
-        self.store.close()
+            self._thread.join(CLOSE_SECONDS)
+        try:
+            self.executors.close()
+            self.store.give_back(self._lease)
+        finally:
+            self.store.close()
+
+
+def without_old_readings(observations: Sequence[Observation]) -> list[Observation]:
+    """Of each pipeline only the last: while the store cannot be written they would pile up."""
+    last = {observation.pipeline: observation for observation in observations if isinstance(observation, Readings)}
+    return [
+        observation
+        for observation in observations
+        if not isinstance(observation, Readings) or last[observation.pipeline] is observation
+    ]

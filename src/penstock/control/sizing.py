@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.allocation.pipeline import demands_to_run
 from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
+from penstock.control.core.records import MOST_UNITS
 from penstock.dataflow.file import parse_pipeline
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import gains
+from penstock.errors import BadInputError
 from penstock.modelling.model import Model
 from penstock.planning.planner import Planner
 from penstock.prediction.fused_setup import batch_overhead_seconds
@@ -24,8 +26,13 @@ if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Pipeline
     from penstock.modelling.library import ModelLibrary
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 HALVINGS = 40
 HIGHEST_RATE = 1e9
+MOST_REMEMBERED = 100_000
+"""Answers of a kind: loads swing, and no two rates are the same."""
 
 
 @dataclass
@@ -47,7 +54,7 @@ class ModelSizing:
         key = (_key(submission), rate)
         if key not in self._units:
             planner = self.planner(submission)
-            self._units[key] = None if planner is None else self._count(planner, rate)
+            _remember(self._units, key, None if planner is None else self._count(planner, rate))
         return self._units[key]
 
     def rate_on(self, submission: Submission, units: int) -> float | None:
@@ -55,7 +62,7 @@ class ModelSizing:
         key = (_key(submission), units)
         if key not in self._rates:
             planner = self.planner(submission)
-            self._rates[key] = None if planner is None else self._highest(planner, units)
+            _remember(self._rates, key, None if planner is None else self._highest(planner, units))
         return self._rates[key]
 
     def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:
@@ -63,11 +70,16 @@ class ModelSizing:
         key = (_key(submission), float(f"{rate:.2g}"))
         if key not in self._usage:
             planner = self.planner(submission)
-            self._usage[key] = None if planner is None else self._used(planner, key[1])
+            _remember(self._usage, key, None if planner is None else self._used(planner, key[1]))
         return self._usage[key]
 
-    def _used(self, planner: Planner, rate: float) -> tuple[float, float]:
-        operators = planner.allocate(rate, ALLOCATORS.create(self.allocator)).operators if rate > 0 else ()
+    def _used(self, planner: Planner, rate: float) -> tuple[float, float] | None:
+        if not rate > 0:
+            return 0.0, 0.0
+        try:
+            operators = planner.allocate(rate, ALLOCATORS.create(self.allocator)).operators
+        except (BadInputError, ArithmeticError):
+            return None
         memory = sum(operator.memory for operator in operators) * DEFAULT_SLOT_MEMORY_MB
         return sum(operator.cpu for operator in operators), memory
 
@@ -103,10 +115,14 @@ class ModelSizing:
         return planner if planner.grows_with_rate else None
 
     def _count(self, planner: Planner, rate: float) -> int:
-        if rate <= 0:
+        """What cannot be counted is more than anybody may have."""
+        if not rate > 0:
             return 1
-        slots = planner.allocate(rate, ALLOCATORS.create(self.allocator)).slots_with_sources_and_sinks
-        return max(1, -(-slots // self.unit_slots))
+        try:
+            slots = planner.allocate(rate, ALLOCATORS.create(self.allocator)).slots_with_sources_and_sinks
+        except (BadInputError, ArithmeticError):
+            return MOST_UNITS
+        return min(MOST_UNITS, max(1, -(-slots // self.unit_slots)))
 
     def _highest(self, planner: Planner, units: int) -> float:
         low, high = 0.0, 1.0
@@ -118,6 +134,12 @@ class ModelSizing:
             middle = (low + high) / 2
             low, high = (middle, high) if self._count(planner, middle) <= units else (low, middle)
         return low
+
+
+def _remember(table: dict[K, V], key: K, value: V) -> None:
+    if len(table) >= MOST_REMEMBERED:
+        table.clear()
+    table[key] = value
 
 
 def pipeline_of(submission: Submission) -> Pipeline:

@@ -3,11 +3,15 @@ nodes. The last ones are kept for whoever asks now, their means over windows of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING
 
+from penstock.control.core.blame import reason_of
 from penstock.control.core.states import NodeState, PipelineState
 from penstock.control.metrics import WINDOW_SECONDS, Metric, Scope, Subject
 from penstock.control.store.windows import NODES, threads_of
+from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from penstock.control.store.history import History
 
 Values = dict[str, float]
+
+MOST_SAID = 3
+"""Pipelines whose readings are named in one complaint."""
 
 
 class Statistics:
@@ -28,25 +35,37 @@ class Statistics:
 
     def take(self, reports: Iterable[Readings], state: ControllerState, now: float) -> None:
         """All that was reported in one look. What nodes do together is added up once a window."""
+        unusable: list[str] = []
         for report in reports:
             record = state.pipelines.get(report.pipeline)
             if record is None or not _lives(record):
                 continue
-            name = record.name
-            self._history.add(name, "", {**report.values, **pipeline_values(state, record)}, now)
-            if report.parts:
-                self._parts[name] = report.parts
-                for part in report.parts:
-                    if part.operator is not None and part.slot is not None:
-                        thread = f"{part.operator}/{part.slot.node}/{part.slot.number}"
-                        self._history.add(threads_of(name), thread, part.values, now)
-                    elif part.operator is not None or part.partition is not None:
-                        self._history.add(name, part.operator or str(part.partition), part.values, now)
+            try:
+                self._add(report, state, record, now)
+            except (TypeError, ValueError, ArithmeticError) as error:
+                self._parts.pop(record.name, None)
+                unusable.append(f"readings of '{record.name}' cannot be kept: {reason_of(error)}")
         if self._parts and not 0 <= now - self._nodes_at < WINDOW_SECONDS:
             self._nodes_at = now
             for subject, values in self._nodes(state):
                 self._history.add(NODES, subject.node or "", values, now)
             self._parts = {name: parts for name, parts in self._parts.items() if _lives(state.pipelines.get(name))}
+
+        if unusable:
+            raise BadInputError("; ".join(unusable[:MOST_SAID]))
+
+    def _add(self, report: Readings, state: ControllerState, record: PipelineRecord, now: float) -> None:
+        name = record.name
+        self._history.add(name, "", finite({**report.values, **pipeline_values(state, record)}), now)
+        if not report.parts:
+            return
+        self._parts[name] = tuple(replace(part, values=finite(part.values)) for part in report.parts)
+        for part in self._parts[name]:
+            if part.operator is not None and part.slot is not None:
+                thread = f"{part.operator}/{part.slot.node}/{part.slot.number}"
+                self._history.add(threads_of(name), thread, part.values, now)
+            elif part.operator is not None or part.partition is not None:
+                self._history.add(name, part.operator or str(part.partition), part.values, now)
 
     def latest(self, state: ControllerState) -> Iterator[tuple[Subject, Values]]:
         """Of everything that lives: pipelines, operators, threads, nodes."""
@@ -79,6 +98,11 @@ class Statistics:
                         used[part.slot.node][metric] = used[part.slot.node].get(metric, 0.0) + value
         for name, values in used.items():
             yield Subject(Scope.NODE, node=name), values
+
+
+def finite(values: Mapping[str, float]) -> Values:
+    """Without what is no number: nothing can be added to it."""
+    return {metric: value for metric, value in values.items() if isfinite(value)}
 
 
 def _lives(record: PipelineRecord | None) -> bool:

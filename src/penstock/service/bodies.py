@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field, StrictBool, StrictStr, ValidationError
 
-from penstock.control.code_signals import find_condition
 from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger, TriggerKind
 from penstock.control.core.triggers import MEASURED
-from penstock.control.elasticity.forecasts.registry import FORECASTS
-from penstock.control.elasticity.veto import find_veto
+from penstock.control.elasticity.options import checked_options
 from penstock.control.errors import FieldError
+from penstock.control.user_code import USER_CODE
 from penstock.dataflow.load import parse_load
 from penstock.errors import BadInputError, nearest
 from penstock.files import Name, Positive, Spec, describe, parse_json
@@ -200,15 +199,11 @@ def elastic_options(body: ElasticBody | bool | None) -> dict[str, Any] | None:
     if isinstance(body, bool):
         return {"enabled": body}
     options = {name: value for name, value in body.model_dump().items() if value is not None}
-    for name, check_it in (("forecast", FORECASTS.create), ("veto", find_veto)):
-        if name in options:
-            try:
-                check_it(options[name])
-            except BadInputError as error:
-                raise FieldError(f"elastic.{name}", str(error)) from error
-    least, most = options.get("least_load", 0.0), options.get("most_load", 1.0)
-    if least > most:
-        raise FieldError("elastic.least_load", f"{least:g} is above most_load, {most:g}")
+    if "veto" in options:
+        if not CODE.fullmatch(options["veto"]):
+            raise FieldError("elastic.veto", f"'{options['veto'][:40]}': expected module:attribute of a function")
+        USER_CODE.check(options["veto"], "elastic.veto")
+    checked_options(options)
     return options
 
 
@@ -246,7 +241,7 @@ def trigger_of(body: TriggerBody) -> Trigger:
         raise FieldError("field", "batch-share needs the name of a field")
     given = {name: value for name, value in body.model_dump(exclude={"kind"}).items() if value is not None}
     if code:
-        find_condition(code)
+        USER_CODE.check(code, "kind")
     return _checked(Trigger(0, kind, code=code, **given))
 
 

@@ -16,7 +16,7 @@ import uvicorn
 
 from penstock.cluster.file import read_cluster
 from penstock.control.clocks import SteadyClock, WallClock
-from penstock.control.code_signals import with_signals
+from penstock.control.code_signals import CodeSignals
 from penstock.control.controller import Controller
 from penstock.control.core.records import ControllerState, Policy
 from penstock.control.core.states import NodeState
@@ -85,7 +85,7 @@ def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller
         clock,
         WallClock(),
         first=ControllerState(policy=Policy(settings.policy), unit_slots=settings.unit_slots),
-        signals=with_signals,
+        signals=CodeSignals(),
         look_seconds=max(SHORTEST_LOOK, LONGEST_LOOK / settings.speed),
         provisioning=None
         if budget == Budget()

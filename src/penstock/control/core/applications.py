@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.control.core.outcome import DecisionKind, Rejected
 from penstock.control.core.people import let_end
-from penstock.control.core.records import Engine
+from penstock.control.core.records import MOST_UNITS, Engine
 
 if TYPE_CHECKING:
     from penstock.control.core.incoming import Asks, Gone
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 def asks(turn: Turn, report: Asks) -> None:
     """It knows its own model; how much of what it asks for it gets is decided in the pass."""
     record = _attached(turn, report.pipeline)
-    if record is None or record.elastic_units == report.units:
+    if record is None:
+        return
+    report = replace(report, units=min(MOST_UNITS, max(1, report.units)))
+    if record.elastic_units == report.units:
         return
     before = record.desired
     after = turn.change(record.name, elastic_units=report.units, needed=report.units).desired

@@ -3,6 +3,7 @@ the plain document of its inputs that the store keeps."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import groupby
@@ -92,6 +93,7 @@ def divide(inputs: Mapping[str, Any]) -> Division:
         ),
         unit_slots,
     )
+    current = units_held(wishes, unit_slots, cluster)
     tenants = Tenants.of(
         cluster,
         [
@@ -100,9 +102,11 @@ def divide(inputs: Mapping[str, Any]) -> Division:
                 desired=wish.desired,
                 minimum=wish.minimum,
                 priority=wish.priority,
+                # what runs on a unit is for its engine to say: here nothing is dealt to single slots
+                threads=1,
                 waited=wish.waited,
                 fairness=wish.fairness,
-                current=units_with(wish.slots, unit_slots, cluster),
+                current=current[wish.name],
             )
             for wish in wishes
         ],
@@ -148,10 +152,23 @@ def slots_of(units: Sequence[str], unit_slots: int) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def units_with(slots: Iterable[Slot], unit_slots: int, cluster: Cluster) -> tuple[str, ...]:
-    """The units these slots belong to, in the order of the slots, as far as the cluster has them."""
-    names = dict.fromkeys(f"{slot.node}{SEPARATOR}{slot.number // unit_slots}" for slot in slots)
-    return tuple(name for name in names if cluster.find(name) is not None)
+def units_held(wishes: Iterable[Wish], unit_slots: int, cluster: Cluster) -> dict[str, tuple[str, ...]]:
+    """By pipeline the units its slots belong to, in the order of the slots, as far as the cluster has them. A policy
+    that divides slots lets several have slots of one unit: it counts as held by the one with the most of them, the
+    first of those with as many."""
+    holders: dict[str, tuple[int, str]] = {}
+    counts = {
+        wish.name: Counter(f"{slot.node}{SEPARATOR}{slot.number // unit_slots}" for slot in wish.slots)
+        for wish in wishes
+    }
+    for name, units in counts.items():
+        for unit, slots in units.items():
+            if slots > holders.get(unit, (0, ""))[0]:
+                holders[unit] = (slots, name)
+    return {
+        name: tuple(unit for unit in units if holders[unit][1] == name and cluster.find(unit) is not None)
+        for name, units in counts.items()
+    }
 
 
 def _kept_slots(

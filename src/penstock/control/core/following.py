@@ -3,11 +3,13 @@ asked whether it should. Who was submitted with a number of units keeps it."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.control.core.blame import working_on
 from penstock.control.core.outcome import DecisionKind, Rejected
 from penstock.control.core.records import Engine
 from penstock.control.core.states import PipelineState
@@ -17,9 +19,9 @@ from penstock.control.elasticity.forecasts.registry import FORECASTS
 from penstock.control.elasticity.gathering import NOTHING, still_risen
 from penstock.control.elasticity.limits import Bounds
 from penstock.control.elasticity.memory import Memory
-from penstock.control.elasticity.options import ElasticOptions
+from penstock.control.elasticity.options import ElasticOptions, checked_options
 from penstock.control.elasticity.verdict import Observed, VerdictKind
-from penstock.control.elasticity.veto import veto_of
+from penstock.control.elasticity.veto import StillAskedError, veto_of
 from penstock.control.learning.drift import drifted, drifted_from
 from penstock.control.learning.learned import UNKNOWN
 from penstock.control.learning.parts import BATCH_COST, SLOT_MEMORY
@@ -52,7 +54,8 @@ def follow_loads(turn: Turn) -> None:
         # an attached application follows by itself, and asks
         alone = record.submission.desired is not None or record.submission.engine is Engine.ATTACHED
         if record.state is PipelineState.ACTIVE and not alone and record.assigned:
-            _follow(turn, record)
+            with working_on(record.name):
+                _follow(turn, record)
 
 
 def _follow(turn: Turn, record: PipelineRecord) -> None:
@@ -65,18 +68,24 @@ def _follow(turn: Turn, record: PipelineRecord) -> None:
             following=replace(following, gathered=NOTHING, decided_at=turn.now),
         )
         return
-    if turn.age(following.decided_at) < options.decide_seconds and not following.gathered.has_risen(turn.now):
+    if not turn.due(following.decided_at, options.decide_seconds) and not following.gathered.has_risen(turn.now):
         return
     memory = following.memory or _first_memory(following, options)
-    memory, verdict = decide(
-        memory,
-        _observed(turn, record),
-        _Sizes(turn.sizing, record.submission),
-        Bounds(max(record.minimum, least_by_memory(turn, record)), record.maximum),
-        options,
-        turn.now,
-        veto_of(options.veto),
-    )
+    veto = veto_of(options.veto, record.name)
+    try:
+        memory, verdict = decide(
+            memory,
+            _observed(turn, record),
+            _Sizes(turn.sizing, record.submission),
+            Bounds(max(record.minimum, least_by_memory(turn, record)), record.maximum),
+            options,
+            turn.now,
+            veto,
+        )
+    except StillAskedError:
+        return
+    if veto is not None and veto.failed is not None:
+        turn.say(record.name, "veto", None, None, f"{veto.code}: {veto.failed}; it forbids nothing")
     said_last = _say(turn, record, verdict, following.said_last)
     drifts = _drifts(turn, record, memory)
     gathered = _next_gathered(following.gathered, verdict, turn.now)
@@ -130,8 +139,8 @@ def least_by_memory(turn: Turn, record: PipelineRecord) -> int:
     ]
     if not learned.counts or not room:
         return 1
-    units = whole_up(learned.value * len(record.held) / (MOST_MEMORY * min(room) * turn.state.unit_slots))
-    return max(1, min(held, units))
+    units = learned.value * len(record.held) / (MOST_MEMORY * min(room) * turn.state.unit_slots)
+    return max(1, whole_up(min(held, units)))
 
 
 def _memory_used(record: PipelineRecord) -> dict[str, str]:
@@ -187,13 +196,16 @@ def _say(turn: Turn, record: PipelineRecord, verdict: SizeVerdict, said_last: st
 
 
 def options_of(record: PipelineRecord) -> ElasticOptions:
-    return _options(tuple(sorted((record.elastic or {}).items())))
+    """Checked when it was asked for them; a store of an earlier version may hold others, and that is raised."""
+    return _options(json.dumps(record.elastic, sort_keys=True)) if record.elastic else DEFAULT_OPTIONS
+
+
+DEFAULT_OPTIONS = ElasticOptions()
 
 
 @lru_cache(maxsize=256)
-def _options(given: tuple[tuple[str, Any], ...]) -> ElasticOptions:
-    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in given}
-    return ElasticOptions(**plain)
+def _options(given: str) -> ElasticOptions:
+    return checked_options(json.loads(given))
 
 
 class _Sizes:

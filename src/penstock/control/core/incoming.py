@@ -203,11 +203,33 @@ class NodeJoined:
 @dataclass(frozen=True, slots=True)
 class NodeLost:
     name: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
     """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """The pipeline makes steps raise: it fails, whatever it was doing."""
+
+    pipeline: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DisableTrigger:
+    """The trigger's condition cannot be evaluated. One that is no longer there needs nothing."""
+
+    pipeline: str
+    id: int
+    why: str
+
+
+Remedy = Quarantine | DisableTrigger
+"""What the controller itself does about whoever stands in the way of everybody else."""
 
 
 Observation = (
@@ -224,4 +246,4 @@ Observation = (
     | NodeLost
     | TimePassed
 )
-Incoming = Request | Observation
+Incoming = Request | Observation | Remedy

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cluster.topology import Slot
+from penstock.control.core.blame import Blamable, Blaming, working_on
+from penstock.control.core.culprits import blamed_division
 from penstock.control.core.deadlines import in_time, response, too_late
-from penstock.control.core.division import Wish, divide, document
+from penstock.control.core.division import Wish, document
 from penstock.control.core.outcome import DecisionKind, PassRecord, Rejected
 from penstock.control.core.records import Change
 from penstock.control.core.states import WANTING, PipelineState
@@ -27,22 +29,24 @@ PERIODIC = "time has passed"
 
 def make_pass(turn: Turn) -> None:
     """1. who wants what  2. divide  3. a decision for everyone whose slots change, or one that nothing does."""
-    if turn.cause is None:
+    if turn.cause is None or not turn.divides:
         return
     cause, turn.cause = turn.cause, None
     _count_served(turn)
     size_all(turn)
     inputs = inputs_of(turn)
-    division = divide(inputs)
+    division = blamed_division(inputs)
     number = turn.state.decided + 1
     changed = [name for name, slots in division.slots.items() if set(slots) != set(turn.pipelines[name].assigned)]
     if changed:
         shares = {name: turn.state.units(slots) for name, slots in division.slots.items()}
         turn.keep_pass(PassRecord(number, turn.now, cause, inputs, shares))
     for name in changed:
-        _decide(turn, name, division, inputs, cause, number)
+        with working_on(name):
+            _decide(turn, name, division, inputs, cause, number)
     for name, slots in division.slots.items():
-        _note_shortage(turn, name, slots, division.waiting.get(name))
+        with working_on(name):
+            _note_shortage(turn, name, slots, division.waiting.get(name))
     if not changed and cause != PERIODIC:
         turn.decide("", DecisionKind.NOTHING, 0, 0, f"{cause}: every pipeline keeps what it has")
     turn.set_state(last_pass=turn.now)
@@ -56,31 +60,34 @@ def inputs_of(turn: Turn, priorities: Mapping[str, int] | None = None) -> dict[s
     """What the division depends on; `priorities` as if they were already written."""
     given = priorities or {}
     # in whole turns of patience: who has just begun to wait does not drive out who runs, or they would swap for ever
-    asked_patience = getattr(SHARERS.create(turn.state.policy.sharing), "patience", None)
+    with Blaming(Blamable.POLICY, turn.state.policy.sharing):
+        asked_patience = getattr(SHARERS.create(turn.state.policy.sharing), "patience", None)
     patience = asked_patience or DEFAULT_PATIENCE
 
     alive = {node.name for node in _alive(turn)}
 
     def order(record: PipelineRecord) -> tuple[bool, int]:
         """As submitted; where a policy lets some wait for others, those who run stand before those who do not."""
-        runs = turn.state.units(tuple(slot for slot in record.assigned if slot.node in alive)) >= record.minimum
-        return asked_patience is not None and not runs, record.number
+        with working_on(record.name):
+            runs = turn.state.units(tuple(slot for slot in record.assigned if slot.node in alive)) >= record.minimum
+            return asked_patience is not None and not runs, record.number
 
     taken = {slot for record in turn.pipelines.values() for slot in (*record.assigned, *record.may_hold)}
-    wishes = [
-        Wish(
-            name=record.name,
-            desired=record.desired,
-            minimum=record.minimum,
-            priority=given.get(record.name, record.priority),
-            waited=0.0 if record.waiting_since is None else turn.age(record.waiting_since) // patience * patience,
-            fairness=min(1.0, max(0.0, record.served.degree)),
-            slots=record.assigned or _planned(record, taken),
-            in_time=in_time(turn, record),
-        )
-        for record in sorted(turn.pipelines.values(), key=order)
-        if taking_part(record)
-    ]
+
+    def wish(record: PipelineRecord) -> Wish:
+        with working_on(record.name):
+            return Wish(
+                name=record.name,
+                desired=record.desired,
+                minimum=record.minimum,
+                priority=given.get(record.name, record.priority),
+                waited=0.0 if record.waiting_since is None else turn.age(record.waiting_since) // patience * patience,
+                fairness=min(1.0, max(0.0, record.served.degree)),
+                slots=record.assigned or _planned(record, taken),
+                in_time=in_time(turn, record),
+            )
+
+    wishes = [wish(record) for record in sorted(turn.pipelines.values(), key=order) if taking_part(record)]
     return document(turn.state.policy.sharing, _alive(turn), turn.state.unit_slots, wishes)
 
 
@@ -101,16 +108,17 @@ def _alive(turn: Turn) -> Any:
 def size_all(turn: Turn) -> None:
     """What the models say everybody needs for its target now."""
     for record in list(turn.pipelines.values()):
-        if not taking_part(record):
-            continue
-        if record.elastic_units is not None:
-            needed: int | None = record.elastic_units
-        elif record.target.rate is not None:
-            needed = turn.sizing.units_for(record.submission, record.target.rate)
-        else:
-            continue
-        if needed is not None and needed != record.needed:
-            turn.change(record.name, needed=needed)
+        if taking_part(record):
+            with working_on(record.name):
+                _size(turn, record)
+
+
+def _size(turn: Turn, record: PipelineRecord) -> None:
+    needed = record.elastic_units
+    if needed is None and record.target.rate is not None:
+        needed = turn.sizing.units_for(record.submission, record.target.rate)
+    if needed is not None and needed != record.needed:
+        turn.change(record.name, needed=needed)
 
 
 def _count_served(turn: Turn) -> None:
@@ -120,8 +128,9 @@ def _count_served(turn: Turn) -> None:
         return
     for record in list(turn.pipelines.values()):
         if taking_part(record):
-            served = record.served.after(seconds, turn.state.units(record.held), record.desired)
-            turn.change(record.name, served=served)
+            with working_on(record.name):
+                served = record.served.after(seconds, turn.state.units(record.held), record.desired)
+                turn.change(record.name, served=served)
 
 
 def _decide(turn: Turn, name: str, division: Division, inputs: Mapping[str, Any], cause: str, pass_number: int) -> None:
@@ -219,4 +228,6 @@ def _note_shortage(turn: Turn, name: str, slots: tuple[Slot, ...], reason: str |
 
 def share_with(turn: Turn, name: str, priority: int) -> int:
     """Units the pipeline would get if it had that priority."""
-    return turn.state.units(divide(inputs_of(turn, {name: priority})).slots.get(name, ()))
+    if not turn.divides:
+        return turn.state.units(turn.pipelines[name].assigned)
+    return turn.state.units(blamed_division(inputs_of(turn, {name: priority})).slots.get(name, ()))

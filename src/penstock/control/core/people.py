@@ -5,6 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.control.core.checks import (
+    check_elastic,
+    check_level,
+    check_load,
+    check_sizes,
+    check_sizing,
+    check_submission,
+    check_target,
+    check_trigger,
+    node_fault,
+)
 from penstock.control.core.priorities import follow_priority
 from penstock.control.core.records import Engine, PipelineRecord, Trigger
 from penstock.control.core.states import DEADLINES, Happening, NodeHappening, NodeState, PipelineState
@@ -35,16 +46,19 @@ MOST_TRIGGERS = 20
 
 
 def submit(turn: Turn, request: Submit) -> None:
-    """Idempotent by name and content; a name is free again once its pipeline was killed."""
+    """Idempotent by name and content; a name is free again once its pipeline was killed. What is ending cannot be
+    asked for again: it would be promised, and then end."""
     asked = request.submission
     known = turn.pipelines.get(asked.name)
+    if known is not None and known.state is PipelineState.ENDING:
+        raise ConflictError(f"pipeline '{asked.name}' is still ending; submit it again when it is killed")
     if known is not None and known.state not in DONE:
         if known.submission == asked:
             return
         raise ConflictError(
             f"pipeline '{asked.name}' exists already and is {known.state}; kill it, or take another name"
         )
-    _check_sizes(turn, asked.minimum, asked.maximum, asked.desired)
+    check_submission(turn, asked)
     number = turn.state.submitted + 1
     turn.set_state(submitted=number)
     priority = turn.state.policy.default_priority if asked.priority is None else asked.priority
@@ -67,20 +81,6 @@ def submit(turn: Turn, request: Submit) -> None:
     )
     turn.say(asked.name, "state", None, PipelineState.SUBMITTED, "submitted")
     turn.want_pass(f"'{asked.name}' was submitted")
-
-
-def _check_sizes(turn: Turn, minimum: int, maximum: int | None, desired: int | None) -> None:
-    there = sum(
-        node.slots // turn.state.unit_slots
-        for node in turn.nodes.values()
-        if node.state in {NodeState.ALIVE, NodeState.JOINING}
-    )
-    if minimum > there:
-        raise FieldError("minimum", f"{minimum} is above the {there} the cluster has")
-    if maximum is not None and maximum < minimum:
-        raise FieldError("maximum", f"{maximum} is below the minimum of {minimum}")
-    if desired is not None and desired < minimum:
-        raise FieldError("desired", f"{desired} is below the minimum of {minimum}")
 
 
 def living(turn: Turn, name: str) -> PipelineRecord:
@@ -107,7 +107,8 @@ def amend(turn: Turn, request: Amend) -> None:
     minimum = record.minimum if request.minimum is None else request.minimum
     maximum = record.maximum if request.maximum is None else request.maximum
     if (request.minimum, request.maximum) != (None, None):
-        _check_sizes(turn, minimum, maximum, record.submission.desired)
+        check_sizes(turn, minimum, maximum, record.submission.desired)
+    _check_amendment(turn, record, request)
     if request.priority is not None and request.priority != record.initial_priority:
         _check_priority_may_change(turn, record)
     fields = {
@@ -130,6 +131,17 @@ def amend(turn: Turn, request: Amend) -> None:
         follow_priority(turn, name, f"priority of '{name}' set to {request.priority}")
     if request.paused is not None:
         _pause_or_activate(turn, name, paused=request.paused)
+
+
+def _check_amendment(turn: Turn, record: PipelineRecord, request: Amend) -> None:
+    if request.target is not None:
+        check_target(request.target)
+        check_sizing(turn, record.submission, request.target)
+    check_load(request.load)
+    if request.elastic is not None:
+        check_elastic({**(record.elastic or {}), **request.elastic})
+    if request.priority is not None:
+        check_level(request.priority)
 
 
 def _check_priority_may_change(turn: Turn, record: PipelineRecord) -> None:
@@ -169,6 +181,7 @@ def add_trigger(turn: Turn, request: AddTrigger) -> None:
     number = turn.state.triggers_made + 1
     turn.set_state(triggers_made=number)
     trigger = replace(request.trigger, id=number)
+    check_trigger(trigger)
     turn.change(record.name, triggers=(*record.triggers, trigger))
     turn.say(record.name, "trigger", None, "added", described(trigger))
 
@@ -176,6 +189,7 @@ def add_trigger(turn: Turn, request: AddTrigger) -> None:
 def edit_trigger(turn: Turn, request: EditTrigger) -> None:
     record = living(turn, request.pipeline)
     old = trigger_of(record, request.trigger.id)
+    check_trigger(request.trigger)
     new = replace(request.trigger, on=old.on, on_since=old.on_since, by_hand=old.by_hand)
     if not new.enabled:
         new = switched(new, on=False, now=turn.now)
@@ -225,6 +239,7 @@ def _put_trigger(turn: Turn, record: PipelineRecord, trigger: Trigger) -> None:
 
 def set_policy(turn: Turn, request: SetPolicy) -> None:
     SHARERS.create(request.policy.sharing)
+    check_level(request.policy.default_priority)
     if request.policy != turn.state.policy:
         before = turn.state.policy.sharing
         turn.set_state(policy=request.policy)
@@ -240,8 +255,8 @@ def expect_node(turn: Turn, request: ExpectNode) -> None:
         return
     if known is not None and known.state is not NodeState.GONE:
         raise ConflictError(f"node '{node.name}' exists already and is {known.state}")
-    if node.slots % turn.state.unit_slots:
-        raise FieldError("slots", f"{node.slots} is no whole number of units of {turn.state.unit_slots} slots")
+    if (fault := node_fault(node, turn.state.unit_slots)) is not None:
+        raise FieldError("slots", f"node '{node.name}': {fault}")
     turn.nodes[node.name] = replace(node, state=NodeState.JOINING, since=turn.now)
     turn.say(node.name, "node", None, NodeState.JOINING, request.why)
 

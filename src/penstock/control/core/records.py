@@ -29,6 +29,10 @@ PASS_SECONDS = 10.0
 """A pass is made at least so often."""
 
 
+MOST_UNITS = 1_000_000
+"""Of one pipeline. Whatever models or applications say, no more is asked for: policies add up what all desire."""
+
+
 class Engine(StrEnum):
     AUTO = "auto"
     FUSED = "fused"
@@ -166,7 +170,7 @@ class PipelineRecord:
     def desired(self) -> int:
         """clamp(asked for, or needed; minimum, maximum) in units."""
         wanted = self.needed if self.submission.desired is None else self.submission.desired
-        return max(self.minimum, wanted if self.maximum is None else min(wanted, self.maximum))
+        return max(self.minimum, min(wanted, MOST_UNITS if self.maximum is None else self.maximum))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from penstock.control.core.blame import Blamable, Blaming, working_on
 from penstock.control.core.changes import note_placed
+from penstock.control.core.checks import node_fault
 from penstock.control.core.following import follow_loads, noted
 from penstock.control.core.outcome import DecisionKind
 from penstock.control.core.passes import PERIODIC
@@ -24,6 +26,7 @@ from penstock.control.core.triggers import evaluated
 from penstock.control.learning.parts import after_parts
 
 if TYPE_CHECKING:
+    from penstock.cluster.topology import Slot
     from penstock.control.core.incoming import (
         Died,
         Drained,
@@ -68,16 +71,27 @@ def started(turn: Turn, report: Started) -> None:
 
 
 def holds(turn: Turn, report: Holds) -> None:
-    """Of the present order it says all; of an older one only that these are taken too."""
+    """Of the present order it says all; of an older one only that these are taken too. A slot that does not exist, or
+    that somebody else was given, it cannot have."""
     record = turn.pipelines.get(report.pipeline)
     if record is None:
         return
-    slots = tuple(slot for slot in report.slots if slot.node in turn.nodes)
+    own, others = record.may_hold, [other for other in turn.pipelines.values() if other is not record]
+    slots = tuple(
+        slot
+        for slot in dict.fromkeys(report.slots)
+        if slot.node in turn.nodes
+        and (slot in own or (_exists(turn, slot) and not any(slot in other.may_hold for other in others)))
+    )
     if report.serial == record.serial:
         turn.change(record.name, held=slots, may_hold=frozenset(slots) | frozenset(record.requested))
         note_placed(turn, record.name)
     elif report.serial < record.serial:
         turn.change(record.name, held=slots, may_hold=record.may_hold | frozenset(slots))
+
+
+def _exists(turn: Turn, slot: Slot) -> bool:
+    return 0 <= slot.number < turn.nodes[slot.node].slots
 
 
 def first_tuple(turn: Turn, report: FirstTuple) -> None:
@@ -158,21 +172,21 @@ def readings(turn: Turn, report: Readings) -> None:
     if record.state is not PipelineState.ACTIVE:
         return
     for trigger in record.triggers:
-        after = evaluated(trigger, report.values, report.signals, turn.now)
-        set_trigger(turn, turn.pipelines[record.name], after, "by what it reports")
+        with Blaming(Blamable.TRIGGER, record.name, trigger.id):
+            after = evaluated(trigger, report.values, report.signals, turn.now)
+            set_trigger(turn, turn.pipelines[record.name], after, "by what it reports")
 
 
 def node_joined(turn: Turn, report: NodeJoined) -> None:
     node = report.node
     known = turn.nodes.get(node.name)
+    if known is not None and known.state in {NodeState.ALIVE, NodeState.LEAVING}:
+        return
+    if (fault := node_fault(node, turn.state.unit_slots)) is not None:
+        turn.say(node.name, "node", None, None, f"not used: {fault}")
+        return
     if known is None:
-        turn.nodes[node.name] = replace(node, state=NodeState.JOINING, since=turn.now)
-        known = turn.nodes[node.name]
-    if known.state in {NodeState.ALIVE, NodeState.LEAVING}:
-        return
-    if node.slots % turn.state.unit_slots:
-        turn.say(node.name, "node", None, None, f"{node.slots} slots are no whole number of units: not used")
-        return
+        known = turn.nodes[node.name] = replace(node, state=NodeState.JOINING, since=turn.now)
     turn.nodes[node.name] = replace(node, state=known.state, since=known.since)
     turn.move_node(node.name, NodeHappening.JOINED)
     turn.want_pass(f"node '{node.name}' joined")
@@ -182,7 +196,7 @@ def node_lost(turn: Turn, report: NodeLost) -> None:
     node = turn.nodes.get(report.name)
     if node is None or node.state not in {NodeState.ALIVE, NodeState.LEAVING}:
         return
-    turn.move_node(node.name, NodeHappening.LOST)
+    turn.move_node(node.name, NodeHappening.LOST, report.why)
     for record in list(turn.pipelines.values()):
         if any(slot.node == node.name for slot in record.held):
             # what it may hold stays as it is until its executors say so: the node may come back. What it is to have
@@ -193,18 +207,27 @@ def node_lost(turn: Turn, report: NodeLost) -> None:
 
 def tick(turn: Turn, _: TimePassed) -> None:
     for record in list(turn.pipelines.values()):
-        if overdue(turn, record):
-            _past_deadline(turn, record)
-        elif record.state is PipelineState.BACKING_OFF and _may_retry(turn, record):
-            turn.move(record.name, Happening.RETRIED, "back-off is over", retry_at=None)
-            turn.want_pass(f"'{record.name}' starts again")
+        with working_on(record.name):
+            _let_time_pass(turn, record)
     for node in list(turn.nodes.values()):
-        if node.state is NodeState.JOINING and turn.age(node.since) >= JOIN_SECONDS:
-            turn.move_node(node.name, NodeHappening.GAVE_UP, f"did not come within {JOIN_SECONDS:g} s")
+        with Blaming(Blamable.NODE, node.name):
+            if node.state is NodeState.JOINING and turn.due(node.since, JOIN_SECONDS):
+                turn.move_node(node.name, NodeHappening.GAVE_UP, f"did not come within {JOIN_SECONDS:g} s")
     follow_loads(turn)
-    if turn.age(turn.state.last_pass) >= PASS_SECONDS:
+    if turn.due(turn.state.last_pass, PASS_SECONDS):
         turn.want_pass(PERIODIC)
         _forget(turn)
+
+
+def _let_time_pass(turn: Turn, record: PipelineRecord) -> None:
+    if record.since > turn.now:
+        # the clock was set back: what was begun in the future begins now
+        record = turn.change(record.name, since=turn.now)
+    if overdue(turn, record):
+        _past_deadline(turn, record)
+    elif record.state is PipelineState.BACKING_OFF and _may_retry(turn, record):
+        turn.move(record.name, Happening.RETRIED, "back-off is over", retry_at=None)
+        turn.want_pass(f"'{record.name}' starts again")
 
 
 def _forget(turn: Turn) -> None:

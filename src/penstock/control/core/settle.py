@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.control.core.blame import Blamable, Blaming, working_on
 from penstock.control.core.changes import note_placed
 from penstock.control.core.outcome import OrderKind, PipelineOrder
 from penstock.control.core.records import TriggerKind
@@ -27,21 +28,26 @@ RESTING = frozenset({PipelineState.SUBMITTED, PipelineState.WAITING, PipelineSta
 def settle(turn: Turn) -> None:
     occupied = {slot: record.name for record in turn.pipelines.values() for slot in record.may_hold}
     for name in sorted(turn.pipelines, key=lambda name: turn.pipelines[name].number):
-        record = turn.pipelines[name]
-        free = tuple(slot for slot in record.assigned if occupied.get(slot, name) == name)
-        record = _moved(turn, record, free)
-        requested = free if record.state in RUNNING else ()
-        if requested != record.requested:
-            record = turn.change(
-                name,
-                requested=requested,
-                may_hold=record.may_hold | frozenset(requested),
-                serial=record.serial + 1,
-                change=record.change and replace(record.change, placed_at=None),
-            )
-            occupied.update(dict.fromkeys(requested, name))
-        note_placed(turn, record.name)
+        with working_on(name):
+            _settle(turn, name, occupied)
     _empty_nodes(turn)
+
+
+def _settle(turn: Turn, name: str, occupied: dict[Slot, str]) -> None:
+    record = turn.pipelines[name]
+    free = tuple(slot for slot in record.assigned if occupied.get(slot, name) == name)
+    record = _moved(turn, record, free)
+    requested = free if record.state in RUNNING else ()
+    if requested != record.requested:
+        record = turn.change(
+            name,
+            requested=requested,
+            may_hold=record.may_hold | frozenset(requested),
+            serial=record.serial + 1,
+            change=record.change and replace(record.change, placed_at=None),
+        )
+        occupied.update(dict.fromkeys(requested, name))
+    note_placed(turn, record.name)
 
 
 def _moved(turn: Turn, record: PipelineRecord, free: tuple[Slot, ...]) -> PipelineRecord:
@@ -69,7 +75,8 @@ def _empty_nodes(turn: Turn) -> None:
     if leaving:
         used = {slot.node for record in turn.pipelines.values() for slot in (*record.may_hold, *record.assigned)}
         for name in sorted(leaving - used):
-            turn.move_node(name, NodeHappening.EMPTIED)
+            with Blaming(Blamable.NODE, name):
+                turn.move_node(name, NodeHappening.EMPTIED)
 
 
 _KINDS = {

@@ -54,6 +54,8 @@ class Happening(StrEnum):
     ACTIVATED = "activated"
     KILLED = "killed"
     ENDED = "ended"
+    BROKE = "broke"
+    """It cannot be decided upon: steps raise because of it."""
 
 
 _P, _H = PipelineState, Happening
@@ -82,6 +84,7 @@ PIPELINE_MOVES: Mapping[tuple[PipelineState, Happening], PipelineState] = Mappin
         (_P.FAILED, _H.ACTIVATED): _P.WAITING,
         **{(state, _H.KILLED): _P.ENDING for state in _P if state not in {_P.ENDING, _P.KILLED}},
         (_P.ENDING, _H.ENDED): _P.KILLED,
+        **{(state, _H.BROKE): _P.FAILED for state in _P if state not in {_P.ENDING, _P.KILLED, _P.FAILED}},
     }
 )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.control.core import applications, incoming, people, reports
+from penstock.control.core import applications, incoming, people, remedies, reports
+from penstock.control.core.blame import Blamable, Blaming
 from penstock.control.core.passes import make_pass
 from penstock.control.core.settle import settle
 from penstock.control.core.turn import Turn
@@ -46,15 +47,31 @@ HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = MappingProxyType(
         incoming.NodeJoined: reports.node_joined,
         incoming.NodeLost: reports.node_lost,
         incoming.TimePassed: reports.tick,
+        incoming.Quarantine: remedies.quarantine,
+        incoming.DisableTrigger: remedies.disable_trigger,
     }
 )
 
 
-def step(state: ControllerState, happened: Sequence[Incoming], now: float, sizing: Sizing) -> StepOutcome:
-    """1. what happened  2. a pass, if one is due  3. who starts and drains for it, and what is asked of executors."""
-    turn = Turn(state, now, sizing)
-    for event in happened:
-        HANDLERS[type(event)](turn, event)
+def step(
+    state: ControllerState, happened: Sequence[Incoming], now: float, sizing: Sizing, *, divides: bool = True
+) -> StepOutcome:
+    """1. what happened  2. a pass, if one is due  3. who starts and drains for it, and what is asked of executors.
+
+    Without `divides` no pass is made: everybody keeps what it has."""
+    turn = Turn(state, now, sizing, divides=divides)
+    for position, event in enumerate(happened):
+        if isinstance(event, incoming.Request):
+            HANDLERS[type(event)](turn, event)
+            continue
+        with Blaming(Blamable.EVENT, _subject(event), position):
+            HANDLERS[type(event)](turn, event)
     make_pass(turn)
     settle(turn)
     return turn.finish()
+
+
+def _subject(event: Incoming) -> str:
+    """The pipeline or the node it is about."""
+    node = getattr(event, "node", None)
+    return str(getattr(event, "pipeline", "") or getattr(node or event, "name", ""))

@@ -17,6 +17,7 @@ from penstock.control.core.outcome import (
     Rejected,
     StepOutcome,
 )
+from penstock.control.core.plain import plain_text, plain_value
 from penstock.control.core.states import Happening, NodeHappening, node_after, pipeline_after
 from penstock.control.errors import NotFoundError
 from penstock.errors import nearest
@@ -33,12 +34,13 @@ R = TypeVar("R")
 class Turn:
     """Made for one step and thrown away; only `finish` lets anything out."""
 
-    def __init__(self, state: ControllerState, now: float, sizing: Sizing) -> None:
+    def __init__(self, state: ControllerState, now: float, sizing: Sizing, *, divides: bool = True) -> None:
         self.state = state
         self.now = now
         self.sizing = sizing
         self.pipelines = dict(state.pipelines)
         self.nodes = dict(state.nodes)
+        self.divides = divides
         self.cause: str | None = None
         """Why a pass is due; None while none is."""
         self._events: list[Event] = []
@@ -81,7 +83,7 @@ class Turn:
         return self.nodes[name]
 
     def say(self, subject: str, kind: str, before: str | None = None, after: str | None = None, why: str = "") -> None:
-        self._events.append(Event(self.now, subject, kind, before, after, why))
+        self._events.append(Event(self.now, subject, kind, before, after, plain_text(why)))
 
     def want_pass(self, cause: str) -> None:
         self.cause = self.cause or cause
@@ -99,9 +101,9 @@ class Turn:
     ) -> int:
         number = self.state.decided + 1
         self.set_state(decided=number)
-        promised = MappingProxyType(dict(expected or {}))
+        promised = MappingProxyType(plain_value(dict(expected or {})))
         self._decisions.append(
-            Decision(number, self.now, pipeline, kind, before, after, why, rejected, promised, pass_number)
+            Decision(number, self.now, pipeline, kind, before, after, plain_text(why), rejected, promised, pass_number)
         )
         return number
 
@@ -115,6 +117,10 @@ class Turn:
         stages = (drained - change.asked_at, placed - drained, self.now - placed)
         overhead = Overhead(*(max(0.0, stage) for stage in stages))
         self._measured.extend(MeasuredOverhead(number, overhead) for number in change.decisions)
+
+    def due(self, since: float, seconds: float) -> bool:
+        """Whether so many seconds have passed; something of the future, left by a clock that was set back, is due."""
+        return not 0 <= self.now - since < seconds
 
     def age(self, since: float) -> float:
         """Seconds since then; a clock that was set back makes nothing older or younger than it is."""

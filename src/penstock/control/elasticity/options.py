@@ -1,47 +1,90 @@
-"""What can be set about following the load. Times in seconds, loads as parts of what a size can do."""
+"""What can be set about following the load, with bounds. Times in seconds, loads as parts of what a size can do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, StrictBool, TypeAdapter, ValidationError
+
+from penstock.control.elasticity.forecasts.registry import FORECASTS
+from penstock.control.errors import FieldError
+from penstock.errors import BadInputError, nearest
+from penstock.files import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+
+Seconds = Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False, strict=True)]
+SomeSeconds = Annotated[float, Field(ge=0.1, le=DAY, allow_inf_nan=False, strict=True)]
+"""What is divided by is never 0."""
+MemorySeconds = Annotated[float, Field(ge=0, le=30 * DAY, allow_inf_nan=False, strict=True)]
+LoadPart = Annotated[float, Field(ge=0.01, le=1, allow_inf_nan=False, strict=True)]
+SizePart = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
+HourOfDay = Annotated[int, Field(ge=0, le=23, strict=True)]
+Words = Annotated[str, Field(max_length=500, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticOptions:
-    enabled: bool = True
-    advise_only: bool = False
+    enabled: StrictBool = True
+    advise_only: StrictBool = False
     """Say what would be done, and do nothing."""
-    decide_seconds: float = 10.0
-    look_back_seconds: float = 60.0
+    decide_seconds: SomeSeconds = 10.0
+    look_back_seconds: SomeSeconds = 60.0
     """Over which the load is smoothed."""
-    first_load: float = 0.85
+    first_load: LoadPart = 0.85
     """Load to size for while nothing is known of how much it swings."""
-    least_load: float = 0.7
-    most_load: float = 0.95
+    least_load: LoadPart = 0.7
+    most_load: LoadPart = 0.95
     """Between these the load to size for follows from the measured spread."""
-    catch_up_seconds: float = 120.0
+    catch_up_seconds: SomeSeconds = 120.0
     """A backlog that will last longer is a reason to grow at once."""
-    shrink_after_seconds: float = 15 * MINUTE
+    shrink_after_seconds: Seconds = 15 * MINUTE
     """So long all that was needed must have been less."""
-    shrink_most: float = 0.4
+    shrink_most: SizePart = 0.4
     """Of a size, at a step; more only to a size that was enough before."""
-    worth_seconds: float = 15 * MINUTE
+    worth_seconds: Seconds = 15 * MINUTE
     """A change is worth what the whole pipeline costs in so long: less than that wasted is left alone."""
-    shrink_least: float = 0.12
+    shrink_least: SizePart = 0.12
     """Of a size, at a step: less is not given back."""
-    grow_least: float = 0.08
+    grow_least: SizePart = 0.08
     """Of a size, at a step: a change that adds less would soon be followed by another."""
-    ahead_seconds: float = HOUR
+    ahead_seconds: Seconds = HOUR
     """How far the forecast is asked when a size is chosen."""
-    memory_seconds: float = DAY
+    memory_seconds: MemorySeconds = DAY
     """For how long peaks are remembered."""
-    no_effect: float = 0.1
+    no_effect: SizePart = 0.1
     """A change that gives less than this part of what was expected was none."""
-    unmeasured_seconds: float = MINUTE
+    unmeasured_seconds: Seconds = MINUTE
     """Without a load for so long the last good size is kept, and it is said."""
-    excluded_hours: tuple[int, ...] = ()
+    excluded_hours: Annotated[tuple[HourOfDay, ...], Field(max_length=24)] = ()
     """Hours of the day (0-23, UTC) in which nothing is given back."""
-    forecast: str = "seasonal"
-    veto: str = ""
+    forecast: Words = "seasonal"
+    veto: Words = ""
     """module:attribute of a function that takes the verdict as plain values and answers whether it may be."""
+
+
+_SHAPE = TypeAdapter(ElasticOptions)
+_NAMES = [option.name for option in fields(ElasticOptions)]
+
+
+def checked_options(given: Mapping[str, Any]) -> ElasticOptions:
+    """The options as they will be used, or a `FieldError` that names the one that cannot be."""
+    for name in given:
+        if name not in _NAMES:
+            raise FieldError(f"elastic.{name}", f"unknown option; {nearest(name, _NAMES)}")
+    try:
+        options = _SHAPE.validate_python(dict(given))
+    except ValidationError as error:
+        name = str(error.errors(include_url=False)[0]["loc"][0])
+        raise FieldError(f"elastic.{name}", describe(error).partition(": ")[2]) from error
+    try:
+        FORECASTS.create(options.forecast)
+    except BadInputError as error:
+        raise FieldError("elastic.forecast", str(error)) from error
+    if options.least_load > options.most_load:
+        raise FieldError("elastic.least_load", f"{options.least_load:g} is above most_load, {options.most_load:g}")
+    return options

@@ -1,54 +1,44 @@
-"""A hook of the user's that may forbid a change: `module:attribute`, called with the verdict as plain values. It
-answers nothing (let it be) or a reason. Code that fails forbids nothing and is said in the log."""
+"""A hook of the user's that may forbid a change: `module:attribute`, called with the verdict as plain values in a
+process of its own. It answers nothing (let it be) or a reason. While it is being asked nothing is decided; code that
+fails forbids nothing, and that is said."""
 
 from __future__ import annotations
 
-import logging
-from functools import lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.errors import BadInputError
+from penstock.control import user_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.control.elasticity.verdict import SizeVerdict
 
-log = logging.getLogger("penstock.control")
+
+class StillAskedError(Exception):
+    """The answer is not there yet: the decision is made again with the next look."""
 
 
-@lru_cache(maxsize=64)
-def veto_of(name: str) -> Callable[[SizeVerdict], str | None] | None:
+class Veto:
+    """The hook of one pipeline, for one decision."""
+
+    def __init__(self, code: str, pipeline: str) -> None:
+        self.code = code
+        self._pipeline = pipeline
+        self.failed: str | None = None
+        """Why it could not be asked."""
+
+    def __call__(self, verdict: SizeVerdict) -> str | None:
+        """Why this may not be; None: it may."""
+        asked = user_code.USER_CODE
+        key = (self.code, self._pipeline, verdict.kind, verdict.units)
+        answer = asked.answer(key)
+        if answer is None:
+            plain = {"units": verdict.units, "why": verdict.why, "expected": dict(verdict.expected)}
+            asked.ask(key, self.code, {"kind": str(verdict.kind), **plain})
+            raise StillAskedError
+        asked.forget(key)
+        self.failed = answer.error
+        return None if answer.error is not None else answer.value
+
+
+def veto_of(code: str, pipeline: str) -> Veto | None:
     """None where none is named."""
-    if not name:
-        return None
-    code = find_veto(name)
-
-    def asked(verdict: SizeVerdict) -> str | None:
-        plain = {
-            "kind": str(verdict.kind),
-            "units": verdict.units,
-            "why": verdict.why,
-            "expected": dict(verdict.expected),
-        }
-        try:
-            answer = code(plain)
-        except Exception as error:
-            log.warning("veto %s: %s", name, error)
-            return None
-        return None if not answer else str(answer)
-
-    return asked
-
-
-def find_veto(name: str) -> Callable[[dict[str, Any]], Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        code = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadInputError(f"veto '{name}': expected module:attribute of a function: {error}") from error
-    if not callable(code):
-        raise BadInputError(f"veto '{name}': it is no function")
-    veto: Callable[[dict[str, Any]], Any] = code
-    return veto
+    return Veto(code, pipeline) if code else None

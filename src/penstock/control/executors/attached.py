@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock import clock
+from penstock.control.clocks import SteadyClock
 from penstock.control.core.incoming import Asks, Drained, DriverEnded, FirstTuple, Gone, Holds, Readings, Started
 from penstock.control.core.outcome import OrderKind
 from penstock.control.core.records import Engine
@@ -83,11 +83,12 @@ class _Attached:
 class WithAttached:
     """Orders for attached applications end here; all others go on to `others`."""
 
-    def __init__(self, others: Executors, unit_slots: int, now: Callable[[], float] = clock.now) -> None:
-        """`now` is the time applications live in, whatever the controller's clock does."""
+    def __init__(self, others: Executors, unit_slots: int, now: Callable[[], float] | None = None) -> None:
+        """`now` is the time applications live in, whatever the controller's clock does; without, that of a stopwatch:
+        nobody was silent because the machine's clock was set."""
         self._others = others
         self._unit_slots = unit_slots
-        self._now = now
+        self._now = now or SteadyClock().now
         self._lock = threading.Lock()
         self._attached: dict[str, _Attached] = {}
 

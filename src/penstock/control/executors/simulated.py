@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
-from penstock.control.core.incoming import NodeJoined, NodeLost
+from penstock.control.core.blame import reason_of
+from penstock.control.core.incoming import Died, DriverEnded, NodeJoined, NodeLost
+from penstock.control.core.outcome import OrderKind
 from penstock.control.core.records import NodeRecord
 from penstock.control.core.states import NodeState
 from penstock.control.executors.simulated_pipeline import SimulatedDriver, Times
@@ -47,16 +49,29 @@ class SimulatedExecutors:
             return
         self._fence = fence
         wanted = {order.pipeline: order for order in orders}
-        for name, order in wanted.items():
-            known = self._pipelines.get(name)
-            if known is None or known.order.submission != order.submission:
-                self._pipelines[name] = SimulatedDriver(
-                    order, self._now, self._sizing, self._unit_slots, self._times, self._backlogs.get(name, 0.0)
-                )
-            else:
-                known.take(order, self._now)
+        for order in wanted.values():
+            try:
+                self._take(order)
+            except Exception as error:  # one that cannot be started is no reason to leave the others
+                self._happened.append(self._dead(order, error))
         for name in set(self._pipelines) - set(wanted):
             del self._pipelines[name]
+
+    def _take(self, order: PipelineOrder) -> None:
+        name = order.pipeline
+        known = self._pipelines.get(name)
+        if known is None or known.order.submission != order.submission:
+            self._pipelines[name] = SimulatedDriver(
+                order, self._now, self._sizing, self._unit_slots, self._times, self._backlogs.get(name, 0.0)
+            )
+        else:
+            known.take(order, self._now)
+
+    def _dead(self, order: PipelineOrder, error: Exception) -> Observation:
+        """It is on no slot: nothing of it is left."""
+        self._pipelines.pop(order.pipeline, None)
+        ended = order.kind is OrderKind.END
+        return DriverEnded(order.pipeline) if ended else Died(order.pipeline, order.incarnation, reason_of(error))
 
     def settle_in(self, times: Times) -> None:
         """From now on everything takes so long: for those that run already, too."""
@@ -67,8 +82,11 @@ class SimulatedExecutors:
     def observe(self, now: float) -> list[Observation]:
         self._now = max(self._now, now)
         observations, self._happened = self._happened, []
-        for pipeline in self._pipelines.values():
-            observations += pipeline.look(self._now)
+        for pipeline in list(self._pipelines.values()):
+            try:
+                observations += pipeline.look(self._now)
+            except Exception as error:  # its arithmetic is its own
+                observations.append(self._dead(pipeline.order, error))
         return observations
 
     def close(self) -> None:

@@ -14,6 +14,8 @@ from typing import NamedTuple
 MEMORY_SECONDS = 600.0
 FEWEST = 6
 """Readings before what is learned counts for more than what was profiled."""
+MOST_FACTOR = 1e6
+"""Nothing is so many times as fast as it was profiled, nor as slow: whoever reports that reports nonsense."""
 
 
 class Learned(NamedTuple):
@@ -30,7 +32,7 @@ class Learned(NamedTuple):
     @property
     def factor(self) -> float:
         """What the model's answer is to be multiplied by."""
-        return self.value if self.counts else 1.0
+        return min(MOST_FACTOR, max(1 / MOST_FACTOR, self.value)) if self.counts else 1.0
 
 
 UNKNOWN = Learned()

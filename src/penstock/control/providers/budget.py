@@ -26,7 +26,7 @@ class Budget:
         allowed = asked if self.nodes is None else min(asked, self.nodes - len(have))
         if self.price_per_hour is not None and price:
             left = self.price_per_hour - sum(known or 0.0 for known in have)
-            allowed = min(allowed, whole_down(left / price))
+            allowed = whole_down(min(allowed, left / price))
         return max(0, allowed)
 
 

@@ -67,6 +67,7 @@ def pipeline_routes(
                 f"pipeline '{name}' is {record.state}: on Spark its source emits what it was submitted with; "
                 "kill it and submit it with another load"
             )
+        elastic = await run_in_threadpool(bodies.elastic_options, body.elastic)
         asked = Amend(
             name,
             None if body.target is None else body.target.target(),
@@ -75,7 +76,7 @@ def pipeline_routes(
             body.maximum,
             body.paused,
             bodies.load_text(body.load),
-            bodies.elastic_options(body.elastic),
+            elastic,
         )
         await run_in_threadpool(controller.ask, asked)
         return documents.pipeline(controller.state, found_pipeline(controller, name))

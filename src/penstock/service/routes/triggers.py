@@ -31,7 +31,9 @@ def trigger_routes(controller: Controller) -> APIRouter:
 
     @router.post("", status_code=201, openapi_extra=body_schema(bodies.TriggerBody))
     async def add_trigger(name: str, request: Request) -> dict[str, Any]:
-        trigger = bodies.trigger_of(bodies.read_body(bodies.TriggerBody, await raw_body(request)))
+        body = bodies.read_body(bodies.TriggerBody, await raw_body(request))
+        # code is imported, in a process of its own, and that is waited for
+        trigger = await run_in_threadpool(bodies.trigger_of, body)
         state = await run_in_threadpool(controller.ask, AddTrigger(name, trigger))
         return documents.trigger(state.pipelines[name].triggers[-1])
 

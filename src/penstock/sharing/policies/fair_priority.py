@@ -21,7 +21,7 @@ LEAST_WEIGHT = 1e-100
 """Levels so far down that they would weigh less weigh this: next to nothing, but something."""
 
 Ratio = Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)]
-Patience = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Patience = Annotated[float, Field(ge=1e-3, le=1e9, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
