@@ -25,6 +25,7 @@ from penstock.cli.commands.capacity import capacity
 from penstock.cli.commands.cluster import cluster_app
 from penstock.cli.commands.controller.cluster import decisions, events, nodes, policy
 from penstock.cli.commands.controller.dashboard import dashboard
+from penstock.cli.commands.controller.group import controller_app
 from penstock.cli.commands.controller.pipelines import (
     activate,
     kill,
@@ -95,6 +96,7 @@ for verb in (up, down, dashboard, submit, show, target, priority, pause, activat
 for cluster_verb in (policy, nodes, decisions, events, logs):
     app.command()(cluster_verb)
 app.command("list")(list_pipelines)
+app.add_typer(controller_app, name="controller")
 app.add_typer(trigger_app, name="trigger")
 app.add_typer(models_app, name="models")
 app.add_typer(cluster_app, name="cluster")

@@ -22,6 +22,7 @@ from penstock.control.core.step import step
 from penstock.control.errors import ConflictError
 from penstock.control.providers.provisioning import ProvisioningMemory, allowed_more, provision
 from penstock.control.statistics import Statistics
+from penstock.control.store.errors import UnknownOutcomeError
 from penstock.control.store.history import History
 from penstock.control.store.lease import LEASE_SECONDS, LostLeaseError
 from penstock.control.store.store import StoreError
@@ -43,6 +44,16 @@ log = logging.getLogger("penstock.control")
 
 LOOK_SECONDS = 0.2
 """How often executors and nodes are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _UnknownStep:
+    """A step that may have been written, or not."""
+
+    id: str
+    made: StepOutcome
+    observed: bool
+    """Whether it took what executors and nodes had reported."""
 
 
 @dataclass
@@ -71,6 +82,7 @@ class Controller:
         known = self.store.load()
         self._state = self.first if known is None else known
         self._unheard: list[Observation] = []
+        self._unknown: _UnknownStep | None = None
         self._watchers: list[Callable[[StepOutcome], None]] = []
         self.statistics = Statistics(History(self.store))
         self._thread: threading.Thread | None = None
@@ -124,6 +136,7 @@ class Controller:
     def look(self) -> None:
         """One round: what has happened, what follows from it."""
         with self._lock:
+            self._settle_unknown_step()
             now = self.clock.now()
             observations = [*self._unheard, *self.nodes.observe(now), *self.executors.observe(now)]
             self._unheard = observations
@@ -175,12 +188,31 @@ class Controller:
 
     def _step(self, happened: Sequence[Incoming], by: str = "") -> None:
         """Decide, write, and only then let anybody know. What a person asked for is kept with the name."""
+        self._settle_unknown_step()
         before, now = self._state, self.clock.now()
         made = step(before, happened, now, self.sizing)
         if by:
             asked = tuple(request_event(event, by, now) for event in happened if isinstance(event, Request))
             made = replace(made, events=(*made.events, *asked))
-        self.store.commit(before, made, self._lease, self.wall.now())
+        try:
+            self.store.commit(before, made, self._lease, self.wall.now())
+        except UnknownOutcomeError as error:
+            self._unknown = _UnknownStep(error.step, made, observed=any(isinstance(it, TimePassed) for it in happened))
+            raise
+        self._take(made)
+
+    def _settle_unknown_step(self) -> None:
+        """Continue from the step whose commit failed if it was written after all. Its observations were in it."""
+        unknown = self._unknown
+        if unknown is not None:
+            was_written = self.store.was_written(unknown.id)
+            self._unknown = None
+            if was_written:
+                self._unheard = [] if unknown.observed else self._unheard
+                self._take(unknown.made)
+
+    def _take(self, made: StepOutcome) -> None:
+        before = self._state
         self.trouble = None
         self._state = made.state
         self._release_gone(before, made.state)

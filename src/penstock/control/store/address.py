@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.errors import BadInputError
 from penstock.files import read_text
-
-STORE_VARIABLE = "PENSTOCK_STORE"
-"""Environment variable with the URL of the store."""
 
 SECRET_PARAMETERS = ("password", "passwd", "pwd", "secret", "token", "sslkey")
 """Query parameters whose name contains one of these are not shown."""
@@ -73,8 +69,8 @@ def _is_secret(parameter: str) -> bool:
     return any(word in parameter.lower() for word in SECRET_PARAMETERS)
 
 
-def typed_store_url(store: str | None, store_file: Path | None) -> str | None:
-    """Return the URL given by the options `--store` or `--store-file`, else by the environment; None: the default file.
+def url_from_options(store: str | None, store_file: Path | None, remedy: str) -> str | None:
+    """Return the URL given by `--store` or `--store-file`.
 
     A password on the command line is rejected: every local user can read it in the list of processes.
     """
@@ -82,12 +78,10 @@ def typed_store_url(store: str | None, store_file: Path | None) -> str | None:
         raise BadInputError("--store and --store-file: give either")
     if store_file is not None:
         return _url_in_file(store_file)
-    if store is None:
-        return os.environ.get(STORE_VARIABLE) or None
-    if StoreAddress.of(store).secrets:
+    if store is not None and StoreAddress.of(store).secrets:
         raise BadInputError(
             "--store: a password on the command line can be read by every local user; write the URL into a file that "
-            f"only you can read and give --store-file FILE, or set {STORE_VARIABLE}"
+            f"only you can read and give --store-file FILE, or {remedy}"
         )
     return store
 

@@ -25,6 +25,8 @@ from penstock.errors import BadInputError, PenstockError
 from penstock.files import read_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import Connection
 
 LEASE_SECONDS = 15.0
@@ -101,7 +103,7 @@ def take(
     if row is None:
         connection.execute(lease.insert().values(id=1, number=1, beat=0, held=True, renewed_at=now, **asdict(own)))
         return ControllerLease(1)
-    holder = LeaseHolder(**{name: row[name] for name in LeaseHolder.__dataclass_fields__})
+    holder = holder_of(row)
     if not take_over:
         if holder.folder_id and own.folder_id and holder.folder_id != own.folder_id:
             raise LeaseHeldError(
@@ -139,13 +141,8 @@ def give_back(connection: Connection, held: ControllerLease) -> None:
     connection.execute(update(lease).where(lease.c.number == held.number).values(held=False))
 
 
-def living_holder(connection: Connection, own: LeaseHolder) -> LeaseHolder | None:
-    """The holder, unless the lease was given back or the holder is seen to be dead."""
-    row = _current(connection)
-    if row is None or not row["held"]:
-        return None
-    holder = LeaseHolder(**{name: row[name] for name in LeaseHolder.__dataclass_fields__})
-    return None if own.sees(holder) and not holder.lives else holder
+def holder_of(row: Mapping[str, Any]) -> LeaseHolder:
+    return LeaseHolder(**{name: row[name] for name in LeaseHolder.__dataclass_fields__})
 
 
 def _current(connection: Connection) -> dict[str, Any] | None:

@@ -63,7 +63,7 @@ def select_raw(connection: Connection, table: Table, more: str = "") -> Iterator
     driver: Any = connection.connection.driver_connection
     is_sqlite = connection.dialect.name == "sqlite"
     if is_sqlite:
-        driver.text_factory = _text
+        driver.text_factory = text_or_bytes
     try:
         for row in connection.exec_driver_sql(f'SELECT {listed} FROM "{table.name}" {more}'):  # noqa: S608 - our own names
             yield dict(zip(names, row, strict=True))
@@ -74,7 +74,7 @@ def select_raw(connection: Connection, table: Table, more: str = "") -> Iterator
             driver.text_factory = str
 
 
-def _text(raw: bytes) -> str | bytes:
+def text_or_bytes(raw: bytes) -> str | bytes:
     try:
         return raw.decode()
     except UnicodeDecodeError:

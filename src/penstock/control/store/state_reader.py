@@ -6,6 +6,7 @@ The same reader serves a start, which stops at the first fault, and a repair, wh
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +52,10 @@ class StateReader:
         for row, submission in self._made(schema.submissions, rows.submission_of):
             submissions[row["name"]] = submission
         named = {row["name"] for row in self.kept["pipelines"]}
-        self._drop(schema.submissions, lambda row: "" if row["name"] in named else "no pipeline has this name")
-        self._drop(schema.pipelines, lambda row: "" if row["name"] in submissions else "its submission is missing")
+        self.drop(schema.submissions, lambda row: "" if row["name"] in named else "no pipeline has this name")
+        self.drop(schema.pipelines, lambda row: "" if row["name"] in submissions else "its submission is missing")
         # what a pipeline holds is checked with the pipeline, so that neither is kept without the other
-        self._drop(
+        self.drop(
             schema.pipelines, lambda row: _reason(lambda: rows.pipeline_of(row, submissions[row["name"]], {}, ()))
         )
         held, triggers = self._holdings(), self._triggers()
@@ -62,10 +63,10 @@ class StateReader:
         for row in sorted(self.kept["pipelines"], key=lambda row: int(row["number"])):
             name = row["name"]
             pipelines[name] = rows.pipeline_of(row, submissions[name], held.get(name, {}), triggers.get(name, ()))
-        self._drop(schema.submissions, lambda row: "" if row["name"] in pipelines else "its pipeline cannot be read")
+        self.drop(schema.submissions, lambda row: "" if row["name"] in pipelines else "its pipeline cannot be read")
         found = sorted(self._made(schema.nodes, rows.node_of), key=lambda made: int(made[0]["position"]))
         nodes: dict[str, NodeRecord] = {row["name"]: node for row, node in found}
-        return self._controller(pipelines, nodes, newest)
+        return self._controller(list(raw["controller"]), pipelines, nodes, newest)
 
     def take(self, table: Table, raw: Iterable[Row]) -> None:
         """Keep the rows whose columns can be used."""
@@ -80,7 +81,7 @@ class StateReader:
     def _fault(self, table: Table, row: Row, reason: str) -> None:
         self.faults.append(StoreFault(table.name, key_of(table, row), reason))
 
-    def _drop(self, table: Table, reason_for: Callable[[Row], str]) -> None:
+    def drop(self, table: Table, reason_for: Callable[[Row], str]) -> None:
         kept = []
         for row in self.kept[table.name]:
             if reason := reason_for(row):
@@ -90,7 +91,7 @@ class StateReader:
         self.kept[table.name] = kept
 
     def _made(self, table: Table, make: Callable[[Row], Any]) -> list[tuple[Row, Any]]:
-        self._drop(table, lambda row: _reason(lambda: make(row)))
+        self.drop(table, lambda row: _reason(lambda: make(row)))
         return [(row, make(row)) for row in self.kept[table.name]]
 
     def _of_a_pipeline(self, row: Row) -> str:
@@ -105,7 +106,7 @@ class StateReader:
                 return f"kind: expected one of {', '.join(rows.HELD)}, found {shown(row['kind'])}"
             return "" if row["pipeline"] in known else f"there is no pipeline {shown(row['pipeline'])}"
 
-        self._drop(schema.holdings, reason)
+        self.drop(schema.holdings, reason)
         holdings: dict[str, dict[str, list[Slot]]] = {}
         for row in sorted(self.kept["holdings"], key=lambda row: int(row["position"])):
             kinds = holdings.setdefault(row["pipeline"], {})
@@ -113,14 +114,14 @@ class StateReader:
         return {name: {kind: tuple(slots) for kind, slots in kinds.items()} for name, kinds in holdings.items()}
 
     def _triggers(self) -> dict[str, list[Trigger]]:
-        self._drop(schema.triggers, self._of_a_pipeline)
+        self.drop(schema.triggers, self._of_a_pipeline)
         triggers: dict[str, list[Trigger]] = {}
         for row, trigger in sorted(self._made(schema.triggers, rows.trigger_of), key=lambda made: int(made[0]["id"])):
             triggers.setdefault(row["pipeline"], []).append(trigger)
         return triggers
 
     def _controller(
-        self, pipelines: dict[str, PipelineRecord], nodes: dict[str, NodeRecord], newest: int
+        self, raw: list[Row], pipelines: dict[str, PipelineRecord], nodes: dict[str, NodeRecord], newest: int
     ) -> ControllerState | None:
         least = {
             "submitted": max((record.number for record in pipelines.values()), default=0),
@@ -136,14 +137,14 @@ class StateReader:
                     return f"{name}: {row[name]} is below {low}, which was given out already"
             return _reason(lambda: rows.policy_of(row["policy"]))
 
-        self._drop(schema.controller, reason)
+        self.drop(schema.controller, reason)
         if not self.kept["controller"]:
             if any(self.kept.values()) and not any(fault.table == "controller" for fault in self.faults):
                 self.faults.append(StoreFault("controller", "1", "missing"))
             if not any(self.kept.values()) and not self.faults:
                 return None
             first = ControllerState(pipelines=MappingProxyType(pipelines), nodes=MappingProxyType(nodes))
-            self.kept["controller"] = [{"id": 1, **rows.controller_row(first), **least, "step": None}]
+            self.kept["controller"] = [_pieced(raw, {"id": 1, **rows.controller_row(first), **least, "step": None})]
         row = self.kept["controller"][0]
         return ControllerState(
             policy=rows.policy_of(row["policy"]),
@@ -155,6 +156,17 @@ class StateReader:
             triggers_made=row["triggers_made"],
             last_pass=row["last_pass"],
         )
+
+
+def _pieced(raw: list[Row], default: Row) -> Row:
+    """The columns of the controller's own row that can be read; the others as for a new controller."""
+    row = dict(default)
+    for name in ("policy", "unit_slots", "last_pass"):
+        for given in raw[:1]:
+            column, reason = parse(schema.controller, {**default, name: given[name]}, is_sqlite=True)
+            if not reason and not (name == "policy" and _reason(partial(rows.policy_of, column["policy"]))):
+                row[name] = column[name]
+    return row
 
 
 def _reason(make: Callable[[], object]) -> str:

@@ -16,7 +16,7 @@ import zlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import Table, delete, func, insert, select
 from sqlalchemy.exc import DataError, SQLAlchemyError, StatementError
 
 from penstock.clock import Stopwatch, pause
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from sqlalchemy import Connection, Engine, Select, Table
+    from sqlalchemy import Connection, Engine, Select
 
     from penstock.control.core.outcome import StepOutcome
     from penstock.control.core.records import ControllerState
@@ -201,7 +201,7 @@ class Store:
             try:
                 return [dict(row) for row in connection.execute(question).mappings()]
             except _NOT_STORABLE as error:
-                tables = [table for table in question.get_final_froms() if table.name in schema.metadata.tables]  # type: ignore[attr-defined] # a table has a name
+                tables = [table for table in question.get_final_froms() if isinstance(table, Table)]
                 raise self._damaged(_first_fault(connection, tables) or self._reason(error)) from error
 
     def add_windows(self, seconds: int, windows: Iterable[tuple[str, float, bytes]]) -> None:
@@ -265,7 +265,7 @@ class Store:
 
 def _first_fault(connection: Connection, tables: Iterable[Table]) -> StoreFault | None:
     for table in tables:
-        for raw in select_raw(connection, schema.metadata.tables[table.name]):
+        for raw in select_raw(connection, table):
             _, reason = parse(table, raw, is_sqlite=connection.dialect.name == "sqlite")
             if reason:
                 return StoreFault(table.name, key_of(table, raw), reason)
