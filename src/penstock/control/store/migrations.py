@@ -18,6 +18,7 @@ from sqlalchemy import inspect, text
 from penstock import clock
 from penstock.control.store import schema
 from penstock.control.store.database import copy_file, free_name
+from penstock.control.store.errors import REPAIR
 from penstock.control.store.lease import LeaseHeldError
 from penstock.control.store.windows import NODES, Readings, packed, threads_of
 from penstock.errors import BadInputError
@@ -34,17 +35,22 @@ WINDOW = 10
 
 def migrate(engine: Engine, version: int, shown: str, path: Path | None) -> Path | None:
     """Bring the tables to the present version. Return the copy that was kept of a SQLite file as it was."""
-    with engine.begin() as connection:
-        _refuse_if_held(connection)
     if version not in STEPS:
         raise BadInputError(f"store '{shown}': its tables are of version {version}, which no Penstock wrote")
+    with engine.begin() as connection:
+        _refuse_if_held(connection)
     copy = None
     if path is not None:
         copy = free_name(path, f"version-{version}")
         copy_file(path, copy)
     for number in range(version, schema.SCHEMA_VERSION):
         with engine.begin() as connection:
-            STEPS[number](connection)
+            try:
+                STEPS[number](connection)
+            except (ValueError, TypeError, zlib.error) as error:
+                raise BadInputError(
+                    f"store '{shown}': damaged, cannot be migrated from version {number}: {error}; {REPAIR}"
+                ) from error
             connection.execute(text("UPDATE meta SET value = :value WHERE key = 'schema'"), {"value": str(number + 1)})
     return copy
 

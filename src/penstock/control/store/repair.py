@@ -140,7 +140,8 @@ def _rows_of(connection: sqlite3.Connection, table: Table, faults: list[StoreFau
                     f'SELECT rowid AS "_row", {listed} FROM "{table.name}" ORDER BY rowid {order}'  # noqa: S608 - our own names
                 ):
                     row = dict(found)
-                    rows[row.pop("_row")] = {**dict.fromkeys(names), **row}
+                    number = row.pop("_row")
+                    rows[number] = {**dict.fromkeys(names), **row}
                 break
             except sqlite3.DatabaseError as error:
                 if order == "ASC":

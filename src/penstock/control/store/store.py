@@ -88,9 +88,10 @@ class Store:
             raise
 
     def _open(self, path: Path | None) -> None:
-        with self._engine.begin() as connection:
+        with self._reads.begin() as connection:
             version = database.found_version(connection, self.url)
-            if version is None:
+        if version is None:
+            with self._engine.begin() as connection:
                 database.create_tables(connection)
         if version is not None and version < schema.SCHEMA_VERSION:
             copy = migrate(self._engine, version, self.url, path)
@@ -187,10 +188,7 @@ class Store:
         """The state of the last step that was written; None if there was none."""
         with self._reading() as connection:
             reader = StateReader(connection.dialect.name == "sqlite")
-            newest = max(
-                connection.execute(select(func.max(table.c.number))).scalar() or 0
-                for table in (schema.decisions, schema.passes)
-            )
+            newest = max(_newest(connection, table) for table in (schema.decisions, schema.passes))
             state = reader.read({table.name: list(select_raw(connection, table)) for table in STATE_TABLES}, newest)
         for fault in reader.faults:
             raise self._damaged(fault)
@@ -261,6 +259,14 @@ class Store:
             return int(
                 connection.execute(select(func.count()).select_from(schema.metadata.tables[table])).scalar() or 0
             )
+
+
+def _newest(connection: Connection, table: Table) -> int:
+    """The highest number that was given out."""
+    number = connection.execute(select(func.max(table.c.number))).scalar() or 0
+    if not isinstance(number, int):
+        raise DamagedStoreError(str(_first_fault(connection, [table])))
+    return number
 
 
 def _first_fault(connection: Connection, tables: Iterable[Table]) -> StoreFault | None:
