@@ -25,6 +25,7 @@ from penstock.cli.commands.capacity import capacity
 from penstock.cli.commands.cluster import cluster_app, enter, link
 from penstock.cli.commands.controller.cluster import decisions, events, nodes, policy
 from penstock.cli.commands.controller.dashboard import dashboard
+from penstock.cli.commands.controller.repair import repair
 from penstock.cli.commands.controller.pipelines import (
     activate,
     kill,
@@ -98,7 +99,7 @@ pipelines_app.command(hidden=True)(priority)
 pipelines_app.add_typer(trigger_app, name="trigger")
 
 controller_app = make_group("The controller: start and stop it, its policy, nodes, decisions and events.")
-add(controller_app, up, down, serve, dashboard, policy, nodes, decisions, events, manifests)
+add(controller_app, up, down, serve, dashboard, policy, nodes, decisions, events, manifests, repair)
 
 add(cluster_app, place, share)
 

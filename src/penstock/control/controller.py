@@ -39,6 +39,7 @@ from penstock.control.errors import ConflictError
 from penstock.control.health import ControllerHealth, Quarantined, Troubles, late_after
 from penstock.control.providers.provisioning import ProvisioningMemory, allowed_more, provision
 from penstock.control.statistics import Statistics
+from penstock.control.store.errors import UnknownOutcomeError
 from penstock.control.store.history import History
 from penstock.control.store.lease import LEASE_SECONDS, LostLeaseError
 from penstock.control.store.store import StoreError
@@ -60,6 +61,16 @@ LOOK_SECONDS = 0.2
 """How often executors and nodes are looked at."""
 CLOSE_SECONDS = 30.0
 """A look that hangs is not waited for any longer when the controller goes away."""
+
+
+@dataclass(frozen=True, slots=True)
+class _UnknownStep:
+    """A step that may have been written, or not."""
+
+    id: str
+    made: StepOutcome
+    observed: bool
+    """Whether it took what executors and nodes had reported."""
 
 
 @dataclass
@@ -89,6 +100,7 @@ class Controller:
         known = self.store.load()
         self._state = self.first if known is None else known
         self._unheard: list[Observation] = []
+        self._unknown: _UnknownStep | None = None
         self._watchers: list[Callable[[StepOutcome], None]] = []
         self.statistics = Statistics(History(self.store))
         self._thread: threading.Thread | None = None
@@ -166,6 +178,7 @@ class Controller:
         with self._lock:
             since, now = self._last_look, self.clock.now()
             self._keep_lease()
+            self._settle_unknown_step()
             observations = list(self._unheard)
             with self._troubles.of("nodes"):
                 observations += self.nodes.observe(now)
@@ -248,9 +261,24 @@ class Controller:
 
     def _step(self, happened: Sequence[Incoming], by: str = "") -> None:
         """Decide, write, and only then let anybody know. What a person asked for is kept with the name."""
+        self._settle_unknown_step()
         before, now = self._state, self.clock.now()
         made = self._decided(before, happened, now, by)
         made = self._written(before, made, happened, now, by)
+        self._take(made)
+
+    def _settle_unknown_step(self) -> None:
+        """Continue from the step whose commit failed if it was written after all. Its observations were in it."""
+        unknown = self._unknown
+        if unknown is not None:
+            was_written = self.store.was_written(unknown.id)
+            self._unknown = None
+            if was_written:
+                self._unheard = [] if unknown.observed else self._unheard
+                self._take(unknown.made)
+
+    def _take(self, made: StepOutcome) -> None:
+        before = self._state
         self._state = made.state
         self._release_gone(before, made.state)
         with self._troubles.of("orders"):
@@ -268,6 +296,10 @@ class Controller:
             try:
                 self.store.commit(before, made, self._lease, self.wall.now())
             except LostLeaseError:
+                raise
+            except UnknownOutcomeError as error:
+                observed = any(isinstance(event, TimePassed) for event in happened)
+                self._unknown = _UnknownStep(error.step, made, observed=observed)
                 raise
             except Exception as error:
                 faults = self._storable_without(before, made, happened, error)

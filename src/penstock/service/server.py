@@ -43,6 +43,7 @@ from penstock.service.settings import (
     TOKEN,
     RunningService,
     ServiceSettings,
+    own_store_url,
     write_spec,
 )
 from penstock.spark.standalone.processes import own_start
@@ -65,10 +66,7 @@ circle, so looking as often as Python does finds nothing and holds up answers.""
 
 def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller, WithAttached]:
     """With the state of its store, if it has one; and whom applications that register themselves talk to."""
-    own = folder / "store.db"
-    if not settings.store:
-        own.touch(mode=0o600)
-    store = Store(settings.store or f"sqlite:///{own}")
+    store = Store(settings.store or own_store_url(folder), folder=folder, take_over=settings.take_over)
     known = store.load()
     sizing = ModelSizing(reference_library(), settings.unit_slots)
     latest = max((record.since for record in known.pipelines.values()), default=0.0) if known else 0.0

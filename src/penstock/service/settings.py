@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETTINGS, RUNNING, LOG = "controller.json", "running.json", "controller.log"
+STORE = "store.db"
 TOKEN, READ_TOKEN = "token", "read-token"
 DRIVERS = "pipelines"
 """The folder with one folder for every pipeline: its checkpoint, its log."""
@@ -25,6 +26,8 @@ class ServiceSettings(Spec):
     """0: any that is free."""
     store: str = ""
     """Empty: a SQLite file in the folder."""
+    take_over: bool = False
+    """Take the store from a controller of another folder, or from one that lives."""
     policy: str = DEFAULT_SHARER
     simulated: bool = True
     nodes: Count = 1
@@ -61,6 +64,11 @@ class RunningService(Spec):
 
 def controller_folder(state: Path) -> Path:
     return private_folder(state / "controller")
+
+
+def own_store_url(folder: Path) -> str:
+    """URL of the store that a controller has if it was given none."""
+    return f"sqlite:///{folder / STORE}"
 
 
 def read_running(folder: Path) -> RunningService | None:

@@ -28,6 +28,7 @@ def up(
     unit_slots: int | None = None,
     policy: str = DEFAULT_SHARER,
     store: str | None = None,
+    take_over: bool = False,
     host: str = "127.0.0.1",
     port: int = 0,
     simulated: bool = False,
@@ -44,6 +45,9 @@ def up(
 
     With `simulated` pipelines run in simulated time, `speed` times as fast as the clock, without Spark. The state of an
     earlier controller of the same folder (or `store`) is taken up where it was.
+
+    A `store` belongs to one state folder. With `take_over` it is taken from the controller of another folder or host,
+    or from one that still runs: that one can write no more, and drivers that it started must be ended by hand.
 
     With a `budget` (nodes) or `hourly_budget` (what all may cost in an hour, a node costing `price`) nodes come when
     units are short and go when they were idle for `idle_seconds`, never below `nodes`. They come from the `provider`:
@@ -76,6 +80,7 @@ def up(
         host=host,
         port=port,
         store=store or "",
+        take_over=take_over,
         policy=policy,
         simulated=simulated,
         nodes=nodes,

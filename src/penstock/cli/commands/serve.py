@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.store_options import StoreFileOption, StoreOption, TakeOverOption, store_url
 from penstock.errors import BadInputError
 
 
@@ -17,7 +18,9 @@ def serve(
         int | None, typer.Option("--unit-slots", help="Slots of what is shared out as one; without, a whole node.")
     ] = None,
     policy: Annotated[str, typer.Option("--policy", help="How the cluster is shared.")] = "fair-priority",
-    store: Annotated[str | None, typer.Option("--store", help="Database; without, a file.")] = None,
+    store: StoreOption = None,
+    store_file: StoreFileOption = None,
+    take_over: TakeOverOption = False,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Port.")] = 8080,
     simulated: Annotated[bool, typer.Option("--simulated", help="Pipelines run in simulated time.")] = False,
@@ -40,7 +43,8 @@ def serve(
         slots=slots,
         unit_slots=unit_slots,
         policy=policy,
-        store=store,
+        store=store_url(store, store_file),
+        take_over=take_over,
         host=host,
         port=port,
         speed=speed,

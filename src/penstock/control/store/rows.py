@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.core.records import (
     Change,
-    Engine,
     NodeRecord,
     PipelineRecord,
     Policy,
@@ -19,20 +19,24 @@ from penstock.control.core.records import (
     TriggerKind,
 )
 from penstock.control.core.states import NodeState, PipelineState
+from penstock.control.store.raw_rows import shown
+from penstock.control.store.typed_values import WrongValueError, dataclass_arguments, to_dataclass, to_typed
+from penstock.errors import PenstockError
 from penstock.sharing.measures import Served
+from penstock.sharing.registry import SHARERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from penstock.cluster.topology import Slot
     from penstock.control.core.outcome import Decision, Event, PassRecord
+    from penstock.control.core.records import ControllerState
 
 HELD = ("assigned", "requested", "held", "may_hold")
 """What `holdings` keeps, by kind."""
 
-_OWN_COLUMNS = {"number", "state", "since", "priority", "submission"}
-_ELSEWHERE = {*HELD, "triggers", "readings", "following"}
-REST = tuple(field.name for field in fields(PipelineRecord) if field.name not in _OWN_COLUMNS | _ELSEWHERE)
+NOT_REST = frozenset({"number", "state", "since", "priority", "submission", *HELD, "triggers", "readings", "following"})
+REST = tuple(field.name for field in fields(PipelineRecord) if field.name not in NOT_REST)
 """Fields of a pipeline that have no column of their own."""
 
 
@@ -56,28 +60,35 @@ def submission_row(record: PipelineRecord) -> dict[str, Any]:
 
 
 def pipeline_of(
-    row: Mapping[str, Any], submitted: Mapping[str, Any], slots: Mapping[str, tuple[Slot, ...]], mine: Iterable[Trigger]
+    row: Mapping[str, Any], submission: Submission, slots: Mapping[str, tuple[Slot, ...]], mine: Iterable[Trigger]
 ) -> PipelineRecord:
-    rest = dict(row["rest"])
-    change = rest["change"]
-    rest["target"] = ServiceTarget(**rest["target"])
-    rest["served"] = Served(**rest["served"])
-    rest["change"] = None if change is None else Change(**{**change, "decisions": tuple(change["decisions"])})
-    given = dict(submitted)
-    submission = Submission(**{**given, "target": ServiceTarget(**given["target"]), "engine": Engine(given["engine"])})
     return PipelineRecord(
         submission=submission,
-        number=row["number"],
-        state=PipelineState(row["state"]),
-        since=row["since"],
-        priority=row["priority"],
         assigned=slots.get("assigned", ()),
         requested=slots.get("requested", ()),
         held=slots.get("held", ()),
         may_hold=frozenset(slots.get("may_hold", ())),
         triggers=tuple(mine),
-        **rest,
+        **pipeline_fields(row),
     )
+
+
+def pipeline_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a pipeline that its own row has."""
+    return {
+        "number": row["number"],
+        "state": to_typed(PipelineState, row["state"], "state"),
+        "since": row["since"],
+        "priority": row["priority"],
+        **dataclass_arguments(PipelineRecord, row["rest"], "rest", NOT_REST),
+    }
+
+
+def submission_of(row: Mapping[str, Any]) -> Submission:
+    submission: Submission = to_dataclass(Submission, row["submission"], "submission")
+    if submission.name != row["name"]:
+        raise WrongValueError(f"submission.name: expected {shown(row['name'])}, found {shown(submission.name)}")
+    return submission
 
 
 def holding_rows(record: PipelineRecord) -> list[dict[str, Any]]:
@@ -95,7 +106,9 @@ def trigger_row(pipeline: str, trigger: Trigger) -> dict[str, Any]:
 
 
 def trigger_of(row: Mapping[str, Any]) -> Trigger:
-    return Trigger(id=row["id"], kind=TriggerKind(row["kind"]), enabled=row["enabled"], on=row["on"], **row["rest"])
+    own = {name: row[name] for name in ("id", "enabled", "on")}
+    kind = to_typed(TriggerKind, row["kind"], "kind")
+    return Trigger(kind=kind, **own, **dataclass_arguments(Trigger, row["rest"], "rest", frozenset({*own, "kind"})))
 
 
 def node_row(node: NodeRecord, position: int) -> dict[str, Any]:
@@ -116,20 +129,39 @@ def node_of(row: Mapping[str, Any]) -> NodeRecord:
         row["name"],
         row["rack"],
         row["slots"],
-        NodeState(row["state"]),
+        to_typed(NodeState, row["state"], "state"),
         row["since"],
-        MappingProxyType(dict(row["capacity"])),
+        MappingProxyType(to_typed(Mapping[str, float], row["capacity"], "capacity")),
         row["price"],
     )
+
+
+def controller_row(state: ControllerState) -> dict[str, Any]:
+    """All but the id."""
+    return {
+        "policy": policy_document(state.policy),
+        "unit_slots": state.unit_slots,
+        "submitted": state.submitted,
+        "decided": state.decided,
+        "triggers_made": state.triggers_made,
+        "last_pass": state.last_pass,
+    }
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:
     return asdict(policy)
 
 
-def policy_of(document: Mapping[str, Any]) -> Policy:
-    # stores of earlier versions have none where nobody said
-    return Policy(**{**document, "rescheduling": Rescheduling(document["rescheduling"] or Rescheduling.LIVE)})
+def policy_of(document: Any) -> Policy:
+    """Raises if no sharing policy has that name: no pass could be made."""
+    if isinstance(document, dict) and document.get("rescheduling", ...) is None:
+        document = {**document, "rescheduling": Rescheduling.LIVE}  # as stores of earlier versions mean it
+    policy: Policy = to_dataclass(Policy, document, "policy")
+    try:
+        SHARERS.create(policy.sharing)
+    except PenstockError as error:
+        raise WrongValueError(f"policy.sharing: {error}") from error
+    return policy
 
 
 def event_row(event: Event) -> dict[str, Any]:

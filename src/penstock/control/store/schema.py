@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     Float,
@@ -17,8 +18,8 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 3
-"""Raised with every change of a table; a store of another version is refused."""
+SCHEMA_VERSION = 4
+"""Raised with every change of a table, together with a step in `migrations`; a store of a later version is rejected."""
 
 metadata = MetaData()
 
@@ -29,22 +30,32 @@ lease = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("number", Integer, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("held", Boolean, nullable=False),
     Column("host", String(255), nullable=False),
+    Column("boot", String(100), nullable=False),
+    Column("namespace", String(100), nullable=False),
     Column("pid", Integer, nullable=False),
-    Column("until", Float, nullable=False),
+    Column("ticks", BigInteger, nullable=False),
+    Column("folder", Text, nullable=False),
+    Column("folder_id", String(100), nullable=False),
+    Column("renewed_at", Float, nullable=False),
 )
+"""See `lease.LeaseHolder`; `renewed_at` is by the holder's clock, for people."""
 
 controller = Table(
     "controller",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("policy", JSON, nullable=False),
-    Column("unit_slots", Integer, nullable=False),
+    Column("unit_slots", Integer, nullable=False, info={"least": 1}),
     Column("submitted", Integer, nullable=False),
     Column("decided", Integer, nullable=False),
     Column("triggers_made", Integer, nullable=False),
     Column("last_pass", Float, nullable=False),
+    Column("step", String(40)),
 )
+"""`step` is a random id of the last step that was written."""
 
 pipelines = Table(
     "pipelines",

@@ -1,166 +1,245 @@
-"""What the controller must not forget, in one database: a SQLite file, or PostgreSQL by URL.
+"""Everything the controller must not forget, in one database: a SQLite file, or PostgreSQL by URL.
 
 Every step is one transaction: the new state, what happened and what was decided, and the lease renewed. It is written
 before anybody acts on it; a crash in between leaves the state before or the state after, and orders follow from either.
+Readers wait for no writer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import math
-from dataclasses import asdict, replace
+import secrets
+import zlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, delete, event, func, insert, select, text, update
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Table, delete, func, insert, select
+from sqlalchemy.exc import DataError, SQLAlchemyError, StatementError
 
-from penstock.cluster.topology import Slot
-from penstock.control.core.records import ControllerState
-from penstock.control.elasticity.memory import Following
+from penstock.clock import Stopwatch, pause
+from penstock.control.store import database, schema
 from penstock.control.store import lease as leasing
-from penstock.control.store import rows, schema
+from penstock.control.store.address import StoreAddress
+from penstock.control.store.errors import (
+    REPAIR,
+    DamagedStoreError,
+    StoreFault,
+    UnknownOutcomeError,
+    UnstorableError,
+)
+from penstock.control.store.errors import StoreError as StoreError  # noqa: PLC0414 - most know it from here
+from penstock.control.store.migrations import migrate
+from penstock.control.store.raw_rows import key_of, parse, reason_of, select_raw
+from penstock.control.store.state_reader import STATE_TABLES, StateReader
+from penstock.control.store.state_writer import changes_nothing, write_step
 from penstock.control.store.windows import unpacked
-from penstock.errors import BadInputError, PenstockError
+from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
-    from sqlalchemy import Connection, Engine, Select, Table
+    from sqlalchemy import Connection, Engine, Select
 
     from penstock.control.core.outcome import StepOutcome
-    from penstock.control.core.records import PipelineRecord
+    from penstock.control.core.records import ControllerState
     from penstock.control.store.windows import Readings
+
+log = logging.getLogger("penstock.control")
 
 BUSY_SECONDS = 10.0
 KEPT = MappingProxyType({"events": 20_000, "decisions": 20_000, "passes": 500})
 """The newest so many rows are kept."""
 
-
-class StoreError(PenstockError):
-    """The store is full, locked or gone. Nothing was written."""
+_NOT_STORABLE = (OverflowError, UnicodeError, ValueError, TypeError, RecursionError)
+"""Raised by drivers for values that no column takes."""
 
 
 class Store:
-    def __init__(self, url: str) -> None:
-        self.url = url
+    """`folder` is the state folder of the controller: a store that belongs to another one is rejected when the lease is
+    taken, unless it is to `take_over`."""
+
+    def __init__(self, url: str, *, folder: Path | None = None, take_over: bool = False) -> None:
+        self._address = StoreAddress.of(url)
+        self.url = str(self._address)
+        """Without passwords."""
+        self._holder = leasing.LeaseHolder.own(folder)
+        self._take_over = take_over
+        path = self._address.path
+        if path is not None:
+            database.prepare_file(path, self.url)
         try:
-            self._engine = _engine(url)
+            self._engine = database.make_engine(self._address, BUSY_SECONDS)
+            self._reads = database.make_engine(self._address, BUSY_SECONDS, reads=True) if path else self._engine
             # metrics need not survive a power cut: no wait for the disk
-            self._metrics = _engine(url, "NORMAL") if url.startswith("sqlite") else self._engine
-            with self._engine.begin() as connection:
-                schema.metadata.create_all(connection)
-                _check_version(connection, url)
+            self._metrics = database.make_engine(self._address, BUSY_SECONDS, "NORMAL") if path else self._engine
+        except (SQLAlchemyError, ImportError, ValueError) as error:
+            raise BadInputError(f"store '{self.url}': {self._reason(error)}") from error
+        try:
+            self._open(path)
         except SQLAlchemyError as error:
-            raise BadInputError(f"store '{_shown(url)}': {_reason(error)}") from error
-        except (ImportError, ValueError) as error:
-            raise BadInputError(f"store '{_shown(url)}': {error}") from error
+            self.close()
+            raise BadInputError(f"store '{self.url}': {self._reason(error)}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, path: Path | None) -> None:
+        with self._reads.begin() as connection:
+            version = database.found_version(connection, self.url)
+        if version is None:
+            with self._engine.begin() as connection:
+                database.create_tables(connection)
+        if version is not None and version < schema.SCHEMA_VERSION:
+            copy = migrate(self._engine, version, self.url, path)
+            kept = f"; a copy of it as it was: {copy}" if copy else ""
+            log.warning("store '%s': migrated from version %d to %d%s", self.url, version, schema.SCHEMA_VERSION, kept)
+        with self._reads.begin() as connection:
+            database.check_tables(connection, self.url)
 
     def close(self) -> None:
-        self._engine.dispose()
-        self._metrics.dispose()
+        for engine in {self._engine, self._reads, self._metrics}:
+            engine.dispose()
+
+    def _reason(self, error: Exception) -> str:
+        reason = reason_of(error) if isinstance(error, SQLAlchemyError) else str(error).partition("\n")[0]
+        return self._address.without_secrets(reason)
 
     @contextlib.contextmanager
-    def _transaction(self, engine: Engine | None = None) -> Iterator[Connection]:
+    def _writing(self, engine: Engine | None = None, step: str = "") -> Iterator[Connection]:
+        """All or nothing. If the database fails while it commits, only the database knows which of the two."""
         try:
-            with (engine or self._engine).begin() as connection:
+            with (engine or self._engine).connect() as connection, connection.begin() as transaction:
+                yield connection
+                try:
+                    transaction.commit()
+                except SQLAlchemyError as error:
+                    raise UnknownOutcomeError(f"store '{self.url}': {self._reason(error)}", step) from error
+        except (DataError, *_NOT_STORABLE) as error:
+            raise UnstorableError(f"cannot be stored: {self._reason(error)}") from error
+        except StatementError as error:
+            if isinstance(error.orig, _NOT_STORABLE):
+                raise UnstorableError(f"cannot be stored: {self._reason(error)}") from error
+            raise StoreError(f"store '{self.url}': {self._reason(error)}") from error
+        except SQLAlchemyError as error:
+            raise StoreError(f"store '{self.url}': {self._reason(error)}") from error
+        except DamagedStoreError as error:
+            raise self._damaged(error) from error
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            with self._reads.begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise StoreError(f"store '{_shown(self.url)}': {_reason(error)}") from error
+            raise StoreError(f"store '{self.url}': {self._reason(error)}") from error
+        except DamagedStoreError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, fault: object) -> DamagedStoreError:
+        return DamagedStoreError(f"store '{self.url}': {fault}; {REPAIR}")
 
     def take_lease(self, now: float) -> leasing.ControllerLease:
-        with self._transaction() as connection:
-            return leasing.take(connection, now)
+        """Waits for up to `LEASE_SECONDS` if the holder cannot be seen from here."""
+        seen: leasing.Heartbeat | None = None
+        watch = Stopwatch()
+        while True:
+            with self._writing() as connection:
+                taken = leasing.take(
+                    connection, self._holder, now, take_over=self._take_over, seen=seen, waited=watch.seconds()
+                )
+            if isinstance(taken, leasing.ControllerLease):
+                return taken
+            if seen is None:
+                watch = Stopwatch()
+            seen = taken
+            pause(leasing.POLL_SECONDS)
 
     def give_back(self, held: leasing.ControllerLease) -> None:
-        with self._transaction() as connection:
+        with self._writing() as connection:
             leasing.give_back(connection, held)
 
     def renew(self, held: leasing.ControllerLease, now: float) -> None:
-        with self._transaction() as connection:
+        with self._writing() as connection:
             leasing.renew(connection, held, now)
 
     def commit(self, before: ControllerState, step: StepOutcome, held: leasing.ControllerLease, now: float) -> None:
-        """All of a step or nothing of it; a step that changed nothing but readings is not written."""
-        if not (step.events or step.decisions or step.measured or step.passes or differs(before, step.state)):
+        """All of a step or nothing of it; a step that changed nothing but readings is not written.
+
+        After an `UnknownOutcomeError` the caller asks `was_written` before it makes another step from `before`.
+        """
+        if changes_nothing(before, step):
             return
-        with self._transaction() as connection:
+        step_id = secrets.token_hex(16)
+        with self._writing(step=step_id) as connection:
             leasing.renew(connection, held, now)
-            _write_state(connection, before, step.state)
-            _add(connection, schema.events, [rows.event_row(event) for event in step.events])
-            _add(connection, schema.decisions, [rows.decision_row(decision) for decision in step.decisions])
-            _add(connection, schema.passes, [rows.pass_row(kept_pass) for kept_pass in step.passes])
-            for measured in step.measured:
-                overhead = {**asdict(measured.overhead), "total_s": measured.overhead.total_s}
-                connection.execute(
-                    update(schema.decisions)
-                    .where(schema.decisions.c.number == measured.decision)
-                    .values(overhead=overhead)
-                )
+            write_step(connection, before, step, step_id)
+
+    def was_written(self, step: str) -> bool:
+        """Whether the last step that was written is the one with this id."""
+        # not by a connection that only reads: the outcome of an earlier writer must be final before the answer is
+        with self._writing() as connection:
+            return bool(connection.execute(select(schema.controller.c.step)).scalar() == step)
 
     def load(self) -> ControllerState | None:
-        """The state of the last step that was written; None where there was none."""
-        with self._transaction() as connection:
-            own = connection.execute(select(schema.controller)).mappings().first()
-            if own is None:
-                return None
-            held = _holdings(connection)
-            triggers: dict[str, list[Any]] = {}
-            for row in connection.execute(select(schema.triggers).order_by(schema.triggers.c.id)).mappings():
-                triggers.setdefault(row["pipeline"], []).append(rows.trigger_of(dict(row)))
-            submitted = {
-                row["name"]: row["submission"] for row in connection.execute(select(schema.submissions)).mappings()
-            }
-            pipelines = {
-                row["name"]: rows.pipeline_of(
-                    dict(row), submitted[row["name"]], held.get(row["name"], {}), triggers.get(row["name"], ())
-                )
-                for row in connection.execute(select(schema.pipelines).order_by(schema.pipelines.c.number)).mappings()
-            }
-            nodes = {
-                row["name"]: rows.node_of(dict(row))
-                for row in connection.execute(select(schema.nodes).order_by(schema.nodes.c.position)).mappings()
-            }
-        return ControllerState(
-            policy=rows.policy_of(own["policy"]),
-            unit_slots=own["unit_slots"],
-            pipelines=MappingProxyType(pipelines),
-            nodes=MappingProxyType(nodes),
-            submitted=own["submitted"],
-            decided=own["decided"],
-            triggers_made=own["triggers_made"],
-            last_pass=own["last_pass"],
-        )
+        """The state of the last step that was written; None if there was none."""
+        with self._reading() as connection:
+            reader = StateReader(connection.dialect.name == "sqlite")
+            newest = max(_newest(connection, table) for table in (schema.decisions, schema.passes))
+            state = reader.read({table.name: list(select_raw(connection, table)) for table in STATE_TABLES}, newest)
+        for fault in reader.faults:
+            raise self._damaged(fault)
+        return state
 
     def read(self, question: Select[Any]) -> list[dict[str, Any]]:
-        with self._transaction() as connection:
-            return [dict(row) for row in connection.execute(question).mappings()]
+        with self._reading() as connection:
+            try:
+                return [dict(row) for row in connection.execute(question).mappings()]
+            except _NOT_STORABLE as error:
+                tables = [table for table in question.get_final_froms() if isinstance(table, Table)]
+                raise self._damaged(_first_fault(connection, tables) or self._reason(error)) from error
 
     def add_windows(self, seconds: int, windows: Iterable[tuple[str, float, bytes]]) -> None:
         """(owner, at, readings), means over `seconds`; what is there already stays."""
         if values := _window_rows(seconds, windows):
-            with self._transaction(self._metrics) as connection:
+            with self._writing(self._metrics) as connection:
                 _add_windows(connection, values)
 
     def windows(self, owner: str, since: float, until: float = math.inf) -> Iterator[tuple[float, int, Readings]]:
-        """When, over how many seconds, and what was measured, the oldest first."""
+        """When, over how many seconds, and what was measured, the oldest first. Windows that cannot be read are left
+        out, and logged."""
         table = schema.metrics
         question = select(table).where(table.c.owner == owner, table.c.at >= since).order_by(table.c.at)
         if until < math.inf:
             question = question.where(table.c.at < until)
         for row in self.read(question):
-            yield row["at"], row["seconds"], unpacked(row["readings"])
+            if (readings := self._readings(row)) is not None:
+                yield row["at"], row["seconds"], readings
 
     def windows_before(self, seconds: int, edge: float) -> list[dict[str, Any]]:
         table = schema.metrics
-        return self.read(select(table).where(table.c.seconds == seconds, table.c.at < edge).order_by(table.c.at))
+        rows = self.read(select(table).where(table.c.seconds == seconds, table.c.at < edge).order_by(table.c.at))
+        return [row for row in rows if self._readings(row) is not None]
+
+    def _readings(self, row: dict[str, Any]) -> Readings | None:
+        _, reason = parse(schema.metrics, row, is_sqlite=True)
+        try:
+            if not reason:
+                return unpacked(row["readings"])
+        except (zlib.error, json.JSONDecodeError, UnicodeError, RecursionError, ValueError) as error:
+            reason = f"readings: {error}"
+        log.warning("%s", self._damaged(StoreFault("metrics", key_of(schema.metrics, row), reason)))
+        return None
 
     def replace_windows(
         self, seconds: int, edge: float, into: int, windows: Iterable[tuple[str, float, bytes]]
     ) -> None:
         """Those over `seconds` before `edge` go, these over `into` come."""
         table = schema.metrics
-        with self._transaction(self._metrics) as connection:
+        with self._writing(self._metrics) as connection:
             if values := _window_rows(into, windows):
                 _add_windows(connection, values)
             connection.execute(delete(table).where(table.c.seconds == seconds, table.c.at < edge))
@@ -168,7 +247,7 @@ class Store:
     def trim(self) -> None:
         """The newest rows of every log stay."""
         keys = {"events": schema.events.c.id, "decisions": schema.decisions.c.number, "passes": schema.passes.c.number}
-        with self._transaction(self._metrics) as connection:
+        with self._writing(self._metrics) as connection:
             for name, most in KEPT.items():
                 key = keys[name]
                 edge = connection.execute(select(key).order_by(key.desc()).offset(most).limit(1)).scalar()
@@ -176,10 +255,27 @@ class Store:
                     connection.execute(delete(schema.metadata.tables[name]).where(key <= edge))
 
     def count(self, table: str) -> int:
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return int(
                 connection.execute(select(func.count()).select_from(schema.metadata.tables[table])).scalar() or 0
             )
+
+
+def _newest(connection: Connection, table: Table) -> int:
+    """The highest number that was given out."""
+    number = connection.execute(select(func.max(table.c.number))).scalar() or 0
+    if not isinstance(number, int):
+        raise DamagedStoreError(str(_first_fault(connection, [table])))
+    return number
+
+
+def _first_fault(connection: Connection, tables: Iterable[Table]) -> StoreFault | None:
+    for table in tables:
+        for raw in select_raw(connection, table):
+            _, reason = parse(table, raw, is_sqlite=connection.dialect.name == "sqlite")
+            if reason:
+                return StoreFault(table.name, key_of(table, raw), reason)
+    return None
 
 
 def _window_rows(seconds: int, windows: Iterable[tuple[str, float, bytes]]) -> list[dict[str, Any]]:
@@ -193,144 +289,3 @@ def _add_windows(connection: Connection, values: list[dict[str, Any]]) -> None:
         from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # noqa: PLC0415 - rarely needed
 
         connection.execute(postgresql_insert(schema.metrics).on_conflict_do_nothing(), values)
-
-
-def _engine(url: str, synchronous: str = "FULL") -> Engine:
-    if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
-
-    @event.listens_for(engine, "connect")
-    def _set_up(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # SQLAlchemy's own BEGIN below, not the driver's late one
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute(f"PRAGMA synchronous={synchronous}")
-        cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.execute(text("BEGIN IMMEDIATE"))
-
-    return engine
-
-
-def _check_version(connection: Connection, url: str) -> None:
-    version = connection.execute(select(schema.meta.c.value).where(schema.meta.c.key == "schema")).scalar()
-    if version is None:
-        connection.execute(insert(schema.meta).values(key="schema", value=str(schema.SCHEMA_VERSION)))
-    elif version != str(schema.SCHEMA_VERSION):
-        raise BadInputError(
-            f"store '{_shown(url)}': its tables are of version {version}, this Penstock has {schema.SCHEMA_VERSION}"
-        )
-
-
-def _holdings(connection: Connection) -> dict[str, dict[str, tuple[Slot, ...]]]:
-    holdings: dict[str, dict[str, list[Slot]]] = {}
-    for row in connection.execute(select(schema.holdings).order_by(schema.holdings.c.position)).mappings():
-        kinds = holdings.setdefault(row["pipeline"], {})
-        kinds.setdefault(row["kind"], []).append(Slot(row["node"], row["slot"]))
-    return {pipeline: {kind: tuple(slots) for kind, slots in kinds.items()} for pipeline, kinds in holdings.items()}
-
-
-def _add(connection: Connection, table: Table, values: Sequence[Mapping[str, Any]]) -> None:
-    if values:
-        connection.execute(insert(table), list(values))
-
-
-def _write_state(connection: Connection, before: ControllerState, after: ControllerState) -> None:
-    """What differs from `before`. Rows go before rows come, so that a slot may change hands in one step."""
-    changed = [
-        record
-        for name, record in after.pipelines.items()
-        if before.pipelines.get(name) is not record and _kept(before.pipelines.get(name)) != _kept(record)
-    ]
-    gone = [name for name in before.pipelines if name not in after.pipelines]
-    parts = (
-        (schema.submissions, schema.submissions.c.name, _submission, _submission_rows),
-        (schema.pipelines, schema.pipelines.c.name, _own, _own_rows),
-        (schema.holdings, schema.holdings.c.pipeline, _slots, rows.holding_rows),
-        (schema.triggers, schema.triggers.c.pipeline, _triggers, _trigger_rows),
-    )
-    written = [
-        (table, column, made, [record for record in changed if part(before.pipelines.get(record.name)) != part(record)])
-        for table, column, part, made in parts
-    ]
-    for _, column, _, records in written:
-        _remove(connection, column, [*(record.name for record in records), *gone])
-    for table, _, made, records in written:
-        _add(connection, table, [row for record in records for row in made(record)])
-    if after.nodes != before.nodes:
-        left = set(before.nodes) - set(after.nodes)
-        position = {name: number for number, name in enumerate(after.nodes)}
-        moved = [node for name, node in after.nodes.items() if left or before.nodes.get(name) != node]
-        _remove(connection, schema.nodes.c.name, [*(node.name for node in moved), *left])
-        _add(connection, schema.nodes, [rows.node_row(node, position[node.name]) for node in moved])
-    own = {
-        "policy": rows.policy_document(after.policy),
-        "unit_slots": after.unit_slots,
-        "submitted": after.submitted,
-        "decided": after.decided,
-        "triggers_made": after.triggers_made,
-        "last_pass": after.last_pass,
-    }
-    if connection.execute(update(schema.controller).values(**own)).rowcount == 0:
-        connection.execute(insert(schema.controller).values(id=1, **own))
-
-
-def differs(before: ControllerState, after: ControllerState) -> bool:
-    """Whether anything but readings changed."""
-    same = replace(before, pipelines={}) == replace(after, pipelines={})
-    return not same or any(
-        _kept(before.pipelines.get(name)) != _kept(after.pipelines.get(name))
-        for name in before.pipelines.keys() | after.pipelines.keys()
-        if before.pipelines.get(name) is not after.pipelines.get(name)
-    )
-
-
-def _submission(record: PipelineRecord | None) -> object:
-    return record and record.submission
-
-
-def _submission_rows(record: PipelineRecord) -> list[dict[str, Any]]:
-    return [rows.submission_row(record)]
-
-
-def _own(record: PipelineRecord | None) -> object:
-    return record and [getattr(record, name) for name in ("number", "state", "since", "priority", *rows.REST)]
-
-
-def _own_rows(record: PipelineRecord) -> list[dict[str, Any]]:
-    return [rows.pipeline_row(record)]
-
-
-def _slots(record: PipelineRecord | None) -> object:
-    return record and [getattr(record, kind) for kind in rows.HELD]
-
-
-def _triggers(record: PipelineRecord | None) -> object:
-    return record and record.triggers
-
-
-def _trigger_rows(record: PipelineRecord) -> list[dict[str, Any]]:
-    return [rows.trigger_row(record.name, trigger) for trigger in record.triggers]
-
-
-def _kept(record: PipelineRecord | None) -> PipelineRecord | None:
-    """Readings are not part of the state that is written: they are metrics."""
-    return record and replace(record, readings=MappingProxyType({}), following=Following())
-
-
-def _remove(connection: Connection, column: Any, names: Sequence[str]) -> None:
-    for start in range(0, len(names), 500):
-        connection.execute(delete(column.table).where(column.in_(names[start : start + 500])))
-
-
-def _shown(url: str) -> str:
-    """Without a password."""
-    head, at, tail = url.rpartition("@")
-    return f"{head.partition('://')[0]}://...@{tail}" if at else url
-
-
-def _reason(error: SQLAlchemyError) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
+from penstock.cli.store_options import StoreFileOption, StoreOption, TakeOverOption, store_url
 
 
 def up(
@@ -23,10 +24,9 @@ def up(
     policy: Annotated[
         str, typer.Option("--policy", help="How the cluster is shared, as in `penstock share`.")
     ] = "fair-priority",
-    store: Annotated[
-        str | None,
-        typer.Option("--store", help="Database: sqlite:///FILE or postgresql+psycopg://...; without, a file."),
-    ] = None,
+    store: StoreOption = None,
+    store_file: StoreFileOption = None,
+    take_over: TakeOverOption = False,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; others than loopback let others in.")
     ] = "127.0.0.1",
@@ -59,7 +59,8 @@ def up(
         cluster=cluster,
         unit_slots=unit_slots,
         policy=policy,
-        store=store,
+        store=store_url(store, store_file),
+        take_over=take_over,
         host=host,
         port=port,
         simulated=simulated,
