@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from penstock.clock import Stopwatch
 from penstock.control.asking import asked_by, request_event
 from penstock.control.core.incoming import ExpectNode, NodesRefused, Readings, ReleaseNode, Request, TimePassed
 from penstock.control.core.records import ControllerState
@@ -20,6 +21,7 @@ from penstock.control.core.settle import orders
 from penstock.control.core.states import NodeState
 from penstock.control.core.step import step
 from penstock.control.errors import ConflictError
+from penstock.control.health import ControllerHealth, late_after
 from penstock.control.providers.provisioning import ProvisioningMemory, allowed_more, provision
 from penstock.control.statistics import Statistics
 from penstock.control.store.history import History
@@ -78,6 +80,7 @@ class Controller:
         self._acquiring: threading.Thread | None = None
         self._asking_for_nodes = threading.Lock()
         self._refused = ""
+        self._last_step = Stopwatch()
         self.trouble: str | None = None
         """Why the last step could not be written."""
         if known is not None:
@@ -182,6 +185,7 @@ class Controller:
             made = replace(made, events=(*made.events, *asked))
         self.store.commit(before, made, self._lease, self.wall.now())
         self.trouble = None
+        self._last_step = Stopwatch()
         self._state = made.state
         self._release_gone(before, made.state)
         self.executors.want(orders(made.state), self._lease.number)
@@ -215,6 +219,16 @@ class Controller:
     @property
     def alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
+
+    def health(self) -> ControllerHealth:
+        """Waits for no lock: it answers while a step hangs."""
+        age, alive = self._last_step.seconds(), self.alive or self._thread is None
+        trouble = self.trouble
+        if trouble is None and not alive:
+            trouble = "the loop has ended"
+        if trouble is None and self._thread is not None and age > late_after(self.look_seconds):
+            trouble = f"no step was completed for {age:.0f} s"
+        return ControllerHealth(trouble is None, trouble, age, (), alive)
 
     def close(self) -> None:
         self._stop.set()
