@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import signal
 import socket
@@ -34,9 +33,13 @@ from penstock.errors import BadInputError, PenstockError
 from penstock.files import read_text, read_value
 from penstock.modelling.library import reference_library
 from penstock.service.app import make_app
+from penstock.service.bounded_log import log_to_stderr
+from penstock.service.connections import BACKLOG, KEEP_ALIVE_SECONDS, Crowd, limited_protocol, raise_file_limit
 from penstock.service.guard import Doors
 from penstock.service.settings import (
+    ATTACH_TOKEN,
     DRIVERS,
+    LOG,
     READ_TOKEN,
     RUNNING,
     SETTINGS,
@@ -48,6 +51,8 @@ from penstock.service.settings import (
 from penstock.spark.standalone.processes import own_start
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from penstock.control.executors.contract import Executors, Nodes
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -127,9 +132,25 @@ def _executors(settings: ServiceSettings, folder: Path, sizing: ModelSizing, now
 def listening(host: str, port: int) -> socket.socket:
     """Connections it accepts send at once: else the body of an answer waits 40 ms for its headers' acknowledgement, and
     asyncio sees to that only on sockets it has made itself."""
-    listener = socket.create_server((host, port))
+    listener = socket.create_server((host, port), backlog=BACKLOG)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+def server_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=limited_protocol(Crowd(raise_file_limit())),
+        ws="none",
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=2,
+        # messages go where those of the controller go, and are counted with them
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+    )
 
 
 def serve(folder: Path) -> None:
@@ -148,6 +169,7 @@ def serve(folder: Path) -> None:
         read_text(folder / TOKEN).strip(),
         read_text(folder / READ_TOKEN).strip(),
         LOOPBACK_NAMES | {settings.host.lower(), *map(str.lower, settings.answer_to)},
+        read_text(folder / ATTACH_TOKEN).strip(),
     )
     app = make_app(
         controller,
@@ -157,9 +179,8 @@ def serve(folder: Path) -> None:
         loads_change=settings.simulated,
         attached=attached,
     )
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False)
-    )
+    log_to_stderr(folder / LOG)
+    server = uvicorn.Server(server_config(app))
     sys.setswitchinterval(SWITCH_SECONDS)
     # what was loaded stays: to look through all of it for garbage would hold up every answer
     gc.collect()
@@ -185,7 +206,7 @@ def serve(folder: Path) -> None:
 
 
 def main() -> int:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         serve(Path(sys.argv[1]))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETTINGS, RUNNING, LOG = "controller.json", "running.json", "controller.log"
-TOKEN, READ_TOKEN = "token", "read-token"
+TOKEN, READ_TOKEN, ATTACH_TOKEN = "token", "read-token", "attach-token"
+TOKENS = (TOKEN, READ_TOKEN, ATTACH_TOKEN)
 DRIVERS = "pipelines"
 """The folder with one folder for every pipeline: its checkpoint, its log."""
 
