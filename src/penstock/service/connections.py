@@ -11,10 +11,12 @@ import resource
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
 
 HEADER_SECONDS = 10.0
 """From the connection, or from the end of the last answer, to the end of the header."""
@@ -23,11 +25,13 @@ REQUEST_SECONDS = 30.0
 STALLED_SECONDS = 30.0
 """A client that takes no byte of its answer for so long is dropped."""
 MAX_OPEN = 1000
-MAX_WAITING_PER_PEER = 400
+MAX_WAITING_PER_PEER = 600
 """Connections of one address without a complete request."""
-BACKLOG = 100
-"""Connections accepted in one turn of the loop; far fewer than one peer may have waiting, so that one that sends its
-request at once is read before it could be dropped."""
+ACCEPTED_AT_ONCE = 64
+"""In one turn of the loop: far fewer than one peer may have waiting, so that a connection whose request comes at once
+is read before it could be dropped; and those that are accepted already are answered in between."""
+QUEUE = 1024
+"""Connections the system holds until they are accepted: one it has no room for tries again only after a second."""
 KEEP_ALIVE_SECONDS = 5
 SPARE_FILES = 200
 """For the store, drivers, logs and modules."""
@@ -160,6 +164,14 @@ class LimitedProtocol(H11Protocol):
             self.transport.close()
         else:
             self.drop()
+
+
+class LimitedServer(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # asyncio takes one number for both: what it accepts at once, and what the system holds
+        for listener in sockets or ():
+            listener.listen(QUEUE)
 
 
 def limited_protocol(crowd: Crowd) -> type[LimitedProtocol]:

@@ -34,7 +34,14 @@ from penstock.files import read_text, read_value
 from penstock.modelling.library import reference_library
 from penstock.service.app import make_app
 from penstock.service.bounded_log import log_to_stderr
-from penstock.service.connections import BACKLOG, KEEP_ALIVE_SECONDS, Crowd, limited_protocol, raise_file_limit
+from penstock.service.connections import (
+    ACCEPTED_AT_ONCE,
+    KEEP_ALIVE_SECONDS,
+    Crowd,
+    LimitedServer,
+    limited_protocol,
+    raise_file_limit,
+)
 from penstock.service.guard import Doors
 from penstock.service.settings import (
     ATTACH_TOKEN,
@@ -132,7 +139,7 @@ def _executors(settings: ServiceSettings, folder: Path, sizing: ModelSizing, now
 def listening(host: str, port: int) -> socket.socket:
     """Connections it accepts send at once: else the body of an answer waits 40 ms for its headers' acknowledgement, and
     asyncio sees to that only on sockets it has made itself."""
-    listener = socket.create_server((host, port), backlog=BACKLOG)
+    listener = socket.create_server((host, port))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -142,7 +149,7 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
         app,
         http=limited_protocol(Crowd(raise_file_limit())),
         ws="none",
-        backlog=BACKLOG,
+        backlog=ACCEPTED_AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=2,
         # messages go where those of the controller go, and are counted with them
@@ -180,7 +187,7 @@ def serve(folder: Path) -> None:
         attached=attached,
     )
     log_to_stderr(folder / LOG)
-    server = uvicorn.Server(server_config(app))
+    server = LimitedServer(server_config(app))
     sys.setswitchinterval(SWITCH_SECONDS)
     # what was loaded stays: to look through all of it for garbage would hold up every answer
     gc.collect()

@@ -19,6 +19,7 @@ from penstock.service.pages.cluster_map import cluster_map
 from penstock.service.pages.decision_log import decision_log
 from penstock.service.pages.fleet import Trails, fleet
 from penstock.service.pages.one_pipeline import one_pipeline, seats
+from penstock.service.routes.health import details
 from penstock.service.sessions import Role
 from penstock.service.what_if_lane import WhatIfLane
 from penstock.sharing.registry import SHARERS
@@ -46,6 +47,11 @@ def view_routes(controller: Controller, attached: WithAttached) -> APIRouter:
             "metrics": {str(metric): {"unit": m.unit, "about": m.about} for metric, m in MEANINGS.items()},
             "fleet": fleet(controller, trails),
         }
+
+    @router.get("/health")
+    async def show_health() -> dict[str, Any]:
+        """Always a 200: the page is there to show trouble."""
+        return details(controller.health())
 
     @router.get("/fleet")
     async def show_fleet() -> dict[str, Any]:
