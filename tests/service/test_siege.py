@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,10 +111,8 @@ def test_unfinished_requests_end_at_their_deadline(server: Listening, monkeypatc
         while watch.seconds() < 1.5:
             for trickling in (header, body, answered):
                 # a byte now and then does not put the end off
-                try:
+                with suppress(ConnectionError):
                     trickling.sendall(b"x")
-                except ConnectionError:
-                    pass
             pause(0.1)
         assert server.crowd.sizes == (0, 0)
         assert is_closed(silent)
@@ -139,7 +137,7 @@ def test_hanging_up_in_the_middle_logs_nothing(server: Listening, caplog: pytest
 
 def test_readers_cannot_fill_the_threads_of_writers(server: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
     hang = threading.Event()
-    monkeypatch.setattr("penstock.service.routes.views.decision_log", lambda *_: [] if hang.wait(20) else [])
+    monkeypatch.setattr("penstock.service.routes.views.decision_log", lambda *_: [hang.wait(20)])
     statuses: list[int] = []
 
     def read() -> None:
@@ -190,8 +188,6 @@ def _first_line(connection: socket.socket, seconds: float) -> str | None:
 
 
 def test_too_large_a_what_if_is_refused_before_it_is_computed(server: Listening) -> None:
-    found = server.served.call("GET", "/v1/views/what-if?pipeline=a&nodes=10000&seconds=1800", None, 200)
-    assert found["nodes"]["after"] == 10_000
     for name in "bcdefgh":
         server.served.call("POST", "/v1/pipelines", {"name": name, "pipeline": "linear", "desired": 1}, 201)
     error = server.served.call("GET", "/v1/views/what-if?pipeline=a&nodes=10000&seconds=1800", None, 400)["error"]
@@ -231,7 +227,10 @@ def test_streams_are_limited_by_token_and_end_with_their_session(
         login = http.client.HTTPConnection("127.0.0.1", server.port)
         held.enter_context(closing(login))
         login.request("POST", "/login", json.dumps({"token": "may-do-all"}))
-        cookie = (login.getresponse().getheader("set-cookie") or "").partition(";")[0]
+        answer = login.getresponse()
+        answer.read()
+        cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
+        login.close()
         stream = held.enter_context(closing(server.connect(watch.format(f"Cookie: {cookie}").encode())))
         assert stream.recv(12) == b"HTTP/1.1 200"
         origin = f"http://127.0.0.1:{server.port}"
