@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import logging
+import random
 import resource
 import socket
 import subprocess
@@ -131,6 +132,51 @@ def test_hanging_up_in_the_middle_logs_nothing(server: Listening, caplog: pytest
     for _ in range(20):
         server.connect(b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n{").close()
     until(lambda: server.crowd.sizes[0] == 0)
+    assert server.ask("GET", "/health")[0] == 200
+    assert "Traceback" not in caplog.text
+
+
+SOUND = b'{"name": "a", "pipeline": "linear"}'
+REQUEST = (
+    b"POST /v1/pipelines HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer may-do-all\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(SOUND), SOUND)
+)
+# fmt: off
+INSERTED = [
+    b"\r\n", b"\n", b"\0", b" ", b":", b"\r\n\r\n", b"Transfer-Encoding: chunked\r\n", b"Host: elsewhere\r\n",
+    b"\xff" * 50, b"%00", b"/../", b"HTTP/9.9", b"Upgrade: websocket\r\nConnection: upgrade\r\n", b"x" * 70_000,
+    b"Expect: 100-continue\r\n", b"Content-Length: 99999999999999999999\r\n", b"Content-Length: -1\r\n",
+]
+# fmt: on
+
+
+def spoilt(draw: random.Random) -> bytes:
+    data = bytearray(REQUEST * draw.choice([1, 1, 3]))
+    for _ in range(draw.choice([1, 1, 2, 5, 20])):
+        at, kind = draw.randrange(len(data) + 1), draw.randrange(4)
+        if kind == 0:
+            data[at : at + 1] = draw.randbytes(1)
+        elif kind == 1:
+            data[at:at] = draw.choice(INSERTED)
+        elif kind == 2:
+            del data[at : at + draw.randrange(1, 20)]
+        else:
+            del data[max(1, at) :]
+    return bytes(data)
+
+
+def test_spoilt_byte_streams_are_answered_below_500(
+    server: Listening, pytestconfig: pytest.Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    draw = random.Random(9)  # noqa: S311 - the same every time
+    for _ in range(10_000 if pytestconfig.getoption("--long") else 400):
+        data, answer = spoilt(draw), b""
+        with closing(server.connect()) as connection, suppress(ConnectionError):
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            while piece := connection.recv(65536):
+                answer += piece
+        assert b"HTTP/1.1 5" not in answer, (data, answer)
     assert server.ask("GET", "/health")[0] == 200
     assert "Traceback" not in caplog.text
 
