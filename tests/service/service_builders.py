@@ -25,9 +25,10 @@ from penstock.service.guard import Doors
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOKEN, READ_TOKEN = "may-do-all", "may-read"
+TOKEN, READ_TOKEN, ATTACH_TOKEN = "may-do-all", "may-read", "may-attach"
 WRITER = {"Authorization": f"Bearer {TOKEN}"}
 READER = {"Authorization": f"Bearer {READ_TOKEN}"}
+APPLICATION = {"Authorization": f"Bearer {ATTACH_TOKEN}"}
 
 
 async def ask(app: Any, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
@@ -51,7 +52,10 @@ async def ask(app: Any, method: str, path: str, headers: dict[str, str], body: b
     sent: list[Any] = []
 
     async def receive() -> Any:
-        return next(asked, {"type": "http.disconnect"})
+        if (message := next(asked, None)) is not None:
+            return message
+        await asyncio.Event().wait()  # the client stays until it has its answer
+        return None
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -132,6 +136,6 @@ def serve(folder: Path, nodes: int = 16, slots: int = 1, sharing: str = "fair-pr
         CodeSignals(),
     )
     controller.look()
-    doors = Doors(TOKEN, READ_TOKEN, frozenset({"127.0.0.1"}))
+    doors = Doors(TOKEN, READ_TOKEN, frozenset({"127.0.0.1"}), ATTACH_TOKEN)
     app = make_app(controller, doors, described, lambda name: f"of {name}", attached=attached)
     return Served(controller, clock, executors, made, Http(app), app, time)

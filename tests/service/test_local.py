@@ -46,8 +46,9 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "up", "--simulated", "--nodes", "4", "--speed", "20")
-    assert set(found) == {"url", "token_file", "read_token_file", "master", "nodes"}
-    assert Path(found["token_file"]).stat().st_mode & 0o777 == 0o600
+    assert set(found) == {"url", "token_file", "read_token_file", "attach_token_file", "master", "nodes"}
+    for name in ("token_file", "read_token_file", "attach_token_file"):
+        assert Path(found[name]).stat().st_mode & 0o777 == 0o600
     assert run(["up", "--simulated"]) == 1
     assert "a controller runs already at http" in capsys.readouterr().err
 

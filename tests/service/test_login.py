@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from service_builders import READ_TOKEN, READER, TOKEN, Served, serve
 
-from penstock.service.sessions import MOST_SESSIONS, Sessions, Visitor
+from penstock.service.sessions import MAX_SESSIONS, Role, Sessions, Visitor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,9 +113,19 @@ def test_logging_out_ends_the_session(served: Served) -> None:
 
 def test_sessions_are_bounded_and_the_least_used_gives_way() -> None:
     sessions = Sessions()
-    first, second = (sessions.open(Visitor(name, may_act=True)) for name in ("a", "b"))
-    assert sessions.find(first) == Visitor("a", may_act=True)
-    for _ in range(MOST_SESSIONS - 1):
-        sessions.open(Visitor("c", may_act=False))
+    first, second = (sessions.open(Visitor(name, Role.READ)) for name in ("a", "b"))
+    assert sessions.find(first) == Visitor("a", Role.READ, first)
+    for _ in range(MAX_SESSIONS - 1):
+        sessions.open(Visitor("c", Role.READ))
     assert sessions.find(second) is None
     assert sessions.find(first) is not None
+
+
+def test_readers_push_out_neither_sessions_nor_codes_of_writers() -> None:
+    sessions = Sessions()
+    session, code = (make(Visitor("ann", Role.WRITE)) for make in (sessions.open, sessions.make_code))
+    for _ in range(MAX_SESSIONS + 1):
+        sessions.open(Visitor("c", Role.READ))
+        sessions.make_code(Visitor("c", Role.READ))
+    assert sessions.find(session) is not None
+    assert sessions.use_code(code) is not None

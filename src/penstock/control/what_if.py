@@ -31,6 +31,8 @@ MOST_SECONDS = 1800.0
 STEP_SECONDS = 1.0
 SHOWN = (Metric.RATE, Metric.OFFERED_RATE, Metric.BACKLOG, Metric.LATENCY_MS)
 MOST_DECISIONS = 50
+MAX_WORK = 20_000_000
+"""Nodes times seconds times pipelines: about ten seconds of one core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,17 @@ class WhatIfOutcome:
     series: dict[str, list[float | None]] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     state: ControllerState | None = None
+
+
+def check_work(state: ControllerState, question: Question) -> None:
+    """Raise if the answer would take too long."""
+    nodes = max(node_count(state.nodes), question.nodes or 0)
+    pipelines = sum(_lives(record) for record in state.pipelines.values())
+    if nodes * question.seconds * pipelines > MAX_WORK:
+        raise BadInputError(
+            f"seconds: {nodes} nodes for {question.seconds:g} s with {pipelines} pipelines are too much to simulate; "
+            f"ask for at most {MAX_WORK // (nodes * pipelines)} s, or for fewer nodes"
+        )
 
 
 def as_it_is(state: ControllerState, sizing: Sizing, question: Question, now: float) -> WhatIfOutcome:

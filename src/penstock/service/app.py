@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from penstock import __version__
 from penstock.errors import PenstockError
 from penstock.service.guard import Doors, Guard
-from penstock.service.http import not_here, refused
+from penstock.service.http import failed, hung_up, make_threads, not_here, refused
 from penstock.service.pages.files import login_page
 from penstock.service.routes.attached import attached_routes
 from penstock.service.routes.cluster import cluster_routes
+from penstock.service.routes.health import health_routes
 from penstock.service.routes.history import history_routes
 from penstock.service.routes.login import login_routes
 from penstock.service.routes.pages import page_routes
 from penstock.service.routes.pipelines import pipeline_routes
 from penstock.service.routes.triggers import trigger_routes
 from penstock.service.routes.views import view_routes
+from penstock.service.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,20 +44,23 @@ def make_app(
     """`described` turns what names a pipeline into its document; `log_of` gives the output of a pipeline's driver;
     `loads_change`: whether a pipeline may be given another load while it lives; `attached`: whom applications that
     register themselves talk to."""
-    app = FastAPI(title="Penstock", version=__version__, description="Many pipelines, one cluster.")
+    # the pages that FastAPI makes of its schema load scripts from another host
+    app = FastAPI(
+        title="Penstock", version=__version__, description="Many pipelines, one cluster.", docs_url=None, redoc_url=None
+    )
+    app.state.threads = make_threads()
+    watching = Watching(controller, doors.sessions)
     app.add_exception_handler(PenstockError, refused)
+    app.add_exception_handler(ClientDisconnect, hung_up)
+    app.add_exception_handler(Exception, failed)
     app.add_exception_handler(HTTPException, not_here)
     app.include_router(pipeline_routes(controller, described, log_of, loads_change=loads_change))
     app.include_router(trigger_routes(controller))
     app.include_router(cluster_routes(controller))
-    app.include_router(history_routes(controller))
+    app.include_router(history_routes(controller, watching))
     app.include_router(view_routes(controller, attached))
     app.include_router(attached_routes(controller, attached))
-    app.include_router(login_routes(doors))
+    app.include_router(login_routes(doors, watching))
+    app.include_router(health_routes(controller))
     app.include_router(page_routes())
-
-    @app.get("/health")
-    async def health() -> dict[str, Any]:
-        return {"status": "ok" if controller.trouble is None else "trouble", "trouble": controller.trouble}
-
     return Guard(app, doors, login_page())

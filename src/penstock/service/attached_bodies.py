@@ -8,7 +8,7 @@ from pydantic import Field, StrictStr
 
 from penstock.control.metrics import Metric
 from penstock.files import Name, Spec
-from penstock.service.bodies import MOST_UNITS, Level, Number, TargetBody, Text, Units
+from penstock.service.bodies import MOST_UNITS, Level, Number, PipelineName, TargetBody, Text, Units
 
 Slots = Annotated[int, Field(ge=0, le=MOST_UNITS, strict=True)]
 Size = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False, strict=True)]
@@ -16,7 +16,7 @@ Sentence = Annotated[str, Field(max_length=2000, strict=True)]
 
 
 class ApplicationBody(Spec):
-    name: Name
+    name: PipelineName
     target: TargetBody = TargetBody()
     minimum: Units = 1
     maximum: Units | None = None

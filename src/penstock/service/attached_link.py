@@ -71,7 +71,7 @@ class ControllerLink:
         """It is no longer attached, and the controller need not wait to find that out."""
         try:
             if self._registered and not self.let_go:
-                self._client.kill(self._name)
+                self._client.leave(self._name)
         except PenstockError as error:
             log.warning("attached application '%s' could not say that it leaves: %s", self._name, error)
         finally:

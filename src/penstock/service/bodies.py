@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import Field, StrictBool, StrictStr, ValidationError
+from pydantic import AfterValidator, Field, StrictBool, StrictStr, ValidationError
 
 from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger, TriggerKind
 from penstock.control.core.triggers import MEASURED
@@ -35,6 +35,18 @@ Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False, strict=Tr
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Part = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
 Text = Annotated[str, Field(min_length=1, max_length=500, strict=True)]
+MAX_LOAD_BYTES = 10 * 1024
+"""A load is kept and repeated in every answer."""
+
+
+def _folder_name(name: str) -> str:
+    """A pipeline's files are kept in a folder of its name."""
+    if name in {".", ".."}:
+        raise ValueError(f"'{name}' is no name for a pipeline: it means a folder; give it letters")
+    return name
+
+
+PipelineName = Annotated[Name, AfterValidator(_folder_name)]
 
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -65,7 +77,7 @@ class ElasticBody(Spec):
 
 
 class SubmissionBody(Spec):
-    name: Name
+    name: PipelineName
     pipeline: StrictStr | dict[str, Any] | None = None
     plan: StrictStr | dict[str, Any] | None = None
     target: TargetBody = TargetBody()
@@ -146,6 +158,8 @@ def load_text(load: str | float | None) -> str | None:
     if load is None:
         return None
     text = f"{load:g}" if isinstance(load, float) else load
+    if len(text.encode()) > MAX_LOAD_BYTES:
+        raise FieldError("load", f"expected at most {MAX_LOAD_BYTES} bytes; use fewer steps")
     try:
         if text.startswith("trace:"):
             raise BadInputError("a trace is a file of yours; give its spells as steps:SECONDSxRATE,...")

@@ -113,6 +113,14 @@ class Client:
         """The last an attached application said it needs, and what limits it."""
         return self._object("GET", _at("attached", name, "advice"))
 
+    def attached(self, name: str) -> dict[str, Any]:
+        """An attached application: its target, limits, and what it is admitted to."""
+        return self._object("GET", _at("attached", name))
+
+    def leave(self, name: str) -> dict[str, Any]:
+        """End the attachment of an application; `Attachment.detach` does this."""
+        return self._object("DELETE", _at("attached", name))
+
     def kill(self, name: str) -> dict[str, Any]:
         return self._object("DELETE", _at("pipelines", name))
 
@@ -210,7 +218,9 @@ class Client:
         return str(self._object("POST", "/v1/login-codes")["code"])
 
     def health(self) -> dict[str, Any]:
-        return self._object("GET", "/health")
+        """`status` is ok or trouble; then `trouble` and `quarantined` say what is not decided upon, and why."""
+        answer: dict[str, Any] = self._answer("GET", "/health", expected=(503,)).json()
+        return answer
 
     def watch(self) -> Iterator[dict[str, Any]]:
         """Every step as it happens, the present state first."""
@@ -234,14 +244,17 @@ class Client:
         answer = self._answer("GET", path, query=_told(query))
         rows: Any = answer.json()
         while "next" in answer.links:
-            answer = self._answer("GET", answer.links["next"]["url"])
+            # only the query is taken: the token goes to no other host, and to no other path
+            answer = self._answer("GET", f"{path}?{httpx.URL(answer.links['next']['url']).query.decode('ascii')}")
             rows += answer.json()
         return rows
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         return self._answer(method, path, body).json()
 
-    def _answer(self, method: str, path: str, body: Any = None, query: Any = None) -> httpx.Response:
+    def _answer(
+        self, method: str, path: str, body: Any = None, query: Any = None, expected: tuple[int, ...] = ()
+    ) -> httpx.Response:
         for field, value in _numbers(body):
             if not math.isfinite(value):
                 raise BadInputError(f"{field}: expected a number, found {value}")
@@ -249,7 +262,7 @@ class Client:
             answer = self._http.request(method, path, json=body, params=query)
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
-        if answer.status_code >= 400:
+        if answer.status_code >= 400 and answer.status_code not in expected:
             raise _refusal(answer)
         return answer
 
@@ -317,10 +330,13 @@ def _is_file(pipeline: Any) -> bool:
 
 
 def connect(url: str | None = None, token: str | None = None, folder: str | Path | None = None) -> Client:
-    """A controller by its address and token; without, the one `penstock up` started on this machine."""
+    """A controller by its address and token; without, the one `penstock up` started on this machine. The token of that
+    one is sent to no other address."""
     if url is not None and token is not None:
         return Client(url, token)
+    if url is not None:
+        raise BadInputError(f"token: give that of the controller at {url}; without an address, this machine's is used")
     from penstock.service.local import find_controller  # noqa: PLC0415 - it needs more than a client elsewhere has
 
     running = find_controller(folder)
-    return Client(url or running.url, token or read_text(running.token_file).strip())
+    return Client(running.url, token or read_text(running.token_file).strip())

@@ -3,11 +3,15 @@
 A page of another site that makes a browser call this address is stopped by Host and Origin even where the browser would
 send something it knows. A token comes in a header. A browser that logged in sends a cookie, and then the page that
 makes it change something must be of this very address, port included: cookies know no ports.
+
+Holders of one token share limits, so that they cannot take what holders of another need.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
@@ -15,25 +19,59 @@ from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse, Response
 
+from penstock.clock import Stopwatch
 from penstock.control.asking import LONGEST_NAME, asked_by
-from penstock.service.sessions import Sessions, Visitor
+from penstock.service.sessions import Role, Sessions, Visitor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from penstock.service.pages.files import LoginPage
 
-MOST_BODY = 4 * 1024 * 1024
+log = logging.getLogger("penstock.service")
+
+MAX_BODY = 4 * 1024 * 1024
+MAX_LOGIN_BODY = 4 * 1024
+MAX_ATTACHED_BODY = 1024 * 1024
+MAX_ANSWERING = {Role.READ: 64, Role.ATTACH: 64, Role.WRITE: 128}
+"""Requests of holders of one token that are answered at once, without those that watch."""
 READING = frozenset({"GET", "HEAD"})
+HEALTH = frozenset({"/health", "/health/live", "/health/ready"})
 LOGIN = "/login"
 LOGIN_CODES = "/v1/login-codes"
 """A token that may only read gets a code that may only read."""
+WATCH = "/v1/watch"
+ATTACHED = "/v1/attached"
 USER_HEADER = "penstock-user"
 """Who holds the token, as they say: for the log of what was asked for."""
 COOKIE = "penstock"
 HEADER_EXPECTED = "expected the header 'Authorization: Bearer TOKEN' with a token of this controller"
+MAX_WRONG_TOKENS = 30
+"""From one address in a minute; right ones are let in whatever came before."""
+WRONG_TOKEN_SECONDS = 60.0
+MAX_PEERS = 1000
+
+
+class WrongTokens:
+    """Counts tokens that open nothing, by address."""
+
+    def __init__(self) -> None:
+        self._watch = Stopwatch()
+        self._peers: dict[str, tuple[float, int]] = {}
+
+    def count(self, peer: str) -> bool:
+        """Note one more; whether these are too many."""
+        now = self._watch.seconds()
+        began, count = self._peers.pop(peer, (now, 0))
+        if now - began >= WRONG_TOKEN_SECONDS:
+            began, count = now, 0
+        while len(self._peers) >= MAX_PEERS:
+            del self._peers[next(iter(self._peers))]
+        self._peers[peer] = (began, count + 1)
+        log.warning("a token or code from %s opens nothing", plain_name(peer) or "nowhere")
+        return count >= MAX_WRONG_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +81,16 @@ class Doors:
     token: str
     read_token: str
     hosts: frozenset[str]
+    attach_token: str = ""
+    """Empty: applications need the write token."""
     sessions: Sessions = field(default_factory=Sessions)
+    wrong_tokens: WrongTokens = field(default_factory=WrongTokens)
 
     def visitor(self, token: str, who: str = "") -> Visitor | None:
-        """Whoever shows a token of ours."""
-        may_act = same(token, self.token)
-        if not (may_act or same(token, self.read_token)):
-            return None
-        return Visitor(plain_name(who) or "a holder of the token", may_act)
+        """The holder of a token of ours."""
+        tokens = {Role.WRITE: self.token, Role.READ: self.read_token, Role.ATTACH: self.attach_token}
+        role = next((role for role, known in tokens.items() if same(token, known)), None)
+        return None if role is None else Visitor(plain_name(who) or "a holder of the token", role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +107,7 @@ class Guard:
         self._app = app
         self._doors = doors
         self._login = login
+        self._answering: Counter[Role] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -75,16 +116,44 @@ class Guard:
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        verdict = self._admit(scope["method"], scope["path"], headers)
+        verdict = self._admit(scope["method"], scope["path"], headers, peer_of(scope))
         if isinstance(verdict, _Refused):
             await self._refusal(scope["method"], headers, verdict)(scope, receive, send)
             return
-        scope.setdefault("state", {})["visitor"] = verdict
+        counted = None if verdict is None or scope["path"] == WATCH else verdict.role
+        if counted is not None and self._answering[counted] >= MAX_ANSWERING[counted]:
+            error = f"{MAX_ANSWERING[counted]} requests with this token are being answered; ask again in a second"
+            await JSONResponse({"error": error}, 429, {"Retry-After": "1"})(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["visitor"] = verdict
+        state["max_body"] = max_body(scope["path"], verdict)
         named = asked_by.set(verdict.who if verdict is not None else "")
+        if counted is not None:
+            self._answering[counted] += 1
         try:
-            await self._app(scope, receive, send)
+            await self._answer(scope, receive, send)
         finally:
             asked_by.reset(named)
+            if counted is not None:
+                self._answering[counted] -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The last resort: an error nobody expected is logged once and shows nothing of itself."""
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except Exception:
+            if "failure" not in scope["state"]:
+                failure = log_failure(f"{scope['method']} {scope['path']}")
+                if not begun:
+                    await broken(failure)(scope, receive, send)
 
     def _refusal(self, method: str, headers: Mapping[str, str], refused: _Refused) -> Response:
         browses = method in READING and "text/html" in headers.get("accept", "")
@@ -93,36 +162,38 @@ class Guard:
         return JSONResponse({"error": refused.error}, refused.status)
 
     def _admit(  # noqa: PLR0911 - one return for every door
-        self, method: str, path: str, headers: dict[str, str]
+        self, method: str, path: str, headers: dict[str, str], peer: str
     ) -> Visitor | _Refused | None:
         if not self._ours(headers.get("host", "")):
             return _Refused(403, "this host name is not one this controller answers to")
         origin = headers.get("origin")
         if origin is not None and not self._ours(urlsplit_host(origin)):
             return _Refused(403, "requests from pages of other sites are not answered")
-        length = headers.get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or int(length[:19]) > MOST_BODY:
-            return _Refused(413, f"a body may have at most {MOST_BODY} bytes")
-        if path == "/health" and method in READING:
-            return None
+        visitor = self._with_token(headers) or self._with_cookie(headers)
+        length, most = headers.get("content-length", "0"), max_body(path, visitor)
+        if not length.isascii() or not length.isdigit() or int(length[:19]) > most:
+            return _Refused(413, f"a body may have at most {most} bytes here")
+        if path in HEALTH and method in READING:
+            return visitor
         same_page = origin is None or urlsplit_host(origin) == headers.get("host")
         if path == LOGIN and method == "POST":
             # it asks for a token or a code itself
             return None if same_page else _Refused(403, "log in from this controller's own page")
-        visitor = self._with_token(headers)
         if visitor is None:
-            visitor = self._with_cookie(headers)
-            if visitor is None:
-                return _Refused(401, HEADER_EXPECTED)
-            if method not in READING and (origin is None or not same_page):
-                return _Refused(403, "only this controller's own pages change anything for a browser that logged in")
-        if method not in READING and not visitor.may_act and path not in {LOGIN_CODES, "/logout"}:
+            if bearer(headers) and self._doors.wrong_tokens.count(peer):
+                return _Refused(429, "too many wrong tokens from this address; try again in a minute")
+            return _Refused(401, HEADER_EXPECTED)
+        if visitor.session and method not in READING and (origin is None or not same_page):
+            return _Refused(403, "only this controller's own pages change anything for a browser that logged in")
+        if visitor.role is Role.ATTACH and path != ATTACHED and not path.startswith(f"{ATTACHED}/"):
+            return _Refused(403, "this token may only register applications and report for them, below /v1/attached")
+        if method not in READING and visitor.role is Role.READ and path not in {LOGIN_CODES, "/logout"}:
             return _Refused(403, "this token may only read")
         return visitor
 
     def _with_token(self, headers: dict[str, str]) -> Visitor | None:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        return self._doors.visitor(token, headers.get(USER_HEADER, "")) if scheme.lower() == "bearer" else None
+        token = bearer(headers)
+        return self._doors.visitor(token, headers.get(USER_HEADER, "")) if token else None
 
     def _with_cookie(self, headers: dict[str, str]) -> Visitor | None:
         session = session_of(headers.get("cookie", ""))
@@ -131,6 +202,34 @@ class Guard:
     def _ours(self, host: str) -> bool:
         name = host.rsplit(":", 1)[0] if host.count(":") == 1 or (host.startswith("[") and "]:" in host) else host
         return name.strip("[]").lower() in self._doors.hosts
+
+
+def bearer(headers: Mapping[str, str]) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else ""
+
+
+def peer_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def max_body(path: str, visitor: Visitor | None) -> int:
+    """Bytes that are read of a request: few of one that shows no token."""
+    if visitor is None or path == LOGIN:
+        return MAX_LOGIN_BODY
+    return MAX_ATTACHED_BODY if visitor.role is Role.ATTACH else MAX_BODY
+
+
+def log_failure(what: str) -> str:
+    """Log the error that is being handled, under a number that can be told to whoever asked."""
+    failure = secrets.token_hex(4)
+    log.exception("error %s: %s", failure, plain_name(what))
+    return failure
+
+
+def broken(failure: str) -> JSONResponse:
+    return JSONResponse({"error": f"an error in the controller; its log has it under {failure}"}, 500)
 
 
 def session_of(cookies: str) -> str:

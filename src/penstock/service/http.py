@@ -1,32 +1,53 @@
-"""What all routes share: bodies within bounds, pages of lists, errors as answers."""
+"""What all routes share: bodies within bounds, threads of each token's holders, pages of lists, errors as answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fastapi.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from penstock.control.errors import ConflictError, FieldError, NotFoundError
 from penstock.control.store.lease import LostLeaseError
 from penstock.control.store.store import StoreError
 from penstock.errors import BadInputError, PenstockError, nearest
-from penstock.service.guard import MOST_BODY
+from penstock.service.bodies import read_body
+from penstock.service.guard import broken, log_failure
+from penstock.service.sessions import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from fastapi import Request
 
     from penstock.control.controller import Controller
     from penstock.control.core.records import PipelineRecord
+    from penstock.files import Spec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+B = TypeVar("B", bound="Spec")
 
 MOST_ROWS = 1000
 """Of one answer: the next page is named in the header `Link`."""
 
+THREADS = {Role.READ: 8, Role.ATTACH: 4, Role.WRITE: 8}
+"""For each token: holders of one that may only read cannot fill those that change something."""
+MAX_BODY_IN_LOOP = 16 * 1024
+"""A longer body is parsed in a thread: others are answered meanwhile."""
+
+
+class TooManyError(PenstockError):
+    """A limit of the holders of one token; asking again later may work."""
+
+
 STATUS = {
     NotFoundError: 404,
+    TooManyError: 429,
     ConflictError: 409,
     FieldError: 400,
     BadInputError: 400,
@@ -48,18 +69,56 @@ async def rows_of(
 ) -> JSONResponse:
     """A page of what the store answers."""
     first, last = page_of(request)
-    rows = await run_in_threadpool(controller.store.read, question.offset(first).limit(last - first + 1))
+    rows = await in_thread(request, controller.store.read, question.offset(first).limit(last - first + 1))
     documents = [made(row) for row in rows[: last - first]]
     return paged(request, documents, more=len(rows) > last - first)
 
 
+def make_threads() -> dict[Role, CapacityLimiter]:
+    return {role: CapacityLimiter(count) for role, count in THREADS.items()}
+
+
+async def in_thread(request: Request, work: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
+    """In one of the threads of those who hold the same token."""
+    limiter = request.app.state.threads[request.state.visitor.role]
+    return await to_thread.run_sync(partial(work, *args, **options), limiter=limiter)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, R]) -> R:
+    """The result of `work`, which is cancelled when the client leaves."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 async def raw_body(request: Request) -> bytes:
-    body = bytearray()
+    body, most = bytearray(), request.state.max_body
     async for piece in request.stream():
         body += piece
-        if len(body) > MOST_BODY:
-            raise FieldError("body", f"more than {MOST_BODY} bytes")
+        if len(body) > most:
+            raise FieldError("body", f"more than {most} bytes")
     return bytes(body)
+
+
+async def body_of(request: Request, shape: type[B]) -> B:
+    """The body as `shape`, or a `FieldError` that names the first field that is wrong."""
+    raw = await raw_body(request)
+    if len(raw) <= MAX_BODY_IN_LOOP:
+        return read_body(shape, raw)
+    return await in_thread(request, read_body, shape, raw)
 
 
 async def refused(_: Request, error: Exception) -> JSONResponse:
@@ -67,7 +126,18 @@ async def refused(_: Request, error: Exception) -> JSONResponse:
     document: dict[str, Any] = {"error": str(error)}
     if status == 400:
         document["field"] = error.field if isinstance(error, FieldError) else None
-    return JSONResponse(document, status)
+    return JSONResponse(document, status, {"Retry-After": "5"} if status == 429 else None)
+
+
+async def hung_up(_: Request, __: Exception) -> JSONResponse:
+    """The client left before its request was complete: nobody reads this."""
+    return JSONResponse({"error": "the request was not finished"}, 400)
+
+
+async def failed(request: Request, _: Exception) -> JSONResponse:
+    """An error nobody expected: logged once; the answer shows nothing of it."""
+    request.state.failure = log_failure(f"{request.method} {request.url.path}")
+    return broken(request.state.failure)
 
 
 async def not_here(_: Request, error: Exception) -> JSONResponse:

@@ -13,12 +13,14 @@ from penstock.control.executors.processes import end_drivers
 from penstock.errors import ClusterError
 from penstock.files import write_text
 from penstock.service.settings import (
+    ATTACH_TOKEN,
     DRIVERS,
     LOG,
     READ_TOKEN,
     RUNNING,
     SETTINGS,
     TOKEN,
+    TOKENS,
     RunningService,
     ServiceSettings,
     controller_folder,
@@ -41,6 +43,7 @@ class UpController:
     url: str
     token_file: Path
     read_token_file: Path
+    attach_token_file: Path
     master: str | None
     nodes: tuple[str, ...]
 
@@ -49,6 +52,7 @@ class UpController:
             "url": self.url,
             "token_file": str(self.token_file),
             "read_token_file": str(self.read_token_file),
+            "attach_token_file": str(self.attach_token_file),
             "master": self.master,
             "nodes": list(self.nodes),
         }
@@ -63,12 +67,13 @@ def start_controller(settings: ServiceSettings, state: str | Path | None = None)
         if known is not None and find(Daemon(known.pid, known.started)) is not None:
             raise ClusterError(f"a controller runs already at {known.url}; end it with `penstock down`")
         (folder / RUNNING).unlink(missing_ok=True)
-        for name in (TOKEN, READ_TOKEN):
+        for name in TOKENS:
             write_text(folder / name, secrets.token_urlsafe(32) + "\n")
         write_spec(folder / SETTINGS, settings)
         log = folder / LOG
         log.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "penstock.service.server", str(folder)]
+        # -P: nothing that lies in the current folder is imported instead of a library
+        command = [sys.executable, "-P", "-m", "penstock.service.server", str(folder)]
         daemon = start(command, {**os.environ, "PENSTOCK_STATE": str(base)}, log)
         return _shown(folder, _answering(folder, daemon, log))
 
@@ -114,4 +119,5 @@ def stop_controller(state: str | Path | None = None) -> str | None:
 
 
 def _shown(folder: Path, running: RunningService) -> UpController:
-    return UpController(running.url, folder / TOKEN, folder / READ_TOKEN, running.master, running.nodes)
+    tokens = (folder / TOKEN, folder / READ_TOKEN, folder / ATTACH_TOKEN)
+    return UpController(running.url, *tokens, running.master, running.nodes)

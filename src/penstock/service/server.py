@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import signal
 import socket
@@ -34,9 +33,20 @@ from penstock.errors import BadInputError, PenstockError
 from penstock.files import read_text, read_value
 from penstock.modelling.library import reference_library
 from penstock.service.app import make_app
+from penstock.service.bounded_log import log_to_stderr
+from penstock.service.connections import (
+    ACCEPTED_AT_ONCE,
+    KEEP_ALIVE_SECONDS,
+    Crowd,
+    LimitedServer,
+    limited_protocol,
+    raise_file_limit,
+)
 from penstock.service.guard import Doors
 from penstock.service.settings import (
+    ATTACH_TOKEN,
     DRIVERS,
+    LOG,
     READ_TOKEN,
     RUNNING,
     SETTINGS,
@@ -49,6 +59,8 @@ from penstock.service.settings import (
 from penstock.spark.standalone.processes import own_start
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from penstock.control.executors.contract import Executors, Nodes
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -130,6 +142,22 @@ def listening(host: str, port: int) -> socket.socket:
     return listener
 
 
+def server_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=limited_protocol(Crowd(raise_file_limit())),
+        ws="none",
+        backlog=ACCEPTED_AT_ONCE,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=2,
+        # messages go where those of the controller go, and are counted with them
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+    )
+
+
 def serve(folder: Path) -> None:
     settings = read_value(ServiceSettings, folder / SETTINGS)
     controller, attached = make_controller(settings, folder)
@@ -146,6 +174,7 @@ def serve(folder: Path) -> None:
         read_text(folder / TOKEN).strip(),
         read_text(folder / READ_TOKEN).strip(),
         LOOPBACK_NAMES | {settings.host.lower(), *map(str.lower, settings.answer_to)},
+        read_text(folder / ATTACH_TOKEN).strip(),
     )
     app = make_app(
         controller,
@@ -155,9 +184,8 @@ def serve(folder: Path) -> None:
         loads_change=settings.simulated,
         attached=attached,
     )
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False)
-    )
+    log_to_stderr(folder / LOG)
+    server = LimitedServer(server_config(app))
     sys.setswitchinterval(SWITCH_SECONDS)
     # what was loaded stays: to look through all of it for garbage would hold up every answer
     gc.collect()
@@ -183,7 +211,7 @@ def serve(folder: Path) -> None:
 
 
 def main() -> int:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         serve(Path(sys.argv[1]))

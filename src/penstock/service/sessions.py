@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from threading import Lock
 
 from penstock.clock import Stopwatch
@@ -16,16 +17,33 @@ SESSION_SECONDS = 86_400.0
 """Without use."""
 CODE_SECONDS = 600.0
 """A code that nobody used by then opens nothing."""
-MOST_SESSIONS = 1000
-"""The oldest gives way."""
+MAX_SESSIONS = 1000
+"""For each role: the oldest of the same role gives way."""
+
+
+class Role(StrEnum):
+    """Rights of a token: one for each of the three."""
+
+    READ = "read"
+    """Sees everything, changes nothing."""
+    ATTACH = "attach"
+    """Registers an application, reports for it, reads what it is admitted to."""
+    WRITE = "write"
+    """Everything; that includes running code as the controller's user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who was let in: what they call themselves, and whether they may change anything."""
+    """Somebody who was let in: what they call themselves, and the rights of their token."""
 
     who: str
-    may_act: bool
+    role: Role
+    session: str = ""
+    """The key of a browser's session; empty for a token in a header."""
+
+    @property
+    def may_act(self) -> bool:
+        return self.role is Role.WRITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,47 +52,55 @@ class _Entry:
     until: float
 
 
+_Table = dict[str, _Entry]
+
+
 class Sessions:
     def __init__(self) -> None:
         self._watch = Stopwatch()
         self._lock = Lock()
-        self._sessions: dict[str, _Entry] = {}
-        self._codes: dict[str, _Entry] = {}
+        self._sessions: dict[Role, _Table] = {role: {} for role in Role}
+        self._codes: dict[Role, _Table] = {role: {} for role in Role}
 
     def make_code(self, visitor: Visitor) -> str:
         with self._lock:
-            return self._put(self._codes, visitor, CODE_SECONDS)
+            return self._put(self._codes[visitor.role], visitor, CODE_SECONDS)
 
     def use_code(self, code: str) -> Visitor | None:
         """Once."""
         with self._lock:
-            entry = self._codes.pop(code, None)
+            entry = _taken(self._codes, code)
             return entry.visitor if entry is not None and entry.until > self._watch.seconds() else None
 
     def open(self, visitor: Visitor) -> str:
         with self._lock:
-            return self._put(self._sessions, visitor, SESSION_SECONDS)
+            return self._put(self._sessions[visitor.role], visitor, SESSION_SECONDS)
 
     def find(self, session: str) -> Visitor | None:
         with self._lock:
-            entry = self._sessions.pop(session, None)
+            entry = _taken(self._sessions, session)
             now = self._watch.seconds()
             if entry is None or entry.until <= now:
                 return None
             # put back at the end: the first is the one unused for longest
-            self._sessions[session] = replace(entry, until=now + SESSION_SECONDS)
-            return entry.visitor
+            self._sessions[entry.visitor.role][session] = replace(entry, until=now + SESSION_SECONDS)
+            return replace(entry.visitor, session=session)
 
     def close(self, session: str) -> None:
         with self._lock:
-            self._sessions.pop(session, None)
+            _taken(self._sessions, session)
 
-    def _put(self, table: dict[str, _Entry], visitor: Visitor, seconds: float) -> str:
+    def _put(self, table: _Table, visitor: Visitor, seconds: float) -> str:
         now = self._watch.seconds()
         for key in [key for key, entry in table.items() if entry.until <= now]:
             del table[key]
-        while len(table) >= MOST_SESSIONS:
+        while len(table) >= MAX_SESSIONS:
             del table[next(iter(table))]
         key = secrets.token_urlsafe(32)
         table[key] = _Entry(visitor, now + seconds)
         return key
+
+
+def _taken(tables: dict[Role, _Table], key: str) -> _Entry | None:
+    """The entry, which is then in no table."""
+    return next((table.pop(key) for table in tables.values() if key in table), None)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 SETTINGS, RUNNING, LOG = "controller.json", "running.json", "controller.log"
 STORE = "store.db"
-TOKEN, READ_TOKEN = "token", "read-token"
+TOKEN, READ_TOKEN, ATTACH_TOKEN = "token", "read-token", "attach-token"
+TOKENS = (TOKEN, READ_TOKEN, ATTACH_TOKEN)
 DRIVERS = "pipelines"
 """The folder with one folder for every pipeline: its checkpoint, its log."""
 

@@ -1,50 +1,58 @@
-"""Server-sent events: every step of the controller, to whoever watches. Who reads too slowly misses the oldest."""
+"""Server-sent events: every step of the controller, to everybody who watches. A slow reader misses the oldest steps; a
+stream ends with the session it was opened in."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.service import documents
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from penstock.control.controller import Controller
     from penstock.control.core.outcome import StepOutcome
+    from penstock.service.sessions import Role, Sessions, Visitor
 
 MOST_WAITING = 1000
 KEEP_ALIVE_SECONDS = 15.0
-MOST_WATCHERS = 100
+MAX_WATCHERS = 100
+"""For each token."""
 
 
 class Watching:
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, sessions: Sessions) -> None:
         self._controller = controller
-        self._queues: set[asyncio.Queue[str]] = set()
+        self._sessions = sessions
+        self._queues: dict[asyncio.Queue[str | None], Visitor] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         controller.watch(self._heard)
 
-    @property
-    def full(self) -> bool:
-        return len(self._queues) >= MOST_WATCHERS
+    def is_full(self, role: Role) -> bool:
+        return Counter(visitor.role for visitor in self._queues.values())[role] >= MAX_WATCHERS
+
+    def end(self, session: str) -> None:
+        """End the streams of a session, at once."""
+        self._send(None, [queue for queue, visitor in self._queues.items() if session and visitor.session == session])
 
     def _heard(self, step: StepOutcome) -> None:
         """In the controller's thread."""
         if self._queues and self._loop is not None and (text := _text(step)) is not None:
             self._loop.call_soon_threadsafe(self._send, text)
 
-    def _send(self, text: str) -> None:
-        for queue in self._queues:
+    def _send(self, text: str | None, queues: Iterable[asyncio.Queue[str | None]] | None = None) -> None:
+        for queue in self._queues if queues is None else queues:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(text)
 
-    async def stream(self) -> AsyncIterator[str]:
+    async def stream(self, visitor: Visitor) -> AsyncIterator[str]:
         self._loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
-        self._queues.add(queue)
+        queue: asyncio.Queue[str | None] = asyncio.Queue(MOST_WAITING)
+        self._queues[queue] = visitor
         try:
             state = self._controller.state
             yield _framed(
@@ -52,11 +60,15 @@ class Watching:
             )
             while True:
                 try:
-                    yield await asyncio.wait_for(queue.get(), KEEP_ALIVE_SECONDS)
+                    text = await asyncio.wait_for(queue.get(), KEEP_ALIVE_SECONDS)
                 except TimeoutError:
-                    yield ": nothing new\n\n"
+                    text = ": nothing new\n\n"
+                # a session may have ended otherwise too: by its time, or to make room
+                if text is None or (visitor.session and self._sessions.find(visitor.session) is None):
+                    return
+                yield text
         finally:
-            self._queues.discard(queue)
+            del self._queues[queue]
 
 
 def _text(step: StepOutcome) -> str | None:

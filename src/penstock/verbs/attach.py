@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.attached.attachment import Attachment
 from penstock.control.attached.following import CALM_SECONDS, SizingGoal
 from penstock.errors import BadInputError
+from penstock.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.service.attached_link import ControllerLink
 
 LOCAL = "local"
+TOKEN_FILE = "PENSTOCK_ATTACH_TOKEN_FILE"  # noqa: S105 - a name
+"""Environment variable: the file with the token of an application's controller."""
 ANSWER_SECONDS = 5.0
 """A controller that does not answer in so long is taken to be away."""
 
@@ -38,9 +43,10 @@ def attach(
     False, or where Spark's settings do not let executors come and go (`Attachment.why_not`), there is advice only:
     `Attachment.advice`. The session must have been made with `penstock.attachable_settings(n)` to follow.
 
-    `controller` is the address of a controller, with its `token`, or `"local"`: the one `penstock up` started here. It
-    lists the application among its pipelines, with `priority`, and admits executors: the application has what it needs
-    or what is admitted, whichever is less. One that is away changes nothing.
+    `controller` is the address of a controller, or `"local"`: the one `penstock up` started here. `token` is its token
+    for applications; without, it is read from the file that PENSTOCK_ATTACH_TOKEN_FILE names. The controller lists the
+    application among its pipelines, with `priority`, and admits executors: the application has what it needs or what is
+    admitted, whichever is less. One that is away changes nothing.
     """
     if not name:
         raise BadInputError("name: expected a name for the application")
@@ -68,13 +74,19 @@ def _link(
     controller: str, token: str | None, name: str, wanted: SizingGoal, cores: int, priority: int | None
 ) -> ControllerLink:
     from penstock.service.attached_link import ControllerLink  # noqa: PLC0415 - needs the extra `control`
-    from penstock.service.client import Client, connect  # noqa: PLC0415
+    from penstock.service.client import Client  # noqa: PLC0415
 
+    if token is None and (file := os.environ.get(TOKEN_FILE)):
+        token = read_text(Path(file)).strip()
     if controller == LOCAL:
-        with connect() as local:
-            controller, token = local.url, local.token
+        from penstock.service.local import find_controller  # noqa: PLC0415
+
+        running = find_controller()
+        controller, token = running.url, token or read_text(running.attach_token_file).strip()
     if token is None:
-        raise BadInputError("token: a controller answers only to its token; `penstock up` says in which file it is")
+        raise BadInputError(
+            f"token: a controller answers only to its token; give its attach token, or its file by {TOKEN_FILE}"
+        )
     return ControllerLink(Client(controller, token, ANSWER_SECONDS), name, wanted, cores, priority)
 
 

@@ -28,15 +28,14 @@ def serve(
     folder: str | Path | None = None,
 ) -> None:
     """Answers until SIGTERM or Ctrl-C. Pipelines are simulated. `answer_to` are names by which others reach it, beside
-    `host`. `token_folder` has files `token` and `read-token`; without, tokens are made as `penstock up` does."""
+    `host`. `token_folder` has files `token`, `read-token` and `attach-token`; without, tokens are made as by `up`."""
     SHARERS.create(policy)
     unit = slots if unit_slots is None else unit_slots
     check_sizes(nodes, slots, unit, speed, port, simulated=True)
     from penstock.service.server import serve as serve_folder  # noqa: PLC0415 - needs the extra `control`
     from penstock.service.settings import (  # noqa: PLC0415
-        READ_TOKEN,
         SETTINGS,
-        TOKEN,
+        TOKENS,
         ServiceSettings,
         controller_folder,
         write_spec,
@@ -44,7 +43,7 @@ def serve(
     from penstock.spark.standalone.state import state_folder  # noqa: PLC0415
 
     own = controller_folder(state_folder(folder))
-    for name in (TOKEN, READ_TOKEN):
+    for name in TOKENS:
         write_text(own / name, _token(token_folder, name) + "\n")
     settings = ServiceSettings(
         host=host,
@@ -67,7 +66,12 @@ def serve(
 def _token(folder: str | Path | None, name: str) -> str:
     if folder is None:
         return secrets.token_urlsafe(32)
-    token = read_text(Path(folder) / name).strip()
+    file = Path(folder) / name
+    if not file.exists():
+        raise BadInputError(
+            f"{file}: no such token; make one with at least 16 letters, as `openssl rand -hex 32` prints"
+        )
+    token = read_text(file).strip()
     if len(token) < 16:
-        raise BadInputError(f"{Path(folder) / name}: a token has at least 16 letters")
+        raise BadInputError(f"{file}: a token has at least 16 letters")
     return token

@@ -30,7 +30,7 @@ def serve(
         list[str] | None, typer.Option("--answer-to", help="A name others reach it by; repeatable.")
     ] = None,
     token_folder: Annotated[
-        Path | None, typer.Option("--token-folder", help="Folder with the files token and read-token.")
+        Path | None, typer.Option("--token-folder", help="Folder with the files token, read-token and attach-token.")
     ] = None,
 ) -> None:
     """Run a controller in the foreground until it is ended; `penstock up` starts one that stays."""

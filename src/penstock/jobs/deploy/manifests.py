@@ -27,7 +27,8 @@ def checked_name(name: str, what: str) -> str:
 
 
 def controller_manifests(name: str, namespace: str, image: str, nodes: int, slots: int) -> list[dict[str, Any]]:
-    """In the order in which they are applied. The secret with the tokens is yours to make: none stands in a file."""
+    """In the order in which they are applied. The secret with the tokens is yours to make: none stands in a file.
+    It holds `token`, `read-token` and `attach-token`; an application is given the last one alone."""
     labels = {"app.kubernetes.io/name": "penstock", "app.kubernetes.io/instance": name}
     meta = {"name": name, "namespace": namespace, "labels": labels}
     return [
@@ -76,7 +77,6 @@ def _pod(name: str, namespace: str, image: str, nodes: int, slots: int) -> dict[
     arguments += ["--nodes", str(nodes), "--slots", str(slots), "--unit-slots", "1"]
     for host in hosts:
         arguments += ["--answer-to", host]
-    health = {"httpGet": {"path": "/health", "port": "http", "httpHeaders": [{"name": "Host", "value": name}]}}
     return {
         "serviceAccountName": name,
         "automountServiceAccountToken": False,
@@ -90,8 +90,9 @@ def _pod(name: str, namespace: str, image: str, nodes: int, slots: int) -> dict[
                 "args": arguments,
                 "env": [{"name": "PENSTOCK_STATE", "value": STATE}],
                 "ports": [{"name": "http", "containerPort": PORT}],
-                "readinessProbe": {**health, "periodSeconds": 5},
-                "livenessProbe": {**health, "periodSeconds": 20, "failureThreshold": 6},
+                "readinessProbe": {**_probe("ready", name), "periodSeconds": 5},
+                # fails only when a restart would help: the loop has ended, or hangs
+                "livenessProbe": {**_probe("live", name), "periodSeconds": 20, "failureThreshold": 3},
                 "resources": {"requests": {"cpu": "250m", "memory": "384Mi"}, "limits": {"memory": "1Gi"}},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -111,6 +112,11 @@ def _pod(name: str, namespace: str, image: str, nodes: int, slots: int) -> dict[
             {"name": "tmp", "emptyDir": {}},
         ],
     }
+
+
+def _probe(what: str, host: str) -> dict[str, Any]:
+    headers = [{"name": "Host", "value": host}]
+    return {"httpGet": {"path": f"/health/{what}", "port": "http", "httpHeaders": headers}}
 
 
 def executor_pod(size: ApplicationSize, resources: Iterable[str] = ()) -> dict[str, Any]:

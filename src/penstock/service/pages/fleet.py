@@ -115,7 +115,6 @@ def fleet(controller: Controller, trails: Trails) -> dict[str, Any]:
     held = [slot for record in records for slot in record.held]
     return {
         "at": controller.clock.now(),
-        "trouble": controller.trouble,
         "policy": documents.policy(state.policy),
         "units": {
             "all": state.capacity,

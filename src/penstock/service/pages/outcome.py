@@ -14,15 +14,14 @@ from penstock.placement.registry import DEFAULT_PLACER, PLACERS
 from penstock.service import documents
 
 if TYPE_CHECKING:
-    from penstock.control.controller import Controller
     from penstock.control.core.records import ControllerState
+    from penstock.control.core.sizing import Sizing
     from penstock.control.what_if import Question, WhatIfOutcome
 
 MOST_POINTS = 300
 
 
-def answer(controller: Controller, question: Question) -> dict[str, Any]:
-    state, sizing, now = controller.state, controller.sizing, controller.clock.now()
+def answer(state: ControllerState, sizing: Sizing, question: Question, now: float) -> dict[str, Any]:
     changed = with_change(state, sizing, question, now)
     present = as_it_is(state, sizing, question, now)
     return {
@@ -34,7 +33,7 @@ def answer(controller: Controller, question: Question) -> dict[str, Any]:
             {"name": name, "before": present.ends.get(name), "after": end} for name, end in changed.ends.items()
         ],
         "decisions": [documents.decision(decision) for decision in changed.decisions],
-        "plan": plan_of(controller, question),
+        "plan": plan_of(state, sizing, question),
     }
 
 
@@ -52,13 +51,13 @@ def _cluster(state: ControllerState, count: int | None) -> Cluster:
     return Cluster(tuple(nodes))
 
 
-def plan_of(controller: Controller, question: Question) -> dict[str, Any] | None:
+def plan_of(state: ControllerState, sizing: Sizing, question: Question) -> dict[str, Any] | None:
     """What the planner wants for the rate: threads, slots, latency; None where its models say nothing."""
-    record, sizing = controller.state.pipelines[question.pipeline], controller.sizing
+    record = state.pipelines[question.pipeline]
     rate = question.rate or record.target.rate
     if rate is None or not isinstance(sizing, ModelSizing) or (planner := sizing.planner(record.submission)) is None:
         return None
-    planner = replace(planner, offer=_cluster(controller.state, question.nodes))
+    planner = replace(planner, offer=_cluster(state, question.nodes))
     plan = planner.plan(rate, ALLOCATORS.create(DEFAULT_ALLOCATOR), PLACERS.create(DEFAULT_PLACER))
     if isinstance(plan, Refusal):
         allocation = planner.allocate(rate, ALLOCATORS.create(DEFAULT_ALLOCATOR))

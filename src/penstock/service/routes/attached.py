@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from fastapi.concurrency import run_in_threadpool
 
-from penstock.control.core.incoming import Submit
+from penstock.control.core.incoming import Kill, Submit
 from penstock.control.core.records import Engine, Submission
 from penstock.control.errors import ConflictError, NotFoundError
 from penstock.control.executors.attached import AttachedReport
 from penstock.service import documents
 from penstock.service.attached_bodies import ApplicationBody, ReportBody
-from penstock.service.bodies import fingerprint, read_body
-from penstock.service.http import body_schema, found_pipeline, raw_body
+from penstock.service.bodies import fingerprint
+from penstock.service.fairness import OVER
+from penstock.service.http import TooManyError, body_of, body_schema, in_thread
 
 if TYPE_CHECKING:
     from penstock.control.controller import Controller
+    from penstock.control.core.records import ControllerState, PipelineRecord
     from penstock.control.executors.attached import WithAttached
+
+
+MAX_APPLICATIONS = 1000
+"""That live: whoever holds the token of applications cannot fill the store with them."""
 
 
 def attached_routes(controller: Controller, attached: WithAttached) -> APIRouter:
@@ -26,16 +31,27 @@ def attached_routes(controller: Controller, attached: WithAttached) -> APIRouter
 
     @router.post("", status_code=201, openapi_extra=body_schema(ApplicationBody))
     async def register(request: Request) -> dict[str, Any]:
-        body = read_body(ApplicationBody, await raw_body(request))
-        await run_in_threadpool(controller.ask, Submit(_submission(body, controller.state.unit_slots)))
-        return documents.pipeline(controller.state, found_pipeline(controller, body.name))
+        body = await body_of(request, ApplicationBody)
+        if body.name not in controller.state.pipelines and _living(controller.state) >= MAX_APPLICATIONS:
+            raise TooManyError(f"{MAX_APPLICATIONS} applications are attached already; detach one of them")
+        await in_thread(request, controller.ask, Submit(_submission(body, controller.state.unit_slots)))
+        return documents.pipeline(controller.state, _application(controller, body.name))
+
+    @router.get("/{name}")
+    async def application(name: str) -> dict[str, Any]:
+        """Its target, limits and priority, and what it is admitted to."""
+        return documents.pipeline(controller.state, _application(controller, name))
+
+    @router.delete("/{name}")
+    async def leave(name: str, request: Request) -> dict[str, Any]:
+        _application(controller, name)
+        await in_thread(request, controller.ask, Kill(name))
+        return documents.pipeline(controller.state, _application(controller, name))
 
     @router.post("/{name}/reports", openapi_extra=body_schema(ReportBody))
     async def report(name: str, request: Request) -> dict[str, Any]:
-        body = read_body(ReportBody, await raw_body(request))
-        record = found_pipeline(controller, name)
-        if record.submission.engine is not Engine.ATTACHED:
-            raise ConflictError(f"pipeline '{name}' is no attached application")
+        body = await body_of(request, ReportBody)
+        _application(controller, name)
         advice = {} if body.advice is None else body.advice.model_dump()
         admission = attached.report(
             name, AttachedReport(body.held, body.wanted, body.why, body.values.known(), body.serial, body.nodes, advice)
@@ -51,6 +67,21 @@ def attached_routes(controller: Controller, attached: WithAttached) -> APIRouter
         return dict(known)
 
     return router
+
+
+def _application(controller: Controller, name: str) -> PipelineRecord:
+    """Names no other: the holder of an application's token need not know who else there is."""
+    record = controller.state.pipelines.get(name)
+    if record is None:
+        raise NotFoundError(f"no attached application '{name}'; it has to register first")
+    if record.submission.engine is not Engine.ATTACHED:
+        raise ConflictError(f"pipeline '{name}' is no attached application")
+    return record
+
+
+def _living(state: ControllerState) -> int:
+    records = state.pipelines.values()
+    return sum(record.submission.engine is Engine.ATTACHED and record.state not in OVER for record in records)
 
 
 def _submission(body: ApplicationBody, unit_slots: int) -> Submission:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from penstock.control.core.incoming import (
@@ -13,7 +12,7 @@ from penstock.control.core.incoming import (
 )
 from penstock.service import bodies, documents
 from penstock.service.fairness import fairness
-from penstock.service.http import body_schema, page_of, paged, raw_body, since_of
+from penstock.service.http import body_of, body_schema, in_thread, page_of, paged, since_of
 
 if TYPE_CHECKING:
     from penstock.control.controller import Controller
@@ -32,12 +31,12 @@ def cluster_routes(controller: Controller) -> APIRouter:
 
     @router.post("/nodes", status_code=202, openapi_extra=body_schema(bodies.NodesBody))
     async def add_nodes(request: Request) -> dict[str, Any]:
-        body = bodies.read_body(bodies.NodesBody, await raw_body(request))
-        return {"nodes": await run_in_threadpool(controller.add_nodes, body.count, body.size)}
+        body = await body_of(request, bodies.NodesBody)
+        return {"nodes": await in_thread(request, controller.add_nodes, body.count, body.size)}
 
     @router.delete("/nodes/{name}", status_code=202)
-    async def release_node(name: str) -> dict[str, Any]:
-        await run_in_threadpool(controller.release_node, name)
+    async def release_node(name: str, request: Request) -> dict[str, Any]:
+        await in_thread(request, controller.release_node, name)
         return next(document for document in documents.nodes(controller.state) if document["name"] == name)
 
     @router.get("/fairness")
@@ -45,7 +44,7 @@ def cluster_routes(controller: Controller) -> APIRouter:
         """So far, and over time since `?since=`; without, of the last hour."""
         hour_ago = controller.clock.now() - HOUR
         since = since_of(request) if "since" in request.query_params else hour_ago
-        return await run_in_threadpool(fairness, controller.state, controller.store, since)
+        return await in_thread(request, fairness, controller.state, controller.store, since)
 
     @router.get("/policy")
     async def policy() -> dict[str, Any]:
@@ -53,8 +52,8 @@ def cluster_routes(controller: Controller) -> APIRouter:
 
     @router.put("/policy", openapi_extra=body_schema(bodies.PolicyBody))
     async def set_policy(request: Request) -> dict[str, Any]:
-        body = bodies.read_body(bodies.PolicyBody, await raw_body(request))
+        body = await body_of(request, bodies.PolicyBody)
         asked = SetPolicy(bodies.policy_of(body, controller.state.policy))
-        return documents.policy((await run_in_threadpool(controller.ask, asked)).policy)
+        return documents.policy((await in_thread(request, controller.ask, asked)).policy)
 
     return router

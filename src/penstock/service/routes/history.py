@@ -6,30 +6,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
 from sqlalchemy import select
 
-from penstock.control.errors import ConflictError, FieldError, NotFoundError
+from penstock.control.errors import FieldError, NotFoundError
 from penstock.control.metrics import MEANINGS, Scope
 from penstock.control.store import schema
 from penstock.control.store.windows import NODES, threads_of
 from penstock.errors import nearest
 from penstock.service import documents
-from penstock.service.http import found_pipeline, page_of, paged, rows_of, since_of
+from penstock.service.http import TooManyError, found_pipeline, in_thread, page_of, paged, rows_of, since_of
 from penstock.service.prometheus import exposition
-from penstock.service.watching import Watching
+from penstock.service.watching import MAX_WATCHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.control.controller import Controller
     from penstock.control.store.store import Store
+    from penstock.service.watching import Watching
 
 
-def history_routes(controller: Controller) -> APIRouter:
+def history_routes(controller: Controller, watching: Watching) -> APIRouter:
     router = APIRouter(tags=["history"])
-    watching = Watching(controller)
 
     @router.get("/v1/decisions")
     async def decisions(request: Request) -> JSONResponse:
@@ -54,14 +53,15 @@ def history_routes(controller: Controller) -> APIRouter:
         if wanted and wanted not in list(MEANINGS):
             raise FieldError("metric", f"unknown metric '{wanted}'; {nearest(wanted, map(str, MEANINGS))}")
         which, since, (first, last) = _which(controller, name, request), since_of(request), page_of(request)
-        rows = await run_in_threadpool(_measured, controller.store, which, since, wanted or "", last + 1)
+        rows = await in_thread(request, _measured, controller.store, which, since, wanted or "", last + 1)
         return paged(request, rows[first:last], more=len(rows) > last)
 
     @router.get("/v1/watch")
-    async def watch() -> StreamingResponse:
-        if watching.full:
-            raise ConflictError("as many as can be are watching already")
-        return StreamingResponse(watching.stream(), media_type="text/event-stream")
+    async def watch(request: Request) -> StreamingResponse:
+        visitor = request.state.visitor
+        if watching.is_full(visitor.role):
+            raise TooManyError(f"{MAX_WATCHERS} are watching with this token already; end one of them")
+        return StreamingResponse(watching.stream(visitor), media_type="text/event-stream")
 
     @router.get("/metrics")
     async def metrics() -> Response:

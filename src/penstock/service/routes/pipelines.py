@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from penstock.control.core.incoming import (
@@ -16,7 +15,7 @@ from penstock.control.core.incoming import (
 from penstock.control.errors import ConflictError, FieldError
 from penstock.errors import BadInputError
 from penstock.service import bodies, documents
-from penstock.service.http import body_schema, found_pipeline, page_of, paged, raw_body
+from penstock.service.http import body_of, body_schema, found_pipeline, in_thread, page_of, paged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +35,7 @@ def pipeline_routes(
 
     @router.post("", status_code=201, openapi_extra=body_schema(bodies.SubmissionBody))
     async def submit(request: Request) -> dict[str, Any]:
-        body = bodies.read_body(bodies.SubmissionBody, await raw_body(request))
+        body = await body_of(request, bodies.SubmissionBody)
 
         def act() -> dict[str, Any]:
             submission = bodies.submission_of(body, described, controller.state.unit_slots)
@@ -44,7 +43,7 @@ def pipeline_routes(
             controller.ask(Submit(submission))
             return documents.pipeline(controller.state, found_pipeline(controller, body.name))
 
-        return await run_in_threadpool(act)
+        return await in_thread(request, act)
 
     @router.get("")
     async def pipelines(request: Request) -> JSONResponse:
@@ -60,36 +59,39 @@ def pipeline_routes(
 
     @router.patch("/{name}", openapi_extra=body_schema(bodies.AmendBody))
     async def amend(name: str, request: Request) -> dict[str, Any]:
-        body = bodies.read_body(bodies.AmendBody, await raw_body(request))
+        body = await body_of(request, bodies.AmendBody)
         record = found_pipeline(controller, name)
         if body.load is not None and not loads_change and bodies.load_text(body.load) != record.load:
             raise ConflictError(
                 f"pipeline '{name}' is {record.state}: on Spark its source emits what it was submitted with; "
                 "kill it and submit it with another load"
             )
-        elastic = await run_in_threadpool(bodies.elastic_options, body.elastic)
-        asked = Amend(
-            name,
-            None if body.target is None else body.target.target(),
-            body.priority,
-            body.minimum,
-            body.maximum,
-            body.paused,
-            bodies.load_text(body.load),
-            elastic,
-        )
-        await run_in_threadpool(controller.ask, asked)
-        return documents.pipeline(controller.state, found_pipeline(controller, name))
+
+        def act() -> dict[str, Any]:
+            asked = Amend(
+                name,
+                None if body.target is None else body.target.target(),
+                body.priority,
+                body.minimum,
+                body.maximum,
+                body.paused,
+                bodies.load_text(body.load),
+                bodies.elastic_options(body.elastic),
+            )
+            controller.ask(asked)
+            return documents.pipeline(controller.state, found_pipeline(controller, name))
+
+        return await in_thread(request, act)
 
     @router.delete("/{name}")
-    async def kill(name: str) -> dict[str, Any]:
-        await run_in_threadpool(controller.ask, Kill(name))
+    async def kill(name: str, request: Request) -> dict[str, Any]:
+        await in_thread(request, controller.ask, Kill(name))
         return documents.pipeline(controller.state, found_pipeline(controller, name))
 
     @router.get("/{name}/log")
-    async def log(name: str) -> Response:
+    async def log(name: str, request: Request) -> Response:
         found_pipeline(controller, name)
-        return Response(await run_in_threadpool(log_of, name), media_type="text/plain; charset=utf-8")
+        return Response(await in_thread(request, log_of, name), media_type="text/plain; charset=utf-8")
 
     return router
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from fastapi.concurrency import run_in_threadpool
 
 from penstock.control.core.incoming import (
     AddTrigger,
@@ -16,7 +15,7 @@ from penstock.control.core.incoming import (
 from penstock.control.core.people import trigger_of as trigger_with
 from penstock.control.errors import NotFoundError
 from penstock.service import bodies, documents
-from penstock.service.http import body_schema, found_pipeline, raw_body, trigger_id
+from penstock.service.http import body_of, body_schema, found_pipeline, in_thread, trigger_id
 
 if TYPE_CHECKING:
     from penstock.control.controller import Controller
@@ -31,29 +30,28 @@ def trigger_routes(controller: Controller) -> APIRouter:
 
     @router.post("", status_code=201, openapi_extra=body_schema(bodies.TriggerBody))
     async def add_trigger(name: str, request: Request) -> dict[str, Any]:
-        body = bodies.read_body(bodies.TriggerBody, await raw_body(request))
-        # code is imported, in a process of its own, and that is waited for
-        trigger = await run_in_threadpool(bodies.trigger_of, body)
-        state = await run_in_threadpool(controller.ask, AddTrigger(name, trigger))
+        # in a thread: a condition that is code is imported
+        trigger = await in_thread(request, bodies.trigger_of, await body_of(request, bodies.TriggerBody))
+        state = await in_thread(request, controller.ask, AddTrigger(name, trigger))
         return documents.trigger(state.pipelines[name].triggers[-1])
 
     @router.patch("/{number}", openapi_extra=body_schema(bodies.TriggerAmendBody))
     async def edit_trigger(name: str, number: str, request: Request) -> dict[str, Any]:
-        body = bodies.read_body(bodies.TriggerAmendBody, await raw_body(request))
+        body = await body_of(request, bodies.TriggerAmendBody)
         trigger = bodies.amended_trigger(trigger_with(found_pipeline(controller, name), trigger_id(number)), body)
-        await run_in_threadpool(controller.ask, EditTrigger(name, trigger))
+        await in_thread(request, controller.ask, EditTrigger(name, trigger))
         return documents.trigger(trigger_with(found_pipeline(controller, name), trigger.id))
 
     @router.delete("/{number}")
-    async def remove_trigger(name: str, number: str) -> list[dict[str, Any]]:
-        await run_in_threadpool(controller.ask, RemoveTrigger(name, trigger_id(number)))
+    async def remove_trigger(name: str, number: str, request: Request) -> list[dict[str, Any]]:
+        await in_thread(request, controller.ask, RemoveTrigger(name, trigger_id(number)))
         return [documents.trigger(trigger) for trigger in found_pipeline(controller, name).triggers]
 
     @router.post("/{number}/{switch}")
-    async def switch_trigger(name: str, number: str, switch: str) -> dict[str, Any]:
+    async def switch_trigger(name: str, number: str, switch: str, request: Request) -> dict[str, Any]:
         if switch not in {"on", "off"}:
             raise NotFoundError(f"a trigger can be switched on or off, not '{switch}'")
-        await run_in_threadpool(controller.ask, SwitchTrigger(name, trigger_id(number), switch == "on"))
+        await in_thread(request, controller.ask, SwitchTrigger(name, trigger_id(number), switch == "on"))
         return documents.trigger(trigger_with(found_pipeline(controller, name), trigger_id(number)))
 
     return router

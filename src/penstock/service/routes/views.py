@@ -6,20 +6,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from fastapi.concurrency import run_in_threadpool
 
 from penstock.control.core.outcome import DecisionKind
 from penstock.control.errors import FieldError
 from penstock.control.metrics import MEANINGS
+from penstock.control.what_if import check_work
 from penstock.service import documents
-from penstock.service.http import found_pipeline, since_of
+from penstock.service.http import found_pipeline, in_thread, since_of, while_connected
 from penstock.service.pages import series as history
 from penstock.service.pages.asking import asked_question
 from penstock.service.pages.cluster_map import cluster_map
 from penstock.service.pages.decision_log import decision_log
 from penstock.service.pages.fleet import Trails, fleet
 from penstock.service.pages.one_pipeline import one_pipeline, seats
-from penstock.service.pages.outcome import answer
+from penstock.service.routes.health import details
+from penstock.service.sessions import Role
+from penstock.service.what_if_lane import WhatIfLane
 from penstock.sharing.registry import SHARERS
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ MOST_DECISIONS = 200
 def view_routes(controller: Controller, attached: WithAttached) -> APIRouter:
     router = APIRouter(prefix="/v1/views", include_in_schema=False)
     trails = Trails(controller)
+    lanes = {role: WhatIfLane() for role in Role}
 
     @router.get("/start")
     async def start(request: Request) -> dict[str, Any]:
@@ -44,6 +47,11 @@ def view_routes(controller: Controller, attached: WithAttached) -> APIRouter:
             "metrics": {str(metric): {"unit": m.unit, "about": m.about} for metric, m in MEANINGS.items()},
             "fleet": fleet(controller, trails),
         }
+
+    @router.get("/health")
+    async def show_health() -> dict[str, Any]:
+        """Always a 200: the page is there to show trouble."""
+        return details(controller.health())
 
     @router.get("/fleet")
     async def show_fleet() -> dict[str, Any]:
@@ -58,7 +66,7 @@ def view_routes(controller: Controller, attached: WithAttached) -> APIRouter:
             advice = attached.advice_of(record.name)
             return {**view, "advice": advice, "seats": seats(controller, record) if view["graph"] else None}
 
-        return await run_in_threadpool(look)
+        return await in_thread(request, look)
 
     @router.get("/series")
     async def show_series(request: Request) -> dict[str, Any]:
@@ -80,7 +88,7 @@ def view_routes(controller: Controller, attached: WithAttached) -> APIRouter:
                 "changes": history.changes(controller.store, record.name, since),
             }
 
-        return await run_in_threadpool(look)
+        return await in_thread(request, look)
 
     @router.get("/cluster")
     async def show_cluster() -> dict[str, Any]:
@@ -91,13 +99,16 @@ def view_routes(controller: Controller, attached: WithAttached) -> APIRouter:
         pipeline, kind = (request.query_params.get(name, "")[:200] for name in ("pipeline", "kind"))
         before = _whole(request, "before")
         most = min(_whole(request, "most") or 50, MOST_DECISIONS)
-        rows = await run_in_threadpool(decision_log, controller.store, pipeline, kind, before, most)
+        rows = await in_thread(request, decision_log, controller.store, pipeline, kind, before, most)
         return {"decisions": rows, "kinds": [str(kind) for kind in DecisionKind]}
 
     @router.get("/what-if")
     async def show_what_if(request: Request) -> dict[str, Any]:
-        question = asked_question(request.query_params, controller.state)
-        return await run_in_threadpool(answer, controller, question)
+        state = controller.state
+        question = asked_question(request.query_params, state)
+        check_work(state, question)
+        lane = lanes[request.state.visitor.role]
+        return await while_connected(request, lane.ask(state, controller.sizing, question, controller.clock.now()))
 
     return router
 

@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
-from penstock.cli.commands.controller.reach import TokenFileOption, UrlOption, controller
+from penstock.cli.commands.controller.reach import TokenFileOption, UrlOption, controller, warn_of_trouble
 from penstock.errors import BadInputError
 
 PipelineOption = Annotated[str | None, typer.Option("--pipeline", help="Only of this one.")]
@@ -58,6 +58,7 @@ def nodes(
         if release is not None:
             client.release_node(release)
         rows: list[dict[str, Any]] = client.nodes()
+        warn_of_trouble(client)
     if json:
         output.print_json(rows)
         return

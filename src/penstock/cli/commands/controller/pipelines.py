@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
-from penstock.cli.commands.controller.reach import NameArgument, TokenFileOption, UrlOption, controller
+from penstock.cli.commands.controller.reach import NameArgument, TokenFileOption, UrlOption, controller, warn_of_trouble
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ def list_pipelines(
     with controller(url, token_file) as client:
         if not watch:
             _print(client.list(), json=json)
+            warn_of_trouble(client)
             return
         known: dict[str, Any] = {}
         for step in client.watch():
@@ -233,6 +234,7 @@ def show(
     """Show all the controller knows of a pipeline."""
     with controller(url, token_file) as client:
         document = client.show(name)
+        warn_of_trouble(client)
     if json:
         output.print_json(document)
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli import output
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ UrlOption = Annotated[
 TokenFileOption = Annotated[
     Path | None, typer.Option("--token-file", help="File with its token; without, that of `penstock up`.")
 ]
+
+
+def warn_of_trouble(client: Client) -> None:
+    """On standard error, so that what a command prints stays as it is."""
+    health = client.health()
+    if health.get("trouble"):
+        output.complain(f"warning: the controller is in trouble, nothing new is decided: {health['trouble']}")
+    for entry in health.get("quarantined", ()):
+        output.complain(f"warning: set aside: {entry['subject']}: {entry['why']}")
 
 
 def controller(url: str | None, token_file: Path | None) -> Client:

@@ -81,7 +81,10 @@ def up(
         known, sharing = controller.list(), controller.policy()["sharing"]
     output.say(f"controller  {service.url}  ({len(service.nodes)} nodes)")
     output.say(f"page        {dashboard()}  (once, within ten minutes; another: penstock dashboard)")
-    output.say(f"token       {service.token_file}  (only reading: {service.read_token_file})")
+    output.say(
+        f"token       {service.token_file}  (only reading: {service.read_token_file.name}; "
+        f"for attached applications: {service.attach_token_file.name}, both beside it)"
+    )
     if known:
         lives = sum(pipeline["state"] != "killed" for pipeline in known)
         output.say(f"goes on     with {lives} pipelines of its store, with its nodes and policy ({sharing})")

@@ -152,7 +152,6 @@ export function fleetView(start, frame) {
     root,
     async refresh() {
       found = await get("/v1/views/fleet");
-      frame.showTrouble(found.trouble);
       draw();
       return found.at;
     },

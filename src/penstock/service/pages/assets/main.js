@@ -11,6 +11,7 @@ import { whatIfView } from "./what-if.js";
 const VIEWS = { "/": fleetView, "/pipeline": pipelineView, "/cluster": clusterView, "/decisions": decisionsView, "/what-if": whatIfView };
 const PLACES = { "/": "fleet", "/pipeline": "fleet", "/cluster": "cluster", "/decisions": "decisions", "/what-if": "what-if" };
 const REFRESH_MS = 2000;
+const HEALTH_MS = 5000;
 
 const element = (id) => document.getElementById(id);
 const page = { start: null, view: null, timer: 0, refreshing: false, again: false };
@@ -35,7 +36,7 @@ function show() {
     if (link.dataset.place === PLACES[location.pathname]) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const view = make(page.start, { go, toast, refresh, showTrouble });
+  const view = make(page.start, { go, toast, refresh });
   page.view = view;
   document.title = `${view.title} – Penstock`;
   element("view").replaceChildren(view.root);
@@ -73,10 +74,21 @@ function said(alive, what) {
   else setText(live, what);
 }
 
-function showTrouble(text) {
-  const box = element("trouble");
-  box.hidden = !text;
-  setText(box, text ? `The controller cannot write its store: ${text}. Pipelines flow on.` : "");
+// The same on every page: what is not decided upon, and who was set aside so that everybody else is.
+async function showHealth() {
+  clearTimeout(showHealth.timer);
+  try {
+    const health = await get("/v1/views/health");
+    const lines = health.quarantined.map((entry) => `Set aside: ${entry.subject}: ${entry.why}`);
+    if (health.trouble) lines.unshift(`The controller is in trouble: ${health.trouble}. Pipelines flow on; nothing new is decided.`);
+    const box = element("trouble");
+    box.hidden = !lines.length;
+    if (box.textContent !== lines.join("")) box.replaceChildren(...lines.map((line) => h("p", {}, line)));
+  } catch (problem) {
+    if (!(problem instanceof Refused)) throw problem;
+  } finally {
+    showHealth.timer = setTimeout(showHealth, document.hidden ? 10 * HEALTH_MS : HEALTH_MS);
+  }
 }
 
 function watch() {
@@ -151,7 +163,6 @@ async function begin() {
   if (location.hash) history.replaceState(null, "", location.pathname + location.search);
   page.start = await get("/v1/views/start");
   setText(element("who"), page.start.may_act ? page.start.who : `${page.start.who} (may only look)`);
-  showTrouble(page.start.fleet.trouble);
   document.addEventListener("click", clicked);
   document.addEventListener("keydown", pressed);
   addEventListener("popstate", show);
@@ -160,6 +171,7 @@ async function begin() {
   element("help").addEventListener("click", showKeys);
   element("logout").addEventListener("click", async () => { await post("/logout"); location.reload(); });
   show();
+  showHealth();
   watch();
 }
 
