@@ -19,7 +19,7 @@ from penstock.cli.main import run
 from penstock.clock import Stopwatch, pause
 from penstock.service.server import listening
 from penstock.service.settings import read_running
-from penstock.spark.standalone.processes import Daemon, find
+from penstock.spark.standalone.processes import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     running = read_running(folder / "controller")
     assert running is not None
     os.kill(running.pid, signal.SIGKILL)
-    until(lambda: find(Daemon(running.pid, running.started)) is None)
+    until(lambda: find(running) is None)
     assert run(["up", "--simulated", "--nodes", "4", "--speed", "20"]) == 0
     assert "goes on     with 2 pipelines of its store" in capsys.readouterr().out
     with penstock.connect() as client:

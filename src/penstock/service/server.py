@@ -33,6 +33,7 @@ from penstock.control.store.store import Store
 from penstock.errors import BadInputError, PenstockError
 from penstock.files import read_text, read_value
 from penstock.modelling.library import reference_library
+from penstock.process_identity import own_identity
 from penstock.service.app import make_app
 from penstock.service.guard import Doors
 from penstock.service.settings import (
@@ -45,7 +46,6 @@ from penstock.service.settings import (
     ServiceSettings,
     write_spec,
 )
-from penstock.spark.standalone.processes import own_start
 
 if TYPE_CHECKING:
     from penstock.control.executors.contract import Executors, Nodes
@@ -171,8 +171,7 @@ def serve(folder: Path) -> None:
         folder / RUNNING,
         RunningService(
             url=f"http://{shown}:{port}",
-            pid=os.getpid(),
-            started=own_start(),
+            **dict(own_identity()),
             master=settings.master or None,
             nodes=tuple(controller.state.nodes),
         ),
