@@ -43,6 +43,9 @@ from penstock.control.executors.processes import DRIVER_COMMAND, end_drivers
 from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.store.store import Store
 from penstock.errors import BadInputError
+from penstock.files import private_folder
+from penstock.service.server import make_controller
+from penstock.service.settings import DRIVERS, ServiceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -250,3 +253,16 @@ def test_drivers_of_another_store_are_refused_in_one_line(folder: Path) -> None:
     with pytest.raises(BadInputError, match="drivers and checkpoints are of another store; start this") as refusal:
         executors_in(folder, store="another")
     assert "\n" not in str(refusal.value)
+
+
+def test_a_store_keeps_its_id(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path / name}.db" for name in ("a", "a", "b")]
+    first, again, another = (Store(url).id for url in urls)
+    assert first == again != another
+
+
+def test_a_controller_refuses_the_drivers_of_another_store(tmp_path: Path) -> None:
+    settings = ServiceSettings(simulated=False, cluster_folder=str(tmp_path), store=f"sqlite:///{tmp_path / 'b.db'}")
+    put(private_folder(tmp_path / DRIVERS), OWNER, FolderOwner(store="of another store", fence=7))
+    with pytest.raises(BadInputError, match="are of another store"):
+        make_controller(settings, tmp_path)

@@ -20,6 +20,7 @@ from penstock.control.core.records import ControllerState
 from penstock.control.elasticity.memory import Following
 from penstock.control.store import lease as leasing
 from penstock.control.store import rows, schema
+from penstock.control.store.identity import store_id
 from penstock.control.store.windows import unpacked
 from penstock.errors import BadInputError, PenstockError
 
@@ -67,6 +68,11 @@ class Store:
                 yield connection
         except SQLAlchemyError as error:
             raise StoreError(f"store '{_shown(self.url)}': {_reason(error)}") from error
+
+    @property
+    def id(self) -> str:
+        with self._transaction() as connection:
+            return store_id(connection)
 
     def take_lease(self, now: float) -> leasing.ControllerLease:
         with self._transaction() as connection:
