@@ -4,15 +4,15 @@ is disabled, and it is said; nobody else notices."""
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.control.core.incoming import EditTrigger, Readings
 from penstock.control.core.records import TriggerKind
 from penstock.control.errors import FieldError
+from penstock.jobs.find import find_code_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +24,9 @@ log = logging.getLogger("penstock.control")
 
 
 def find_condition(code: str) -> Callable[[Mapping[str, float]], object]:
-    """`module:attribute`; imports the module, from the current folder too: only name code you trust."""
+    """`module:attribute`; imports the module, from the current folder too (after others): only name code you trust."""
     module, _, attribute = code.partition(":")
-    if os.getcwd() not in sys.path:  # noqa: PTH109 - what sys.path holds is text
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    find_code_in(Path.cwd())
     try:
         code_found = getattr(import_module(module), attribute)
     except Exception as error:  # the user's module may raise anything while it is imported

@@ -70,7 +70,7 @@ def start_controller(settings: ServiceSettings, state: str | Path | None = None)
         write_spec(folder / SETTINGS, settings)
         log = folder / LOG
         log.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "penstock.service.server", str(folder)]
+        command = [sys.executable, "-P", "-m", "penstock.service.server", str(folder)]
         daemon = start(command, {**os.environ, "PENSTOCK_STATE": str(base)}, log)
         return _shown(folder, _answering(folder, daemon, log))
 

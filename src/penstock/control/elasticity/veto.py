@@ -6,9 +6,11 @@ from __future__ import annotations
 import logging
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInputError
+from penstock.jobs.find import find_code_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,7 @@ def veto_of(name: str) -> Callable[[SizeVerdict], str | None] | None:
 
 def find_veto(name: str) -> Callable[[dict[str, Any]], Any]:
     module, _, attribute = name.partition(":")
+    find_code_in(Path.cwd())
     try:
         code = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

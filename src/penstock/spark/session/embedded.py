@@ -37,6 +37,8 @@ HERE = "127.0.0.1"
 DRIVER_HOST = "spark.driver.host"
 PYTHON_SETTING = "spark.pyspark.python"
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
+SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
+"""If it is set, Python imports nothing from the current folder of a process."""
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -231,16 +233,18 @@ def python_of_workers(master: str, settings: Mapping[str, str], named: str | Non
 
 @contextmanager
 def _workers_run(python: str) -> Iterator[None]:
-    """A context that begins inside has it for good; the variable stays the user's, for sessions elsewhere."""
-    named = os.environ.get(PYTHON_VARIABLE)
-    os.environ[PYTHON_VARIABLE] = python
+    """A context that begins inside has it for good; the variables stay the user's, for sessions elsewhere."""
+    wanted = {PYTHON_VARIABLE: python, SAFE_PATH_VARIABLE: "1"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if named is None:
-            del os.environ[PYTHON_VARIABLE]
-        else:
-            os.environ[PYTHON_VARIABLE] = named
+        for name, was in before.items():
+            if was is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = was
 
 
 _archives: dict[str, tuple[Path, Path]] = {}

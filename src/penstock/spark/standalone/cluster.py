@@ -301,7 +301,7 @@ def running_cluster(
 ) -> Iterator[RunningCluster]:
     """A cluster that ends with the block, or with the process."""
     afterwards = f"from {__name__} import cluster_down; cluster_down({str(folder)!r})"
-    with guarded([sys.executable, "-c", afterwards]):
+    with guarded([sys.executable, "-P", "-c", afterwards]):
         state = cluster_up(
             nodes,
             slots,
