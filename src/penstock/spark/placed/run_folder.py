@@ -31,6 +31,7 @@ from penstock.flow.commit import Commit
 from penstock.flow.lease import RENEW_SECONDS, Held, RunLease, holder
 from penstock.planning.file import SavedPlan, parse_plan
 from penstock.process_identity import own_identity
+from penstock.spark.closed_folder import close_to_others
 from penstock.spark.placed.conducting import Asked
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class RunFolder:
 
     def create(self) -> None:
         if not is_url(self.place):
-            for folder in ("", REQUESTS, ANSWERS, PLANS):
+            close_to_others(private_folder(Path(self.place)), "run.json")
+            for folder in (REQUESTS, ANSWERS, PLANS):
                 private_folder(Path(self.place) / folder)
         self.checkpoint.create()
 

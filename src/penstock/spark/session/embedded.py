@@ -349,13 +349,14 @@ def _jvm_messages_in(log: Path) -> Iterator[None]:
     """The Java process inherits standard error when it starts: lend it a file meanwhile."""
     sys.stderr.flush()
     own = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(own, 2)
-            os.close(own)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(file)
 
 
 def _warm_up(session: SparkSession, slots: int) -> None:
