@@ -60,16 +60,21 @@ _SETTINGS = {
 
 STREAMING = "org.apache.spark.sql.execution.streaming"
 FIRST_WITH_PACKAGES = (4, 1)
-"""Since this version the classes of streaming stand in packages by what they do."""
+"""Since this version the classes of streaming stand in packages by what they do, and workers have Unix sockets."""
 
 _LOG = logging.getLogger(__name__)
 
 
-def _checkpoint_settings(version: str) -> dict[str, str]:
-    """Checkpoints on a local disk: a rename is enough, and several times faster than the default."""
+def settings_of_version(version: str) -> dict[str, str]:
+    """Checkpoints on a local disk: a rename is enough, and several times faster than the default. Between Java and
+    Python a socket in the file system, which no other user may connect to; a port lets everybody start workers."""
     major, minor = (int(part) for part in version.split(".")[:2])
-    package = f"{STREAMING}.checkpointing" if (major, minor) >= FIRST_WITH_PACKAGES else STREAMING
-    return {"spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager"}
+    is_new = (major, minor) >= FIRST_WITH_PACKAGES
+    package = f"{STREAMING}.checkpointing" if is_new else STREAMING
+    return {
+        "spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager",
+        **({"spark.python.unix.domain.socket.enabled": "true"} if is_new else {}),
+    }
 
 
 @contextmanager
@@ -198,7 +203,7 @@ def configured_session(
     archive = own_archive()
     options, made = making(archive) if makes_archive else ("", None)
     started = {DRIVER_OPTIONS: f"{_SETTINGS[DRIVER_OPTIONS]} {options or using(archive)}".strip()}
-    shared = {**_SETTINGS, **started, **_checkpoint_settings(pyspark.__version__), **spilled}
+    shared = {**_SETTINGS, **started, **settings_of_version(pyspark.__version__), **spilled}
     for key, value in {**shared, **settings}.items():
         builder = builder.config(key, value)
     _LOG.info("starting Spark on %s as '%s'; Java writes to %s", master, name, log)

@@ -15,7 +15,7 @@ from penstock.cluster.file import cluster_document
 from penstock.errors import BadInputError, ClusterError
 from penstock.files import Count, Name, Positive, Spec, private_folder, read_value, write_text
 from penstock.process_identity import ProcessIdentity
-from penstock.spark.session.secret import DEFAULTS, properties_text, read_secret, secret_settings
+from penstock.spark.session.secret import DEFAULTS, properties_text, read_secret, secret_settings, web_token
 from penstock.spark.standalone.daemons import LOOPBACK, ClusterEnvironment
 from penstock.spark.standalone.namespaces import DRIVER, MASTER, NamespaceNetwork
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STATE = "state.json"
 SECRET = "secret"  # noqa: S105 - the name of a file
+WEB_TOKEN = "web-token"  # noqa: S105 - the name of a file
 CLUSTER = "cluster.yaml"
 KEPT = "logs"
 """The folder that outlives its cluster, until the next one: what went wrong is read afterwards."""
@@ -164,8 +165,11 @@ def write_secret(folder: Path, secret: str) -> None:
 
 
 def write_session_settings(state: RunningCluster) -> None:
-    settings = {"spark.master": state.master_url, **secret_settings(state.secret())}
+    secret = state.secret()
+    settings = {"spark.master": state.master_url, **secret_settings(secret)}
     write_text(state.conf_folder / DEFAULTS, properties_text(settings))
+    if secret is not None:
+        write_text(state.conf_folder / WEB_TOKEN, web_token(secret) + "\n")
 
 
 def write_cluster_file(state: RunningCluster, cluster: Cluster) -> None:
