@@ -37,7 +37,7 @@ def public() -> Iterator[Path]:
 
 @pytest.fixture(scope="module", params=["new", "there before"])
 def state(public: Path, request: pytest.FixtureRequest) -> Path:
-    folder = public / request.param
+    folder = public / str(request.param)
     if request.param != "new":
         folder.mkdir(mode=0o755)
     return folder

@@ -101,7 +101,7 @@ def test_the_output_of_executors_is_shown_to_nobody_without_the_token(cluster: R
         "/log/?appId=a&executorId=0&logType=stderr",
     )
     token = (cluster.conf_folder / "web-token").read_text().strip()
-    assert cluster.secret() not in token
+    assert str(cluster.secret()) not in token
     for page in (*pages, "/metrics/json/", "/static/webui.js", "/environment/"):
         assert fetched(worker["webuiaddress"] + page)[0] == HTTPStatus.FORBIDDEN, page
         assert fetched(worker["webuiaddress"] + page, f"{token[:-2]}xx")[0] == HTTPStatus.FORBIDDEN, page
