@@ -13,6 +13,7 @@ import pytest
 
 from penstock import process_identity
 from penstock.process_identity import ProcessIdentity, boot_id, identity_of, own_identity
+from penstock.spark.standalone import processes
 from penstock.spark.standalone.processes import end, find, start
 
 
@@ -90,3 +91,15 @@ def test_no_file_descriptor_left_does_not_make_a_process_dead(sleeper: ProcessId
             _ = sleeper.is_there
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_one_that_nobody_could_know_again_is_not_left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> ProcessIdentity:
+        numbers.append(pid)
+        raise OSError(24, "Too many open files")
+
+    numbers: list[int] = []
+    monkeypatch.setattr(processes, "identity_of", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        start(["/bin/sleep", "60"], os.environ, tmp_path / "log")
+    assert not psutil.pid_exists(numbers[0])

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 import penstock
@@ -90,7 +91,14 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     for words in ([], ["--json"]):
         check_watching(words, capsys)
 
-    assert answer(capsys, "down")["ended"].startswith("http://127.0.0.1:")
+    again = read_running(folder / "controller")
+    assert again is not None
+    created = psutil.Process.create_time
+    with pytest.MonkeyPatch.context() as clock:
+        # start times that are computed from the clock, after it was set forward
+        clock.setattr(psutil.Process, "create_time", lambda process: created(process) + 3)
+        assert answer(capsys, "down")["ended"].startswith("http://127.0.0.1:")
+    assert not psutil.pid_exists(again.pid)
     assert answer(capsys, "down") == {"ended": None}
 
 

@@ -58,7 +58,12 @@ def start(command: Sequence[str], environment: Mapping[str, str], log: Path | No
         setsid=True,
         setsigdef=[signal.SIGPIPE, signal.SIGINT],
     )
-    return identity_of(pid)  # it is ours to collect, so the number is not given away
+    try:
+        return identity_of(pid)
+    except OSError:  # no file descriptor is left: one that nobody knows must not run
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def find(identity: ProcessIdentity) -> psutil.Process | None:
