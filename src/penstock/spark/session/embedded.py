@@ -20,6 +20,7 @@ from penstock.spark.session.class_archive import MAKING_SECONDS, archive_file, k
 from penstock.spark.session.java import find_java
 from penstock.spark.session.partitions import FEWEST, PARTITIONS, partitions_for
 from penstock.spark.session.secret import secret_settings, settings_from_file
+from penstock.spark.session.worker_sockets import socket_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,16 +66,14 @@ FIRST_WITH_PACKAGES = (4, 1)
 _LOG = logging.getLogger(__name__)
 
 
-def settings_of_version(version: str) -> dict[str, str]:
-    """Checkpoints on a local disk: a rename is enough, and several times faster than the default. Between Java and
-    Python a socket in the file system, which no other user may connect to; a port lets everybody start workers."""
-    major, minor = (int(part) for part in version.split(".")[:2])
-    is_new = (major, minor) >= FIRST_WITH_PACKAGES
-    package = f"{STREAMING}.checkpointing" if is_new else STREAMING
-    return {
-        "spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager",
-        **({"spark.python.unix.domain.socket.enabled": "true"} if is_new else {}),
-    }
+def _checkpoint_settings(version: str) -> dict[str, str]:
+    """Checkpoints on a local disk: a rename is enough, and several times faster than the default."""
+    package = f"{STREAMING}.checkpointing" if _release(version) >= FIRST_WITH_PACKAGES else STREAMING
+    return {"spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager"}
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 @contextmanager
@@ -203,7 +202,14 @@ def configured_session(
     archive = own_archive()
     options, made = making(archive) if makes_archive else ("", None)
     started = {DRIVER_OPTIONS: f"{_SETTINGS[DRIVER_OPTIONS]} {options or using(archive)}".strip()}
-    shared = {**_SETTINGS, **started, **settings_of_version(pyspark.__version__), **spilled}
+    sockets = socket_settings(scratch if master.startswith("local") else None)
+    shared = {
+        **_SETTINGS,
+        **started,
+        **(sockets if _release(pyspark.__version__) >= FIRST_WITH_PACKAGES else {}),
+        **_checkpoint_settings(pyspark.__version__),
+        **spilled,
+    }
     for key, value in {**shared, **settings}.items():
         builder = builder.config(key, value)
     _LOG.info("starting Spark on %s as '%s'; Java writes to %s", master, name, log)
