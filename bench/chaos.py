@@ -140,7 +140,7 @@ class Chaos:
 
     def _executors(self) -> list[psutil.Process]:
         daemons = [] if self.cluster is None else [node.worker for node in self.cluster.nodes]
-        processes = [process for daemon in daemons if daemon is not None for process in tree(daemon.daemon)]
+        processes = [process for daemon in daemons if daemon is not None for process in tree(daemon)]
         return [process for process in processes if "--executor-id" in _words(process)]
 
     def _some(self, processes: list[psutil.Process]) -> list[psutil.Process]:
@@ -165,7 +165,7 @@ class Chaos:
             half = self.dice.sample(workers, len(workers) // 2) if workers else []
             return "some", half
         node = self.dice.choice(self.cluster.nodes)
-        return node.name, [] if node.worker is None else tree(node.worker.daemon)
+        return node.name, [] if node.worker is None else tree(node.worker)
 
     def _kill_node(self) -> None:
         name, processes = self._node()
@@ -187,7 +187,7 @@ class Chaos:
 
     def _stop_master(self) -> None:
         if self.cluster is not None and self.cluster.master is not None:
-            self._stop(tree(self.cluster.master.daemon), 8.0)
+            self._stop(tree(self.cluster.master), 8.0)
 
     def _cut_link(self) -> None:
         network = self.cluster.network if self.cluster is not None else None

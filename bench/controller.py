@@ -227,7 +227,7 @@ def overheads(changes: int) -> dict[str, float]:
 @contextmanager
 def _cluster(folder: str) -> Iterator[None]:
     """Three nodes and a controller, which end with the block, or with the process."""
-    with guarded([sys.executable, "-c", f"import penstock; penstock.down({folder!r})"]):
+    with guarded([sys.executable, "-P", "-c", f"import penstock; penstock.down({folder!r})"]):
         penstock.up(nodes=3, slots=1, policy="dynamic-priority", folder=folder)
         try:
             yield

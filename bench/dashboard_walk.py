@@ -39,7 +39,7 @@ class Walk:
 
     def command(self, *words: str) -> str:
         """As typed."""
-        command = [sys.executable, "-m", "penstock", *words]
+        command = [sys.executable, "-P", "-m", "penstock", *words]
         environment = {**os.environ, "PENSTOCK_STATE": str(self.state)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         print("$ penstock", *words, "\n" + done.stdout, end="", flush=True)
@@ -152,7 +152,7 @@ def walk(pictures: Path) -> dict[str, Any]:
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - in the development group only
 
     pictures.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, guarded([sys.executable, "-c", DOWN.format(folder)]):
+    with tempfile.TemporaryDirectory() as folder, guarded([sys.executable, "-P", "-c", DOWN.format(folder)]):
         state = Path(folder)
         up = penstock.up(nodes=2, slots=2, unit_slots=1, folder=state)
         walked = Walk(state, pictures)

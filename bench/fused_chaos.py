@@ -96,7 +96,7 @@ class Run:
 
 @contextmanager
 def penstock_process(environment: dict[str, str], out: Path, *words: str) -> Iterator[Run]:
-    line = [sys.executable, "-m", "penstock", *words]
+    line = [sys.executable, "-P", "-m", "penstock", *words]
     process = subprocess.Popen(line, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         yield Run(process, out)

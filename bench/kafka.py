@@ -198,7 +198,7 @@ def _next_batch(run: penstock.RunHandle) -> penstock.Figures:
     return figures
 
 
-BROKER_DOWN = (sys.executable, "-m", "penstock", "broker", "down", "--folder")
+BROKER_DOWN = (sys.executable, "-P", "-m", "penstock", "broker", "down", "--folder")
 """For when this process is killed."""
 
 

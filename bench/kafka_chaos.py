@@ -158,11 +158,11 @@ class Chaos:
         words += [] if self.engine == "fused" else ["--seconds", str(RUN_SECONDS)]
         self.drivers += 1
         with (self.folder / f"driver-{self.drivers}.log").open("wb") as output:
-            line = [sys.executable, "-m", "penstock", *words]
+            line = [sys.executable, "-P", "-m", "penstock", *words]
             return subprocess.Popen(line, env=self.environment, stdout=output, stderr=output)
 
     def _penstock(self, *words: str) -> None:
-        line = [sys.executable, "-m", "penstock", *words]
+        line = [sys.executable, "-P", "-m", "penstock", *words]
         done = subprocess.run(line, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"penstock {words[0]}: {done.stderr}")
@@ -274,7 +274,7 @@ class Chaos:
         broker_down(self.folder / "state")
 
 
-BROKER_DOWN = (sys.executable, "-m", "penstock", "broker", "down", "--folder")
+BROKER_DOWN = (sys.executable, "-P", "-m", "penstock", "broker", "down", "--folder")
 """For when this process is killed."""
 
 

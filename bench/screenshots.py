@@ -98,7 +98,7 @@ def main() -> int:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/pictures/dashboard")
     folder.mkdir(parents=True, exist_ok=True)
     afterwards = "import penstock; penstock.down({!r})"
-    with tempfile.TemporaryDirectory() as state, guarded([sys.executable, "-c", afterwards.format(state)]):
+    with tempfile.TemporaryDirectory() as state, guarded([sys.executable, "-P", "-c", afterwards.format(state)]):
         up = penstock.up(simulated=True, nodes=24, slots=4, unit_slots=1, speed=20, price=0.392, folder=state)
         try:
             with penstock.connect(folder=state) as controller:

@@ -29,6 +29,7 @@ LAYERS = (
     "registry",
     "clock",
     "lookup",
+    "process_identity",
     "dataflow",
     "cluster",
     "modelling",

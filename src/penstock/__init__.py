@@ -8,12 +8,19 @@
 What is exported is listed in `__init__.pyi`, and loaded when it is first used: importing the package costs nothing.
 """
 
-import logging
-import warnings
-from importlib import import_module
-from typing import Any
+import sys
 
-import lazy_loader
+_IS_STARTED = sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].split(".")[0] in ("penstock", "-mpenstock")
+if _IS_STARTED and not sys.flags.safe_path:
+    # `python -m penstock`: files in the current folder must not stand in for modules of the same name
+    del sys.path[0]
+
+import logging  # noqa: E402 - after the folder is left out
+import warnings  # noqa: E402
+from importlib import import_module  # noqa: E402
+from typing import Any  # noqa: E402
+
+import lazy_loader  # noqa: E402
 
 __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever uses the package says where its log goes

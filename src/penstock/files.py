@@ -91,6 +91,7 @@ class Versioned(Spec):
 
 
 S = TypeVar("S", bound=Spec)
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def read_document(path: Path) -> Any:
@@ -175,9 +176,6 @@ def _check_nesting_and_text(data: Any, where: str) -> None:
             return
         level = below
     raise BadInputError(f"{where}: nested deeper than {DEEPEST_NESTING} levels")
-
-
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -330,7 +328,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """As `write_text`."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
 
@@ -347,12 +344,14 @@ def output_path(path: Path) -> contextlib.AbstractContextManager[Path]:
 
 
 def private_folder(path: Path) -> Path:
-    """The folder, made where it is not there, and so are those above it: only its owner may look into it."""
+    """The folder, made if it is not there with those above it: only its owner may look into it. One of another user is
+    refused, for it may hold links; root's may be the volume of a container."""
     path = path.absolute()
     try:
-        for folder in reversed([path, *path.parents]):
-            if not folder.is_dir():
-                folder.mkdir(mode=0o700, exist_ok=True)
+        for folder in (folder for folder in reversed([path, *path.parents]) if not folder.is_dir()):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if path.stat().st_uid not in {os.getuid(), 0}:
+            raise BadInputError(f"{path}: belongs to another user; name a folder of your own")
     except (OSError, ValueError) as error:
         raise BadInputError(f"{path}: cannot be used: {getattr(error, 'strerror', None) or error}") from error
     return path

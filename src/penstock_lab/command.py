@@ -20,7 +20,7 @@ COMPLAINT = 500
 def started(words: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     """`penstock WORDS...`, with what `environment` has beside this process's own."""
     return subprocess.Popen(  # noqa: S603 - this program itself
-        [sys.executable, "-m", "penstock", *words],
+        [sys.executable, "-P", "-m", "penstock", *words],
         env={**os.environ, **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

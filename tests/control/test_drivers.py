@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from control_builders import PerUnit
+from driver_stand_in import A, B, executors_in, order, pid, until
 from sqlalchemy import select
 
 from penstock.clock import Stopwatch, pause
-from penstock.cluster.topology import Slot
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.incoming import Died, Drained, DriverEnded, FirstTuple, Holds, PartReading, Started, Submit
-from penstock.control.core.outcome import OrderKind, PipelineOrder
+from penstock.control.core.outcome import OrderKind
 from penstock.control.core.records import ControllerState, ServiceTarget, Submission
 from penstock.control.core.reports import LONGEST_WAIT
 from penstock.control.core.states import PipelineState
-from penstock.control.executors.driver_files import DRIVER, JOB, DriverJob, DriverProcess, get
+from penstock.control.executors.driver_files import JOB, DriverJob, get
 from penstock.control.executors.processes import DriverExecutors, end_drivers, interval_ms, used_by
 from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.store import schema
@@ -31,64 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.control.core.incoming import Observation
-
-STAND_IN = """
-import os, sys, time
-from pathlib import Path
-from penstock.control.core.outcome import OrderKind
-from penstock.control.executors.driver_files import *
-from penstock.control.executors.driver_files import JOB, ORDER, REPORT, DRIVER
-from penstock.spark.standalone.processes import own_start
-folder = Path(sys.argv[1])
-job = get(DriverJob, folder, JOB)
-put(folder, DRIVER, DriverProcess(pid=os.getpid(), started=own_start(), incarnation=job.incarnation))
-if job.pipeline == "bad":
-    print("it cannot be run", flush=True)
-    sys.exit(1)
-fence = 0
-while True:
-    order = get(DriverOrder, folder, ORDER)
-    if order.fence >= fence:
-        fence = order.fence
-        if order.kind is not OrderKind.RUN and job.pipeline != "deaf":
-            sys.exit(0)
-        put(folder, REPORT, DriverReport(incarnation=job.incarnation, state="running", at=time.time(),
-            serial=order.serial, nodes={node: 1 for node, _ in order.slots},
-            first_tuple=order.serial, readings={"rate": 5.0}))
-    time.sleep(0.05)
-"""
-A, B = Slot("n1", 0), Slot("n2", 0)
-
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Callable[[], DriverExecutors]]:
-    script = tmp_path / "stand_in.py"
-    script.write_text(STAND_IN)
-    base = tmp_path / "pipelines"
-    yield lambda: DriverExecutors(base, command=[sys.executable, str(script)])
-    end_drivers(base)
-
-
-def order(pipeline: str = "good", **more: object) -> PipelineOrder:
-    first = PipelineOrder("p", 1, 1, OrderKind.RUN, Submission("p", pipeline), (A, B))
-    return replace(first, **more)  # type: ignore[arg-type]
-
-
-def until(executors: DriverExecutors, wanted: Observation, seconds: float = 20.0) -> list[Observation]:
-    """Everything seen until that was seen."""
-    watch, seen = Stopwatch(), list[object]()
-    while wanted not in seen:
-        assert watch.seconds() < seconds, seen
-        seen += executors.observe(0.0)
-        pause(0.05)
-    return seen  # type: ignore[return-value]
-
-
-def pid(executors: DriverExecutors) -> int:
-    found = get(DriverProcess, executors._base / "p", DRIVER)
-    assert found is not None
-    return found.pid
+    yield lambda: executors_in(tmp_path)
+    end_drivers(tmp_path / "pipelines")
 
 
 def test_started_rescaled_drained_and_each_said_once(made: Callable[[], DriverExecutors]) -> None:

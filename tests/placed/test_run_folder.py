@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 import penstock
@@ -51,6 +52,14 @@ def answer_once(folder: RunFolder, answer: float | RunError) -> threading.Thread
     thread = threading.Thread(target=conduct)
     thread.start()
     return thread
+
+
+def test_a_step_of_the_clock_does_not_free_a_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.take("plan-000")
+    created = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: created(process) + 3)
+    assert folder.held_by is not None
+    folder.give_back()
 
 
 def test_a_request_gets_its_answer(folder: RunFolder) -> None:

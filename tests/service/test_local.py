@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 import penstock
@@ -19,7 +20,7 @@ from penstock.cli.main import run
 from penstock.clock import Stopwatch, pause
 from penstock.service.server import listening
 from penstock.service.settings import read_running
-from penstock.spark.standalone.processes import Daemon, find
+from penstock.spark.standalone.processes import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +73,7 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     running = read_running(folder / "controller")
     assert running is not None
     os.kill(running.pid, signal.SIGKILL)
-    until(lambda: find(Daemon(running.pid, running.started)) is None)
+    until(lambda: find(running) is None)
     assert run(["up", "--simulated", "--nodes", "4", "--speed", "20"]) == 0
     assert "goes on     with 2 pipelines of its store" in capsys.readouterr().out
     with penstock.connect() as client:
@@ -91,7 +92,14 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     for words in ([], ["--json"]):
         check_watching(words, capsys)
 
-    assert answer(capsys, "down")["ended"].startswith("http://127.0.0.1:")
+    again = read_running(folder / "controller")
+    assert again is not None
+    created = psutil.Process.create_time
+    with pytest.MonkeyPatch.context() as clock:
+        # start times that are computed from the clock, after it was set forward
+        clock.setattr(psutil.Process, "create_time", lambda process: created(process) + 3)
+        assert answer(capsys, "down")["ended"].startswith("http://127.0.0.1:")
+    assert not psutil.pid_exists(again.pid)
     assert answer(capsys, "down") == {"ended": None}
 
 

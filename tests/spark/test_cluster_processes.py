@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from penstock.errors import BadInputError, ClusterError
+from penstock.process_identity import ProcessIdentity, own_identity
 from penstock.spark.standalone import cluster as standalone
 from penstock.spark.standalone import daemons
 from penstock.spark.standalone.cluster import (
@@ -20,7 +21,7 @@ from penstock.spark.standalone.cluster import (
     cluster_up,
 )
 from penstock.spark.standalone.foreground import run_master, run_worker
-from penstock.spark.standalone.processes import MARK, Daemon, end, find, marked, start, tree
+from penstock.spark.standalone.processes import MARK, end, find, marked, start, tree
 from penstock.spark.standalone.state import (
     RunningCluster,
     read_state,
@@ -28,7 +29,7 @@ from penstock.spark.standalone.state import (
 )
 
 
-def sleeper(mark: str, script: str = "sleep 60 & sleep 60; true") -> Daemon:
+def sleeper(mark: str, script: str = "sleep 60 & sleep 60; true") -> ProcessIdentity:
     daemon = start(["/bin/sh", "-c", script], {**os.environ, MARK: mark}, None)
     while daemon.pid not in [process.pid for process in marked(mark)]:
         assert find(daemon)  # its environment shows a moment after it started
@@ -37,8 +38,8 @@ def sleeper(mark: str, script: str = "sleep 60 & sleep 60; true") -> Daemon:
 
 def test_a_recycled_number_is_not_the_process() -> None:
     own = psutil.Process()
-    assert find(Daemon(own.pid, own.create_time())) == own
-    assert find(Daemon(own.pid, own.create_time() - 60)) is None
+    assert find(own_identity()) == own
+    assert find(ProcessIdentity(pid=own.pid, started=own.create_time() - 60)) is None
 
 
 def test_ending_a_tree_leaves_nothing(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_an_interrupted_start_ends_what_it_started(
         state = read_state(folder)
         assert state is not None
         assert state.master is not None
-        assert find(state.master.daemon)
+        assert find(state.master)
         started.append(state)
         raise KeyboardInterrupt
 
@@ -134,7 +135,7 @@ def test_an_interrupted_start_ends_what_it_started(
     with pytest.raises(KeyboardInterrupt):
         cluster_up(2, 1, folder=folder)
     assert started[0].master is not None
-    assert find(started[0].master.daemon) is None
+    assert find(started[0].master) is None
     assert marked(started[0].id) == []
     assert read_state(folder) is None
 

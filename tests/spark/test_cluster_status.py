@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInputError, ClusterError
+from penstock.process_identity import ProcessIdentity
 from penstock.spark.standalone.access import ClusterAccess, find_access
 from penstock.spark.standalone.cluster import shortfalls_on
 from penstock.spark.standalone.daemons import (
     resource_name,
 )
 from penstock.spark.standalone.master_page import fetch_page, parse_page
-from penstock.spark.standalone.processes import Daemon
 from penstock.spark.standalone.state import (
     ClusterNode,
-    ClusterProcess,
     RunningCluster,
     locked,
     read_state,
@@ -51,7 +50,7 @@ def page_of(*workers: dict[str, Any], url: str = "spark://127.0.0.1:1") -> str:
 
 def a_state(folder: Path) -> RunningCluster:
     nodes = [
-        ClusterNode(name=name, rack="r1", slots=2, memory_mb=1024, worker=ClusterProcess(pid=pid, started=5))
+        ClusterNode(name=name, rack="r1", slots=2, memory_mb=1024, worker=ProcessIdentity(pid=pid, started=5))
         for name, pid in (("n1", 11), ("n2", 12), ("n3", 13))
     ]
     return RunningCluster(
@@ -59,12 +58,12 @@ def a_state(folder: Path) -> RunningCluster:
         folder=folder,
         master_url="spark://127.0.0.1:1",
         web_url="http://127.0.0.1:2",
-        master=ClusterProcess(pid=10, started=5),
+        master=ProcessIdentity(pid=10, started=5),
         nodes=tuple(nodes),
     )
 
 
-RUNNING = [Daemon(pid, 5) for pid in (10, 11, 12, 13)]
+RUNNING = [ProcessIdentity(pid=pid, started=5) for pid in (10, 11, 12, 13)]
 
 
 def test_a_status_joins_the_page_and_the_processes(tmp_path: Path) -> None:

@@ -8,20 +8,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import psutil
 import pytest
 
+from other_user import as_another_user, needs_root, readable_below, remember_entries
 from penstock.clock import Stopwatch, pause
 from penstock.flow.commit import Commit
 from penstock.spark.placed.run_folder import RunFolder
 from penstock.spark.standalone.cluster import cluster_status, running_cluster
 from penstock.spark.standalone.state import RunningCluster
 
-NOBODY = 65534
 PATIENCE_SECONDS = 90.0
 OF_A_CLUSTER = pytest.mark.long("a cluster of its own, and two sessions that are not let in")
 
@@ -58,46 +60,8 @@ def cluster(public: Path) -> Iterator[RunningCluster]:
         yield state
 
 
-def as_another_user(look: Callable[[], object]) -> object:
-    """What `look` returns in a child process that belongs to somebody else; it must survive JSON."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            os.write(writing, json.dumps(look()).encode())
-            os._exit(0)
-        except BaseException:  # the child must not go on as a second pytest
-            traceback.print_exc()
-            os._exit(1)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        text = answer.read()
-    assert os.waitpid(child, 0)[1] == 0
-    return json.loads(text)
-
-
-def readable_below(folder: Path) -> list[str]:
-    """Files and folders that can be opened, by whatever path: names may be guessed."""
-    known = [str(folder), *ENTRIES[str(folder)]]
-    return [path for path in known if os.access(path, os.R_OK) or os.access(path, os.X_OK)]
-
-
-ENTRIES: dict[str, list[str]] = {}
-
-
-def remember_entries(folder: Path) -> int:
-    ENTRIES[str(folder)] = [str(path) for path in folder.rglob("*")]
-    return len(ENTRIES[str(folder)])
-
-
 def command_lines() -> str:
     return "\n".join(" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
-
-
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
 
 
 @needs_root
@@ -125,6 +89,34 @@ def test_nothing_of_a_cluster_can_be_read(cluster: RunningCluster) -> None:
     assert secret not in lines
     logs = "".join(path.read_text(errors="replace") for path in cluster.log_folder.iterdir())
     assert secret not in logs
+
+
+@OF_A_CLUSTER
+def test_the_output_of_executors_is_shown_to_nobody_without_the_token(cluster: RunningCluster) -> None:
+    [worker] = json.loads(fetched(f"{cluster.web_url}/json/")[1])["workers"]
+    pages = (
+        "/",
+        "/json/",
+        "/logPage/?appId=a&executorId=0&logType=stderr",
+        "/log/?appId=a&executorId=0&logType=stderr",
+    )
+    token = (cluster.conf_folder / "web-token").read_text().strip()
+    assert str(cluster.secret()) not in token
+    for page in (*pages, "/metrics/json/", "/static/webui.js", "/environment/"):
+        assert fetched(worker["webuiaddress"] + page)[0] == HTTPStatus.FORBIDDEN, page
+        assert fetched(worker["webuiaddress"] + page, f"{token[:-2]}xx")[0] == HTTPStatus.FORBIDDEN, page
+    for page in pages:
+        assert fetched(worker["webuiaddress"] + page, token)[0] == HTTPStatus.OK, page
+
+
+def fetched(url: str, token: str = "") -> tuple[int, str]:
+    """Status and text."""
+    question = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})  # noqa: S310
+    try:
+        with urllib.request.urlopen(question, timeout=20) as answer:  # noqa: S310 - our own Worker
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, ""
 
 
 @needs_root

@@ -44,6 +44,25 @@ def test_what_is_sent(tmp_path: Path) -> None:
     assert sorted(files) == ["helpers.py", "orders.py", "plain/rates.py", "shop/__init__.py", "shop/deep/prices.py"]
 
 
+def test_of_a_package_only_modules_are_sent_and_what_it_names(tmp_path: Path) -> None:
+    names = ("__init__.py", ".env", "key.pem", "old.pyc", "tables/rates.csv", "tables/.env", "deep/prices.py")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    shop = loaded("shop", tmp_path / "__init__.py", is_package=True)
+    assert sorted(own_files([shop])) == ["shop/__init__.py", "shop/deep/prices.py"]
+    shop.PENSTOCK_DATA = ["tables/*.csv"]  # type: ignore[attr-defined]
+    assert sorted(own_files([shop])) == ["shop/__init__.py", "shop/deep/prices.py", "shop/tables/rates.csv"]
+
+
+@pytest.mark.parametrize("named", ["tables/*.csv", [1], ["../secrets/*"], ["/etc/*"]])
+def test_data_that_is_not_of_the_package_is_refused(tmp_path: Path, named: object) -> None:
+    shop = loaded("shop", tmp_path / "__init__.py", is_package=True)
+    shop.PENSTOCK_DATA = named  # type: ignore[attr-defined]
+    with pytest.raises(BadInputError, match=r"shop\.PENSTOCK_DATA: "):
+        own_files([shop])
+
+
 def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_modules, "MOST_BYTES", 2**20)
     (tmp_path / "large_orders.py").write_bytes(b"#" * 2**21)

@@ -62,6 +62,7 @@ class LocalStorage:
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(target)
+            _sync_folder(target.parent)
         finally:
             Path(name).unlink(missing_ok=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.control.errors import FieldError
 from penstock.dataflow.file import parse_pipeline, pipeline_document, read_pipeline
 from penstock.errors import BadInputError, PenstockError
-from penstock.jobs.find import find_pipeline, logic_of
+from penstock.jobs.find import find_code_in, find_pipeline, logic_of
 from penstock.workloads.builtin import builtin_pipeline, known_pipelines
 
 IMPORT_SECONDS = 30.0
@@ -42,7 +42,7 @@ def described(pipeline: Any, folder: Path | None = None, *, to_run: bool = False
 
 def _imported(name: str, given: str | dict[str, Any], folder: Path | None, *, to_run: bool) -> dict[str, Any]:
     """In a process of its own, which is told on its standard input what to look at."""
-    command = [sys.executable, "-m", "penstock.control.described"]
+    command = [sys.executable, "-P", "-m", "penstock.control.described"]
     try:
         answer = subprocess.run(  # noqa: S603 - whoever has the token may name code; it runs apart from us
             command,
@@ -69,7 +69,7 @@ def _imported(name: str, given: str | dict[str, Any], folder: Path | None, *, to
 def main() -> int:
     asked = json.load(sys.stdin)
     given = asked["pipeline"]
-    sys.path.insert(0, str(Path.cwd()))
+    find_code_in(Path.cwd())
     try:
         pipeline = parse_pipeline(given, "pipeline") if isinstance(given, dict) else find_pipeline(given)
         if asked["to_run"]:

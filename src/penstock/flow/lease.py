@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.files import Spec
+from penstock.files import Count, Spec
+from penstock.process_identity import ProcessIdentity
 
 LEASE_SECONDS = 10.0
 """A lease nobody renewed for so long is free, whoever holds it."""
@@ -18,12 +19,18 @@ RENEW_SECONDS = 2.0
 class RunLease(Spec):
     host: str
     """The machine, and the namespace of processes on it: numbers of processes mean something only there."""
-    process: int
-    started: float
-    """When the process did: its number alone may have been given to another."""
+    process: Count
+    started: float = 0.0
+    ticks: int | None = None
+    boot: str = ""
+    """The start of the process, as its identity has it: a number alone may have been given to another."""
     number: int
     renewed: float
     """Seconds since the epoch; 0: it was given back."""
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        return ProcessIdentity(pid=self.process, started=self.started, ticks=self.ticks, boot=self.boot)
 
 
 @dataclass(frozen=True, slots=True)

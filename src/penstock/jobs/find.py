@@ -49,7 +49,7 @@ def find_pipeline(pipeline: PipelineLike) -> Pipeline:
     """A pipeline by the name of a built-in one (of some with options: `micro-linear:bound=io`), the path of a file, or
     `module:attribute` of Python code: a pipeline, a builder, or a function that needs no argument and makes one.
 
-    The last imports the module, from the current folder too: only name code you trust.
+    The last imports the module, from the current folder too, after all others: only name code you trust.
     """
     if isinstance(pipeline, Pipeline):
         return pipeline
@@ -66,9 +66,7 @@ def find_pipeline(pipeline: PipelineLike) -> Pipeline:
     if not (module and colon and attribute):
         known = nearest(name, known_pipelines())
         raise BadInputError(f"unknown pipeline '{name}'; {known}; or give a file (.yaml, .json) or module:attribute")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    find_code_in(Path.cwd())
     return pipeline_at(name)
 
 

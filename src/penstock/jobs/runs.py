@@ -170,4 +170,6 @@ def _placed_run(folder: Path) -> Run:
 
 
 def _plain(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)[:80]
+    """A part of a file's name, of at most 80 characters and 160 bytes: some scripts have four bytes for a letter."""
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)[:80]
+    return plain.encode()[:160].decode("utf-8", errors="ignore")

@@ -27,11 +27,13 @@ from penstock.service.settings import (
     read_running,
     write_spec,
 )
-from penstock.spark.standalone.processes import Daemon, end, find, start
+from penstock.spark.standalone.processes import end, find, start
 from penstock.spark.standalone.state import locked, state_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.process_identity import ProcessIdentity
 
 PATIENCE_SECONDS = 60.0
 
@@ -64,7 +66,7 @@ def start_controller(settings: ServiceSettings, state: str | Path | None = None)
     with locked(base):
         folder = controller_folder(base)
         known = read_running(folder)
-        if known is not None and find(Daemon(known.pid, known.started)) is not None:
+        if known is not None and find(known) is not None:
             raise ClusterError(f"a controller runs already at {known.url}; end it with `penstock down`")
         (folder / RUNNING).unlink(missing_ok=True)
         for name in TOKENS:
@@ -78,7 +80,7 @@ def start_controller(settings: ServiceSettings, state: str | Path | None = None)
         return _shown(folder, _answering(folder, daemon, log))
 
 
-def _answering(folder: Path, daemon: Daemon, log: Path) -> RunningService:
+def _answering(folder: Path, daemon: ProcessIdentity, log: Path) -> RunningService:
     watch = Stopwatch()
     while watch.seconds() < PATIENCE_SECONDS:
         if (running := read_running(folder)) is not None:
@@ -110,7 +112,7 @@ def stop_controller(state: str | Path | None = None) -> str | None:
         known = read_running(folder)
         if known is None:
             return None
-        process = find(Daemon(known.pid, known.started))
+        process = find(known)
         if process is not None:
             end([process])
         (folder / RUNNING).unlink(missing_ok=True)

@@ -32,6 +32,7 @@ from penstock.control.store.store import Store
 from penstock.errors import BadInputError, PenstockError
 from penstock.files import read_text, read_value
 from penstock.modelling.library import reference_library
+from penstock.process_identity import own_identity
 from penstock.service.app import make_app
 from penstock.service.bounded_log import log_to_stderr
 from penstock.service.connections import (
@@ -56,7 +57,6 @@ from penstock.service.settings import (
     own_store_url,
     write_spec,
 )
-from penstock.spark.standalone.processes import own_start
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -83,7 +83,7 @@ def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller
     sizing = ModelSizing(reference_library(), settings.unit_slots)
     latest = max((record.since for record in known.pipelines.values()), default=0.0) if known else 0.0
     clock = SteadyClock(settings.speed, not_before=max(latest, known.last_pass if known else 0.0))
-    executors = _executors(settings, folder, sizing, clock.now())
+    executors = _executors(settings, folder, store, sizing, clock.now())
     attached = WithAttached(executors, settings.unit_slots)
     nodes, node_slots, price = _nodes(settings, known)
     budget = Budget(settings.budget, settings.hourly_budget)
@@ -127,11 +127,12 @@ def _simulated_nodes(settings: ServiceSettings, known: ControllerState | None) -
     return nodes
 
 
-def _executors(settings: ServiceSettings, folder: Path, sizing: ModelSizing, now: float) -> Executors:
+def _executors(settings: ServiceSettings, folder: Path, store: Store, sizing: ModelSizing, now: float) -> Executors:
     """Drivers find the cluster as everybody does: by the folder it keeps its state in."""
     if settings.simulated:
         return SimulatedExecutors(sizing, settings.unit_slots, now=now)
-    return DriverExecutors(folder / DRIVERS, {**os.environ, "PENSTOCK_STATE": settings.cluster_folder})
+    environment = {**os.environ, "PENSTOCK_STATE": settings.cluster_folder}
+    return DriverExecutors(folder / DRIVERS, environment, store=store.id)
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -197,8 +198,7 @@ def serve(folder: Path) -> None:
         folder / RUNNING,
         RunningService(
             url=f"http://{shown}:{port}",
-            pid=os.getpid(),
-            started=own_start(),
+            **dict(own_identity()),
             master=settings.master or None,
             nodes=tuple(controller.state.nodes),
         ),

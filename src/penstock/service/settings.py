@@ -8,6 +8,7 @@ from pydantic import Field
 
 from penstock.control.providers.provisioning import IDLE_SECONDS
 from penstock.files import Amount, Count, Name, Positive, Spec, private_folder, read_value, write_text
+from penstock.process_identity import ProcessIdentity
 from penstock.sharing.registry import DEFAULT_SHARER
 
 if TYPE_CHECKING:
@@ -53,12 +54,10 @@ class ServiceSettings(Spec):
     master: str = ""
 
 
-class RunningService(Spec):
-    """A controller that answers, and its process with its start time."""
+class RunningService(ProcessIdentity):
+    """The process of a controller that answers."""
 
     url: str
-    pid: Count
-    started: Amount
     master: str | None = None
     nodes: tuple[Name, ...] = ()
 

@@ -238,7 +238,7 @@ async def serve(service: BlobService, port: int) -> None:
 def running_blob_server(service: BlobService | None = None) -> Iterator[str]:
     """The address of a server in a process of its own, which ends with the block or with this process."""
     service = service or BlobService()
-    command = [sys.executable, "-m", "penstock.workloads.blob_server"]
+    command = [sys.executable, "-P", "-m", "penstock.workloads.blob_server"]
     command += [f"--size={service.size}", f"--delay-ms={service.delay_ms}"]
     command += [f"--connection-mb-s={service.connection_mb_s}", f"--total-mb-s={service.total_mb_s}"]
     # a session of its own: Ctrl-C is for us, and we may still need blobs while we drain

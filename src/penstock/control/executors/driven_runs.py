@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.control.core.records import Engine
@@ -15,7 +16,7 @@ from penstock.control.executors.share_plan import plan_on_share
 from penstock.dataflow.file import parse_pipeline
 from penstock.dataflow.load import parse_load
 from penstock.files import write_text
-from penstock.jobs.find import find_code_beside, find_models_for, find_pipeline
+from penstock.jobs.find import find_code_beside, find_code_in, find_models_for, find_pipeline
 from penstock.jobs.fused import prepare
 from penstock.jobs.fused_run import FusedOptions, start_fused
 from penstock.jobs.placed import prepare_placed
@@ -27,7 +28,6 @@ from penstock.spark.fused.away_sign import is_source_away
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from penstock.cluster.topology import Slot
     from penstock.control.executors.driver_files import DriverJob, WatchedField
@@ -89,6 +89,7 @@ class DrivenRun(Protocol):
 def start_run(folder: Path, job: DriverJob, slots: Sequence[Slot]) -> DrivenRun:
     """The pipeline on the cluster of this machine, gone on with where it ran before."""
     given = job.pipeline
+    find_code_in(Path.cwd())
     if isinstance(given, dict):
         pipeline = parse_pipeline(given, f"pipeline '{job.name}'")
     else:

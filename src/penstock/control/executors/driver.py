@@ -10,9 +10,10 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from penstock import clock
+from penstock.clock import Stopwatch, pause
 from penstock.control.core.outcome import OrderKind
 from penstock.control.executors.driver_files import (
     DRIVER,
@@ -26,14 +27,15 @@ from penstock.control.executors.driver_files import (
     DriverReport,
     DriverState,
     get,
+    keep_fence,
     put,
 )
 from penstock.control.executors.part_reports import batch_cost, busiest, part_of_possible, parts_of
 from penstock.control.metrics import Metric
 from penstock.errors import BadInputError, ClusterError, PenstockError, RunError
 from penstock.files import read_value
+from penstock.process_identity import own_identity
 from penstock.report.figures import ARRIVAL_SECONDS
-from penstock.spark.standalone.processes import own_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.1
 REPORT_SECONDS = 1.0
+LOCK_SECONDS = 1.0
 QUIET_SECONDS = 15.0
 """Longer than Spark says nothing of a query that finds nothing (10 s)."""
 
@@ -127,7 +130,10 @@ class Driver:
 
     def _read_order(self) -> DriverOrder | None:
         """The newest order of the newest controller; one of an older controller is not obeyed."""
-        order = get(DriverOrder, self._folder, ORDER)
+        try:
+            order = get(DriverOrder, self._folder, ORDER)
+        except BadInputError:
+            return self._order  # it cannot be read just now
         if order is not None and order.incarnation == self._job.incarnation and order.fence >= self._fence:
             self._fence, self._order = order.fence, order
         return self._order
@@ -192,7 +198,12 @@ class Driver:
         changing = (report.state, report.serial, report.nodes, report.first_tuple)
         if changing != self._reported or now - self._reported_at >= REPORT_SECONDS:
             self._reported, self._reported_at = changing, now
-            put(self._folder, REPORT, report)
+            try:
+                put(self._folder, REPORT, report)
+            except BadInputError as error:
+                # a full disk: the pipeline flows, and the next report says all
+                self._reported = None
+                print(error, file=sys.stderr, flush=True)
 
 
 class _Move:
@@ -224,15 +235,33 @@ def finite(readings: Mapping[str, float]) -> dict[str, float]:
 
 def main() -> int:
     folder = Path(sys.argv[1])
-    with (folder / LOCK).open("w") as lock:
+    with os.fdopen(os.open(folder / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as lock:
+        if not _locks(lock):
+            print("another driver runs this pipeline already", file=sys.stderr)
+            return 3
+        try:
+            job = read_value(DriverJob, folder / JOB)
+            # an earlier controller may have written the job late, and started this
+            keep_fence(folder.parent, "", job.fence)
+            put(folder, DRIVER, DriverProcess(incarnation=job.incarnation, **dict(own_identity())))
+        except BadInputError as error:
+            print(error, file=sys.stderr)
+            return 1
+        return Driver(folder, job).run()
+
+
+def _locks(lock: IO[str]) -> bool:
+    """Try for a moment: a controller that asks whether the lock is held holds it itself meanwhile."""
+    watch = Stopwatch()
+    while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            print("another driver runs this pipeline already", file=sys.stderr)
-            return 3
-        job = read_value(DriverJob, folder / JOB)
-        put(folder, DRIVER, DriverProcess(pid=os.getpid(), started=own_start(), incarnation=job.incarnation))
-        return Driver(folder, job).run()
+            if watch.seconds() > LOCK_SECONDS:
+                return False
+            pause(LOOK_SECONDS)
+        else:
+            return True
 
 
 if __name__ == "__main__":

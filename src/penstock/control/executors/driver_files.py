@@ -6,7 +6,11 @@ that starts anew reads what happened meanwhile.
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,6 +21,7 @@ from penstock.control.core.outcome import OrderKind
 from penstock.control.core.records import Engine
 from penstock.errors import BadInputError
 from penstock.files import Amount, Count, Spec, read_value, write_text
+from penstock.process_identity import ProcessIdentity, identity_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +38,10 @@ JOB, ORDER, REPORT, DRIVER, LOCK, LOG, RUN = (
     "driver.log",
     "run",
 )
+OWNER = "owner.json"
+"""Beside the folders of pipelines: the store and the lease of the controller that they obey."""
+MAX_NAME_BYTES = 255
+"""Of a file or folder, on every file system there is."""
 
 
 class DriverState(StrEnum):
@@ -58,6 +67,8 @@ class DriverJob(Spec):
     interval_ms: Count = 100
     """Between the beginnings of two batches of a fused run, at least."""
     incarnation: int
+    fence: int = 0
+    """Number of the lease of the controller that wrote this."""
     settings: dict[str, str] = Field(default_factory=dict)
 
 
@@ -110,15 +121,29 @@ class DriverReport(Spec):
     why: str = ""
 
 
-class DriverProcess(Spec):
-    pid: Count
-    started: Amount
+class DriverProcess(ProcessIdentity):
     incarnation: int
 
 
+class FolderOwner(Spec):
+    store: str = ""
+    """Id of the store whose pipelines these are."""
+    fence: int = 0
+    """The highest number of a lease that has been here."""
+
+
 def folder_of(base: Path, pipeline: str) -> Path:
-    """Names of pipelines may hold what names of folders may not."""
-    return base / quote(pipeline, safe=" ")
+    """Names of pipelines may hold what names of folders may not, and be longer.
+
+    `=` never stands in a name that was only quoted, so no two pipelines get one folder.
+    """
+    name = quote(pipeline, safe=" ")
+    if name in {".", ".."}:
+        name = name.replace(".", "%2E")
+    if len(name) > MAX_NAME_BYTES:
+        digest = sha256(pipeline.encode()).hexdigest()
+        name = f"{name[: MAX_NAME_BYTES - len(digest) - 1]}={digest}"
+    return base / name
 
 
 def put(folder: Path, name: str, value: Spec) -> None:
@@ -126,8 +151,67 @@ def put(folder: Path, name: str, value: Spec) -> None:
 
 
 def get(shape: type[S], folder: Path, name: str) -> S | None:
-    """None where it is not there, or is not what it should be: whoever wrote it will write it again."""
+    """None if it is not there, or is not what it should be: the process that wrote it will write it again.
+
+    Raises `BadInputError` if there is no telling, as when this process has no file descriptor left.
+    """
     try:
         return read_value(shape, folder / name)
-    except BadInputError:
+    except BadInputError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno not in {errno.ENOENT, errno.ENOTDIR}:
+            raise
         return None
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a driver runs here: it holds the lock as long as it lives, whatever its number or the clock says."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
+
+
+def driver_in(folder: Path) -> DriverProcess | None:
+    """The driver of a folder as it has said itself; it may have ended.
+
+    Penstock 0.1 wrote no ticks. A driver that holds the lock has written its number after it took the lock, so that is
+    the number of the process that lives.
+    """
+    own = get(DriverProcess, folder, DRIVER)
+    if own is None or own.ticks is not None or own.is_there or not is_locked(folder):
+        return own
+    try:
+        return DriverProcess(incarnation=own.incarnation, **dict(identity_of(own.pid)))
+    except ProcessLookupError:
+        return own
+
+
+def check_owner(base: Path, store: str) -> None:
+    """Raise `BadInputError` if the drivers below `base` belong to the pipelines of another store."""
+    known = get(FolderOwner, base, OWNER)
+    if store and known is not None and known.store and known.store != store:
+        raise BadInputError(
+            f"{base}: its drivers and checkpoints are of another store; start this controller with that store, or "
+            "in a state folder of its own (--state)"
+        )
+
+
+def keep_fence(base: Path, store: str, fence: int) -> None:
+    """Take the drivers below `base` for the lease `fence`, or raise `BadInputError` if a later lease has them."""
+    known = get(FolderOwner, base, OWNER) or FolderOwner()
+    if known.fence > fence:
+        raise BadInputError(
+            f"{base}: a controller with a later lease ({known.fence}) has taken its drivers over from this one "
+            f"({fence}); if there is none, remove {OWNER}"
+        )
+    owner = FolderOwner(store=store or known.store, fence=fence)
+    if owner != known:
+        put(base, OWNER, owner)

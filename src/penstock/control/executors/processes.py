@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.clock import Stopwatch
 from penstock.cluster.topology import Slot
 from penstock.control.core.incoming import (
     Died,
@@ -21,24 +23,27 @@ from penstock.control.core.incoming import (
 from penstock.control.core.outcome import OrderKind
 from penstock.control.core.records import Engine, TriggerKind
 from penstock.control.executors.driver_files import (
-    DRIVER,
     JOB,
     LOG,
     ORDER,
     REPORT,
     DriverJob,
     DriverOrder,
-    DriverProcess,
     DriverReport,
     DriverState,
     WatchedField,
+    check_owner,
+    driver_in,
     folder_of,
     get,
+    is_locked,
+    keep_fence,
     put,
 )
 from penstock.control.metrics import Metric
+from penstock.errors import BadInputError, PenstockError
 from penstock.files import private_folder
-from penstock.spark.standalone.processes import Daemon, end, find, kill, start, tree
+from penstock.spark.standalone.processes import ProcessError, end, find, kill, start, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,11 +51,18 @@ if TYPE_CHECKING:
 
     from penstock.control.core.incoming import Observation
     from penstock.control.core.outcome import PipelineOrder
+    from penstock.process_identity import ProcessIdentity
 
-DRIVER_COMMAND = (sys.executable, "-m", "penstock.control.executors.driver")
+log = logging.getLogger("penstock.control")
+
+DRIVER_COMMAND = (sys.executable, "-P", "-m", "penstock.control.executors.driver")
 LONGEST_INTERVAL_MS = 500
 LOG_BYTES = 200_000
 """Of a driver's output, the newest are shown."""
+MAX_RETRY_SECONDS = 30.0
+"""Between two attempts to write an order."""
+_FAILURES = (OSError, PenstockError, ProcessError)
+"""Kinds of errors that concern one pipeline: a full disk, no file descriptor left, a process that may not be ended."""
 
 
 @dataclass
@@ -59,10 +71,15 @@ class _Followed:
 
     folder: Path
     order: PipelineOrder
-    started: Daemon | None = None
+    started: ProcessIdentity | None = None
     """As this controller started it; a driver says itself who it is."""
     incarnation: int = -1
-    """Of the one started."""
+    """Of the one started, or that could not be."""
+    failure: str = ""
+    """Reason why the order could not be carried out, or looked after, the last time."""
+    attempts: int = 0
+    """To carry out the present order, that failed."""
+    attempted: Stopwatch = field(default_factory=Stopwatch)
     read_at: float = -1.0
     passed_on: set[Observation] = field(default_factory=set)
     told_holds: Holds | None = None
@@ -75,14 +92,21 @@ class DriverExecutors:
         environment: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
         command: Sequence[str] = DRIVER_COMMAND,
+        store: str = "",
     ) -> None:
+        """`store` is the id of the store that the pipelines are in; drivers of another are left alone."""
         self._base = private_folder(folder)
+        check_owner(self._base, store)
+        self._store = store
+        self._fence = 0
         self._environment = dict(os.environ if environment is None else environment)
         self._settings = dict(settings or {})
         self._command = list(command)
         self._followed: dict[str, _Followed] = {}
 
     def want(self, orders: Iterable[PipelineOrder], fence: int) -> None:
+        """An order that cannot be carried out concerns its pipeline alone: the others get theirs."""
+        self._fence = fence
         names = set()
         for order in orders:
             names.add(order.pipeline)
@@ -93,20 +117,43 @@ class DriverExecutors:
                 continue
             known.order = order
             known.passed_on.clear()
-            self._tell(known, fence)
+            known.attempts = 0
+            self._tell(known)
         for name in set(self._followed) - names:
             del self._followed[name]
 
-    def _tell(self, known: _Followed, fence: int) -> None:
+    def _tell(self, known: _Followed) -> None:
+        try:
+            self._carry_out(known)
+        except _FAILURES as error:
+            known.attempts, known.attempted = known.attempts + 1, Stopwatch()
+            self._note(known, error)
+        else:
+            known.attempts, known.failure = 0, ""
+
+    @staticmethod
+    def _note(known: _Followed, error: Exception) -> None:
+        failure = str(error) or type(error).__name__
+        if failure != known.failure:
+            log.warning("pipeline '%s': %s", known.order.pipeline, failure)
+        known.failure = failure
+
+    def _carry_out(self, known: _Followed) -> None:
         order = known.order
         if order.kind is not OrderKind.RUN and not known.folder.is_dir():
             return
+        starts = order.kind is OrderKind.RUN and not self._runs(known)
+        if starts:
+            known.incarnation = order.incarnation  # whatever comes of it: one that cannot be started has died
+        keep_fence(self._base, self._store, self._fence)
+        if order.forced and order.kind is not OrderKind.RUN:
+            kill(self._processes(known))  # whether or not there is room left for the order
         private_folder(known.folder)
         driver_order = DriverOrder(
             kind=order.kind,
             serial=order.serial,
             incarnation=order.incarnation,
-            fence=fence,
+            fence=self._fence,
             slots=tuple((slot.node, slot.number) for slot in order.slots),
             forced=order.forced,
             watched=tuple(
@@ -116,15 +163,15 @@ class DriverExecutors:
             ),
         )
         put(known.folder, ORDER, driver_order)
-        if order.kind is OrderKind.RUN and not self._runs(known):
+        if starts:
             self._start(known)
-        elif order.forced:
-            kill(self._processes(known))
 
     def _start(self, known: _Followed) -> None:
         """One driver at a time: an earlier one that still runs is ended first."""
-        kill(self._processes(known))
         order = known.order
+        kill(self._processes(known))
+        if is_locked(known.folder):
+            raise BadInputError(f"{known.folder}: a driver that is not among the processes seen from here runs it")
         rate = order.submission.target.rate
         job = DriverJob(
             name=order.pipeline,
@@ -135,28 +182,36 @@ class DriverExecutors:
             load=order.load or (None if rate is None else f"{rate:g}"),
             interval_ms=interval_ms(order.submission.target.latency_ms),
             incarnation=order.incarnation,
+            fence=self._fence,
             settings=self._settings,
         )
         put(known.folder, JOB, job)
         (known.folder / REPORT).unlink(missing_ok=True)
-        known.incarnation = order.incarnation
         known.started = start([*self._command, str(known.folder)], self._environment, known.folder / LOG)
 
     def _processes(self, known: _Followed) -> list[object]:
-        own = get(DriverProcess, known.folder, DRIVER)
-        daemons = [known.started, None if own is None else Daemon(own.pid, own.started)]
-        return [process for daemon in daemons if daemon is not None for process in tree(daemon)]
+        drivers = [known.started, driver_in(known.folder)]
+        return [process for driver in drivers if driver is not None for process in tree(driver)]
 
     def _runs(self, known: _Followed) -> bool:
         """Whether a driver of the present incarnation is there."""
-        own = get(DriverProcess, known.folder, DRIVER)
-        if own is not None and own.incarnation == known.order.incarnation and find(Daemon(own.pid, own.started)):
+        own = driver_in(known.folder)
+        if own is not None and own.incarnation == known.order.incarnation and (find(own) or is_locked(known.folder)):
             return True
         # one that was just started has not said so yet
         return known.incarnation == known.order.incarnation and known.started is not None and bool(find(known.started))
 
     def observe(self, now: float) -> list[Observation]:
-        return [observation for known in self._followed.values() for observation in self._look(known)]
+        seen: list[Observation] = []
+        for known in self._followed.values():
+            try:
+                for observation in self._look(known):
+                    seen.append(observation)  # noqa: PERF402 - of a look that fails, what was seen before counts
+            except _FAILURES as error:
+                self._note(known, error)
+            else:
+                known.failure = known.failure if known.attempts else ""
+        return seen
 
     def _look(self, known: _Followed) -> Iterator[Observation]:
         order, name = known.order, known.order.pipeline
@@ -165,13 +220,16 @@ class DriverExecutors:
         if report is not None and report.incarnation == order.incarnation:
             yield from self._reported(known, report)
         if runs:
+            if known.attempts and known.attempted.seconds() >= min(MAX_RETRY_SECONDS, 2.0**known.attempts):
+                self._tell(known)
             return
-        yield from self._holding(known, Holds(name, order.serial, ()))
+        if not is_locked(known.folder):
+            yield from self._holding(known, Holds(name, order.serial, ()))
         if order.kind is OrderKind.RUN and known.incarnation == order.incarnation:
             yield from _once(known, Died(name, order.incarnation, self._last_words(known, report)))
         elif order.kind is OrderKind.RUN:
             # this controller has not started one: an earlier controller died before it could
-            self._start(known)
+            self._tell(known)
         elif order.kind is OrderKind.DRAIN:
             # what was under way and is not committed comes again: as drained as can be
             yield from _once(known, Drained(name, order.incarnation))
@@ -205,6 +263,8 @@ class DriverExecutors:
             yield holds
 
     def _last_words(self, known: _Followed, report: DriverReport | None) -> str:
+        if known.failure:
+            return known.failure
         if report is not None and report.incarnation == known.order.incarnation:
             if report.why:
                 return report.why
@@ -257,11 +317,11 @@ def held_of(ordered: Sequence[Slot], nodes: Mapping[str, int]) -> tuple[Slot, ..
 
 
 def end_drivers(base: Path) -> None:
-    """All drivers of a folder, whoever started them; what they committed stays."""
+    """All drivers of a folder, whichever controller started them; what they committed stays."""
     for folder in base.iterdir() if base.is_dir() else ():
-        own = get(DriverProcess, folder, DRIVER)
+        own = driver_in(folder)
         if own is not None:
-            end(tree(Daemon(own.pid, own.started)))
+            end(tree(own))
 
 
 def _once(known: _Followed, observation: Observation) -> Iterator[Observation]:

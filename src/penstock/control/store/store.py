@@ -31,6 +31,7 @@ from penstock.control.store.errors import (
     UnstorableError,
 )
 from penstock.control.store.errors import StoreError as StoreError  # noqa: PLC0414 - most know it from here
+from penstock.control.store.identity import store_id
 from penstock.control.store.migrations import migrate
 from penstock.control.store.raw_rows import key_of, parse, reason_of, select_raw
 from penstock.control.store.state_reader import STATE_TABLES, StateReader
@@ -141,6 +142,12 @@ class Store:
 
     def _damaged(self, fault: object) -> DamagedStoreError:
         return DamagedStoreError(f"store '{self.url}': {fault}; {REPAIR}")
+
+    @property
+    def id(self) -> str:
+        """Random id that a moved store keeps: the folders of its drivers carry it."""
+        with self._writing() as connection:
+            return store_id(connection)
 
     def take_lease(self, now: float) -> leasing.ControllerLease:
         """Waits for up to `LEASE_SECONDS` if the holder cannot be seen from here."""

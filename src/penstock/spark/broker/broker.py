@@ -16,11 +16,12 @@ from pathlib import Path
 from penstock.clock import Stopwatch, pause
 from penstock.errors import ClusterError
 from penstock.files import Count, Spec, private_folder, read_value, write_text
+from penstock.process_identity import ProcessIdentity
 from penstock.spark.broker.jars import BROKER, fetch
 from penstock.spark.session.java import find_java
 from penstock.spark.standalone.daemons import LOOPBACK, free_port
 from penstock.spark.standalone.processes import end, find, start, tree
-from penstock.spark.standalone.state import ClusterProcess, locked, state_folder
+from penstock.spark.standalone.state import locked, state_folder
 
 STATE, DATA, PROPERTIES, LOG = "broker.json", "data", "server.properties", "broker.log"
 HEAP = ("-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=64m")
@@ -33,7 +34,7 @@ END_SECONDS = 10.0
 class RunningBroker(Spec):
     folder: Path
     port: Count
-    process: ClusterProcess
+    process: ProcessIdentity
 
     @property
     def servers(self) -> str:
@@ -51,7 +52,7 @@ def broker_up(folder: str | Path | None = None, port: int | None = None) -> Runn
     with locked(home):
         known = _known(home)
         if known is not None:
-            if find(known.process.daemon) is not None:
+            if find(known.process) is not None:
                 raise ClusterError(f"a broker runs already at {known.servers}; penstock broker down ends it")
             port = port or known.port
         jars = fetch(BROKER)
@@ -62,7 +63,7 @@ def broker_up(folder: str | Path | None = None, port: int | None = None) -> Runn
         if not (home / DATA / "meta.properties").exists():
             _format(java, home)
         daemon = start([*java, "kafka.Kafka", str(home / PROPERTIES)], {**os.environ, "LOG_DIR": str(home)}, home / LOG)
-        broker = RunningBroker(folder=home, port=chosen, process=ClusterProcess.of(daemon))
+        broker = RunningBroker(folder=home, port=chosen, process=daemon)
         write_text(home / STATE, broker.model_dump_json(indent=1))
         _await(broker)
         return broker
@@ -73,9 +74,9 @@ def broker_down(folder: str | Path | None = None, *, keep: bool = False) -> bool
     home = broker_folder(folder)
     with locked(home):
         known = _known(home)
-        ran = known is not None and find(known.process.daemon) is not None
+        ran = known is not None and find(known.process) is not None
         if known is not None:
-            end(tree(known.process.daemon), END_SECONDS)
+            end(tree(known.process), END_SECONDS)
         if not keep:
             for name in (DATA, "tmp"):
                 shutil.rmtree(home / name, ignore_errors=True)
@@ -86,7 +87,7 @@ def broker_down(folder: str | Path | None = None, *, keep: bool = False) -> bool
 
 def running_broker(folder: str | Path | None = None) -> RunningBroker | None:
     known = _known(broker_folder(folder))
-    return known if known is not None and find(known.process.daemon) is not None else None
+    return known if known is not None and find(known.process) is not None else None
 
 
 def broker_folder(folder: str | Path | None) -> Path:
@@ -139,7 +140,7 @@ def _format(java: list[str], home: Path) -> None:
 def _await(broker: RunningBroker) -> None:
     watch = Stopwatch()
     while watch.seconds() < START_SECONDS:
-        if find(broker.process.daemon) is None:
+        if find(broker.process) is None:
             raise ClusterError(f"the broker ended at once; its log is {broker.folder / LOG}")
         with socket.socket() as probe:
             probe.settimeout(1.0)

@@ -23,8 +23,20 @@ from pydantic import Field
 
 from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, PenstockError
-from penstock.files import Amount, Count, Name, Spec, check, parse_json, quoted, read_text, write_text
+from penstock.files import (
+    Amount,
+    Count,
+    Name,
+    Spec,
+    check,
+    parse_json,
+    private_folder,
+    quoted,
+    read_text,
+    write_text,
+)
 from penstock.report.report import MOST_DEAD
+from penstock.spark.closed_folder import close_to_others
 from penstock.spark.session.hadoop_settings import LOCAL
 
 if TYPE_CHECKING:
@@ -101,8 +113,8 @@ class FusedRunFolder:
         self.path = path
 
     def make(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (self.path / "requests").mkdir(exist_ok=True, mode=0o700)
+        close_to_others(private_folder(self.path), "run.json")
+        private_folder(self.path / "requests")
 
     @property
     def has_run(self) -> bool:

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 from pydantic import Field
 
 from penstock.clock import Stopwatch, now, pause
@@ -31,6 +30,8 @@ from penstock.flow.checkpoint import ReplacedError
 from penstock.flow.commit import Commit
 from penstock.flow.lease import RENEW_SECONDS, Held, RunLease, holder
 from penstock.planning.file import SavedPlan, parse_plan
+from penstock.process_identity import own_identity
+from penstock.spark.closed_folder import close_to_others
 from penstock.spark.placed.conducting import Asked
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class RunFolder:
 
     def create(self) -> None:
         if not is_url(self.place):
-            for folder in ("", REQUESTS, ANSWERS, PLANS):
+            close_to_others(private_folder(Path(self.place)), "run.json")
+            for folder in (REQUESTS, ANSWERS, PLANS):
                 private_folder(Path(self.place) / folder)
         self.checkpoint.create()
 
@@ -171,7 +173,7 @@ class RunFolder:
     def held_by(self) -> Held | None:
         """Whoever conducts the run now."""
         lease = self.checkpoint.lease
-        return holder(lease, now(), this_host(), alive=lease is not None and _is_alive(lease))
+        return holder(lease, now(), this_host(), alive=lease is not None and lease.identity.is_there)
 
     def take(self, plan: str | None) -> Commit:
         """Conduct the run from here; `plan` names its first plan, of a run that has no commit yet."""
@@ -189,9 +191,15 @@ class RunFolder:
             taken = self.checkpoint.take_over(last, last.plan)
         except ReplacedError as error:
             raise RunError(f"{self.place}: another process took the run over at the same moment") from error
-        own = psutil.Process()
+        own = own_identity()
         self._lease = RunLease(
-            host=this_host(), process=own.pid, started=own.create_time(), number=taken.conductor, renewed=now()
+            host=this_host(),
+            process=own.pid,
+            started=own.started,
+            ticks=own.ticks,
+            boot=own.boot,
+            number=taken.conductor,
+            renewed=now(),
         )
         self.checkpoint.sign(self._lease)
         self._over = threading.Event()
@@ -294,10 +302,3 @@ def this_host() -> str:
         return f"{socket.gethostname()}/{os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - no file is meant
     except OSError:
         return socket.gethostname()
-
-
-def _is_alive(lease: RunLease) -> bool:
-    try:
-        return bool(abs(psutil.Process(lease.process).create_time() - lease.started) < 1.0)
-    except psutil.NoSuchProcess:
-        return False

@@ -14,7 +14,13 @@ from urllib.parse import urlsplit
 from penstock.errors import BadInputError, ClusterError
 from penstock.files import temporary_folder
 from penstock.spark.session.class_archive import using
-from penstock.spark.session.embedded import ATTEMPTS, configured_session, end_session, own_archive
+from penstock.spark.session.embedded import (
+    ATTEMPTS,
+    SAFE_PATH_VARIABLE,
+    configured_session,
+    end_session,
+    own_archive,
+)
 from penstock.spark.session.java import find_java
 from penstock.spark.session.own_modules import own_archive_in
 from penstock.spark.session.silent_master import HTTP_QUESTION, answering_host, spark_question
@@ -135,7 +141,8 @@ def start_fused_session(
 def _started(
     master: str, log: Path, name: str, settings: Mapping[str, str], secret: str | None, scratch: Path | None
 ) -> SparkSession:
-    chosen = {"spark.executorEnv.PYTHONPATH": os.pathsep.join(sys.path), **settings}
+    python = {"PYTHONPATH": os.pathsep.join(sys.path), SAFE_PATH_VARIABLE: "1"}
+    chosen = {**{f"spark.executorEnv.{name}": value for name, value in python.items()}, **settings}
     match master.partition(":")[0]:
         case "spark":
             own = own_address(_reached(master, master), urlsplit(master).port or 0)

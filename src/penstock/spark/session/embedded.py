@@ -20,6 +20,7 @@ from penstock.spark.session.class_archive import MAKING_SECONDS, archive_file, k
 from penstock.spark.session.java import find_java
 from penstock.spark.session.partitions import FEWEST, PARTITIONS, partitions_for
 from penstock.spark.session.secret import secret_settings, settings_from_file
+from penstock.spark.session.worker_sockets import socket_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,6 +38,8 @@ HERE = "127.0.0.1"
 DRIVER_HOST = "spark.driver.host"
 PYTHON_SETTING = "spark.pyspark.python"
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
+SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
+"""If it is set, Python imports nothing from the current folder of a process."""
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -58,16 +61,19 @@ _SETTINGS = {
 
 STREAMING = "org.apache.spark.sql.execution.streaming"
 FIRST_WITH_PACKAGES = (4, 1)
-"""Since this version the classes of streaming stand in packages by what they do."""
+"""Since this version the classes of streaming stand in packages by what they do, and workers have Unix sockets."""
 
 _LOG = logging.getLogger(__name__)
 
 
 def _checkpoint_settings(version: str) -> dict[str, str]:
     """Checkpoints on a local disk: a rename is enough, and several times faster than the default."""
-    major, minor = (int(part) for part in version.split(".")[:2])
-    package = f"{STREAMING}.checkpointing" if (major, minor) >= FIRST_WITH_PACKAGES else STREAMING
+    package = f"{STREAMING}.checkpointing" if _release(version) >= FIRST_WITH_PACKAGES else STREAMING
     return {"spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager"}
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 @contextmanager
@@ -196,7 +202,14 @@ def configured_session(
     archive = own_archive()
     options, made = making(archive) if makes_archive else ("", None)
     started = {DRIVER_OPTIONS: f"{_SETTINGS[DRIVER_OPTIONS]} {options or using(archive)}".strip()}
-    shared = {**_SETTINGS, **started, **_checkpoint_settings(pyspark.__version__), **spilled}
+    sockets = socket_settings(scratch if master.startswith("local") else None)
+    shared = {
+        **_SETTINGS,
+        **started,
+        **(sockets if _release(pyspark.__version__) >= FIRST_WITH_PACKAGES else {}),
+        **_checkpoint_settings(pyspark.__version__),
+        **spilled,
+    }
     for key, value in {**shared, **settings}.items():
         builder = builder.config(key, value)
     _LOG.info("starting Spark on %s as '%s'; Java writes to %s", master, name, log)
@@ -231,16 +244,18 @@ def python_of_workers(master: str, settings: Mapping[str, str], named: str | Non
 
 @contextmanager
 def _workers_run(python: str) -> Iterator[None]:
-    """A context that begins inside has it for good; the variable stays the user's, for sessions elsewhere."""
-    named = os.environ.get(PYTHON_VARIABLE)
-    os.environ[PYTHON_VARIABLE] = python
+    """A context that begins inside has it for good; the variables stay the user's, for sessions elsewhere."""
+    wanted = {PYTHON_VARIABLE: python, SAFE_PATH_VARIABLE: "1"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if named is None:
-            del os.environ[PYTHON_VARIABLE]
-        else:
-            os.environ[PYTHON_VARIABLE] = named
+        for name, was in before.items():
+            if was is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = was
 
 
 _archives: dict[str, tuple[Path, Path]] = {}
@@ -345,13 +360,14 @@ def _jvm_messages_in(log: Path) -> Iterator[None]:
     """The Java process inherits standard error when it starts: lend it a file meanwhile."""
     sys.stderr.flush()
     own = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(own, 2)
-            os.close(own)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(file)
 
 
 def _warm_up(session: SparkSession, slots: int) -> None:

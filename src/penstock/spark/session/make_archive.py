@@ -53,7 +53,7 @@ def make_where_there_is_none() -> None:
 
 def make_in_a_process() -> None:
     """This process may have a session of its own, or none at all. Without an archive everything works, only slower."""
-    made = subprocess.run([sys.executable, "-m", __name__], check=False, capture_output=True, text=True)  # noqa: S603
+    made = subprocess.run([sys.executable, "-P", "-m", __name__], check=False, capture_output=True, text=True)  # noqa: S603
     if made.returncode:
         _LOG.info("no archive of Spark's classes: %s", made.stderr.strip())
 

@@ -1,8 +1,9 @@
 """Modules of the user's own, sent to executors that share no disk with the driver.
 
 Code goes to workers as references to its module where it stands in one. On this machine workers have the driver's path;
-elsewhere Spark sends files along (`addPyFile`). What is sent: every module that is loaded and of no library, whole
-packages of them, and the modules beside them, which code may import when it is called.
+elsewhere Spark sends files along (`addPyFile`). What is sent: every module that is loaded and of no library, those of
+its package, and those beside it, which code may import when it is called. Other files stay here, keys and settings
+among them, unless the package names them: `PENSTOCK_DATA = ("tables/*.csv",)` in its `__init__.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ARCHIVE = "penstock-modules.zip"
+DATA = "PENSTOCK_DATA"
+"""Name in a package for patterns of files that its code reads."""
 MOST_BYTES = 64 * 2**20
 
 
@@ -33,14 +36,20 @@ def own_files(modules: Iterable[ModuleType]) -> dict[str, Path]:
             continue
         folder, inside = Path(file).parent, PurePosixPath(*name.split("."))
         if "." not in name and hasattr(module, "__path__"):
-            files |= {str(inside / path.relative_to(folder).as_posix()): path for path in _below(folder)}
+            files |= {str(inside / path.relative_to(folder).as_posix()): path for path in _below(folder, module)}
         elif not hasattr(module, "__path__"):
             files |= {str(inside.parent / path.name): path for path in folder.glob("*.py")}
     return files
 
 
-def _below(package: Path) -> Iterator[Path]:
-    return (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+def _below(folder: Path, package: ModuleType) -> Iterator[Path]:
+    named = getattr(package, DATA, ())
+    if not isinstance(named, list | tuple) or not all(isinstance(pattern, str) for pattern in named):
+        raise BadInputError(f"{package.__name__}.{DATA}: expected a list of patterns, as tables/*.csv")
+    for pattern in ("**/*.py", *named):
+        if pattern.startswith("/") or ".." in pattern:
+            raise BadInputError(f"{package.__name__}.{DATA}: '{pattern}' leads out of the package")
+        yield from (path for path in folder.glob(pattern) if path.is_file())
 
 
 def _is_own(name: str, file: Path) -> bool:

@@ -6,6 +6,8 @@ is in a file of properties does not.
 
 from __future__ import annotations
 
+import base64
+import hmac
 import os
 import re
 import shlex
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 SHORTEST_SECRET = 16
 
 DEFAULTS = "spark-defaults.conf"
+_FILTER = "org.apache.spark.ui.JWSFilter"
+"""A filter of Spark's own for its web pages."""
 SUBMIT_ARGUMENTS, PYSPARK_SHELL = "PYSPARK_SUBMIT_ARGS", "pyspark-shell"
 
 
@@ -43,6 +47,28 @@ def secret_settings(secret: str | None) -> dict[str, str]:
         "spark.authenticate.secret": secret,
         "spark.network.crypto.enabled": "true",
     }
+
+
+def web_key(secret: str) -> bytes:
+    """The key that signs requests for web pages: who has it does not have the secret."""
+    return hmac.digest(secret.encode(), b"penstock web pages", "sha256")
+
+
+def web_token(secret: str) -> str:
+    """Opens the web pages of Workers: `Authorization: Bearer TOKEN`."""
+    signed = ".".join(_base64url(part) for part in (b'{"alg":"HS256","typ":"JWT"}', b"{}"))
+    return f"{signed}.{_base64url(hmac.digest(web_key(secret), signed.encode(), 'sha256'))}"
+
+
+def web_settings(secret: str | None) -> dict[str, str]:
+    """Web pages that ask for a token: for files of mode 0600 only."""
+    if secret is None:
+        return {}
+    return {"spark.ui.filters": _FILTER, f"spark.{_FILTER}.param.secretKey": _base64url(web_key(secret))}
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def properties_text(settings: Mapping[str, str]) -> str:

@@ -37,7 +37,6 @@ from penstock.spark.standalone.requested import requested_cluster
 from penstock.spark.standalone.state import (
     KEPT,
     ClusterNode,
-    ClusterProcess,
     RunningCluster,
     forget,
     locked,
@@ -155,7 +154,7 @@ def _start_master(state: RunningCluster, patience: float, watch: Stopwatch) -> R
         web_url = f"http://{host}:{web_port}"
         command = state.on_host(MASTER, master_command(state.environment, 0, web_port))
         daemon = start(command, own_environment(state.environment), log)
-        state = state.model_copy(update={"master": ClusterProcess.of(daemon), "web_url": web_url})
+        state = state.model_copy(update={"master": daemon, "web_url": web_url})
         write_state(state)
         while find(daemon):
             page = page_of(state)
@@ -178,7 +177,7 @@ def _start_worker(state: RunningCluster, node: ClusterNode) -> RunningCluster:
     command = worker_command(environment, node.name, node.slots, node.memory_mb, state.master_url)
     daemon = start(state.on_host(node.name, command), own_environment(environment), _worker_log(state, node.name))
     _LOG.info("Worker of '%s' with %d slots, process %d", node.name, node.slots, daemon.pid)
-    state = state.with_worker(node.name, ClusterProcess.of(daemon))
+    state = state.with_worker(node.name, daemon)
     write_state(state)
     return state
 
@@ -192,7 +191,7 @@ def _wait_for(state: RunningCluster, names: list[str], patience: float, watch: S
             return
         for name in missing:
             worker = state.node(name).worker
-            if worker is None or find(worker.daemon) is None:
+            if worker is None or find(worker) is None:
                 log = _worker_log(state, name)
                 raise ClusterError(f"the Worker of '{name}' ended while it started: {_last_line(log)}; see {log}")
         if watch.seconds() > patience:
@@ -274,7 +273,7 @@ def cluster_down(folder: str | Path | None = None) -> bool:
 def _end_all(state: RunningCluster) -> None:
     """Workers and all below them first, then the Master: it must not replace executors of a dying Worker."""
     _LOG.info("ending the cluster of %s", state.folder)
-    master = state.master.daemon if state.master is not None else None
+    master = state.master
     workers = [daemon for daemon in state.daemons if daemon != master]
     end(process for daemon in workers for process in tree(daemon))
     # Executors of a Worker that died before, and whatever was being started meanwhile.
@@ -302,7 +301,7 @@ def running_cluster(
 ) -> Iterator[RunningCluster]:
     """A cluster that ends with the block, or with the process."""
     afterwards = f"from {__name__} import cluster_down; cluster_down({str(folder)!r})"
-    with guarded([sys.executable, "-c", afterwards]):
+    with guarded([sys.executable, "-P", "-c", afterwards]):
         state = cluster_up(
             nodes,
             slots,
@@ -323,7 +322,7 @@ def running_cluster(
 def kill_worker(node: str, folder: str | Path | None = None) -> None:
     """As if the machine lost its power: the Worker of a node, its executors and their Python workers, at once."""
     worker = find_cluster(folder).node(node).worker
-    processes = tree(worker.daemon) if worker is not None else []
+    processes = tree(worker) if worker is not None else []
     if not processes:
         raise ClusterError(f"the Worker of '{node}' does not run")
     _LOG.info("killing the Worker of '%s' and the %d processes below it", node, len(processes) - 1)
@@ -337,7 +336,7 @@ def start_worker(
     with locked(state_folder(folder)):
         state = find_cluster(folder)
         wanted = state.node(node)
-        if wanted.worker is not None and find(wanted.worker.daemon):
+        if wanted.worker is not None and find(wanted.worker):
             raise ClusterError(f"the Worker of '{node}' runs already")
         state = _start_worker(state, wanted)
         _wait_for(state, [node], patience, Stopwatch())
@@ -367,7 +366,7 @@ def remove_node(node: str, folder: str | Path | None = None) -> None:
         state = find_cluster(folder)
         worker = state.node(node).worker
         if worker is not None:
-            end(tree(worker.daemon))
+            end(tree(worker))
         known = read_cluster(state.cluster_file)
         kept = (place for place, there in enumerate(known.nodes) if there.name != node)
         write_cluster_file(state, known.only(kept))

@@ -16,7 +16,7 @@ from penstock.errors import BadInputError
 from penstock.files import private_folder, write_text
 from penstock.spark.session.class_archive import archive_file, using
 from penstock.spark.session.java import find_java
-from penstock.spark.session.secret import properties_text, secret_settings
+from penstock.spark.session.secret import properties_text, secret_settings, web_settings
 from penstock.spark.standalone.processes import MARK
 
 if TYPE_CHECKING:
@@ -166,12 +166,17 @@ def worker_command(
     _prepare(cluster)
     offered = conf / f"{name}.json"
     write_text(offered, json.dumps(offered_resources(node, slots)))
-    settings = _common(cluster) | {
-        "spark.worker.resourcesFile": str(offered),
-        f"spark.worker.resource.{name}.amount": str(slots),
-        f"spark.worker.resource.{SLOT}.amount": str(slots),
-        **{f"spark.worker.resource.{slot_resource_name(node, number)}.amount": "1" for number in range(slots)},
-    }
+    # its page shows what executors print
+    settings = (
+        _common(cluster)
+        | web_settings(cluster.secret)
+        | {
+            "spark.worker.resourcesFile": str(offered),
+            f"spark.worker.resource.{name}.amount": str(slots),
+            f"spark.worker.resource.{SLOT}.amount": str(slots),
+            **{f"spark.worker.resource.{slot_resource_name(node, number)}.amount": "1" for number in range(slots)},
+        }
+    )
     file = conf / f"{name}.properties"
     write_text(file, properties_text(settings))
     return [

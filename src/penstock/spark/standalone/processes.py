@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, pause
 from penstock.errors import BadInputError, ClusterError
+from penstock.process_identity import identity_of
 
 try:
     import psutil
@@ -19,36 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from penstock.process_identity import ProcessIdentity
+
 MARK = "PENSTOCK_CLUSTER_ID"
 """Environment variable that every process of a cluster inherits: executors and Python workers carry it too."""
-
-SAME_START_SECONDS = 2.0
-"""Start times are computed from the machine's clock, which may be set while a process runs."""
 
 PATIENCE_SECONDS = 5.0
 """How long a process may take to end when asked, before it is made to."""
 
 KILL_ROUNDS = 5
 
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """A process and when it started: the number alone may be given to another process later."""
-
-    pid: int
-    started: float
-
-
-def own_start() -> float:
-    """When this process started, as `find` compares it."""
-    return float(psutil.Process().create_time())
+ProcessError = psutil.Error
+"""A process may not be looked at or ended."""
 
 
 def machine_memory_mb() -> float:
     return float(psutil.virtual_memory().total) / 2**20
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> Daemon:
+def start(command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> ProcessIdentity:
     """A process in a session of its own, so that Ctrl-C in a terminal does not reach it.
 
     It writes to `log`, or where this process writes if there is none.
@@ -69,17 +58,24 @@ def start(command: Sequence[str], environment: Mapping[str, str], log: Path | No
         setsid=True,
         setsigdef=[signal.SIGPIPE, signal.SIGINT],
     )
-    return Daemon(pid, psutil.Process(pid).create_time())
-
-
-def find(daemon: Daemon) -> psutil.Process | None:
-    """The process itself if it still runs, never another one that was given its number."""
     try:
-        process = psutil.Process(daemon.pid)
-        same = abs(process.create_time() - daemon.started) <= SAME_START_SECONDS
+        return identity_of(pid)
+    except OSError:  # no file descriptor is left: one that nobody knows must not run
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+
+
+def find(identity: ProcessIdentity) -> psutil.Process | None:
+    """The process itself if it still runs, never another one that was given its number.
+
+    Raises `OSError` if that cannot be found out.
+    """
+    try:
+        process = psutil.Process(identity.pid)
     except psutil.NoSuchProcess:
         return None
-    return process if same and _runs(process) else None
+    return process if identity.is_there and _runs(process) else None
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -99,9 +95,9 @@ def _runs(process: psutil.Process) -> bool:
     return False
 
 
-def tree(daemon: Daemon) -> list[psutil.Process]:
+def tree(identity: ProcessIdentity) -> list[psutil.Process]:
     """A process and all below it; nothing if it has ended."""
-    root = find(daemon)
+    root = find(identity)
     if root is None:
         return []
     try:

@@ -13,11 +13,11 @@ import yaml
 
 from penstock.cluster.file import cluster_document
 from penstock.errors import BadInputError, ClusterError
-from penstock.files import Amount, Count, Name, Positive, Spec, private_folder, read_value, write_text
-from penstock.spark.session.secret import DEFAULTS, properties_text, read_secret, secret_settings
+from penstock.files import Count, Name, Positive, Spec, private_folder, read_value, write_text
+from penstock.process_identity import ProcessIdentity
+from penstock.spark.session.secret import DEFAULTS, properties_text, read_secret, secret_settings, web_token
 from penstock.spark.standalone.daemons import LOOPBACK, ClusterEnvironment
 from penstock.spark.standalone.namespaces import DRIVER, MASTER, NamespaceNetwork
-from penstock.spark.standalone.processes import Daemon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,24 +26,10 @@ if TYPE_CHECKING:
 
 STATE = "state.json"
 SECRET = "secret"  # noqa: S105 - the name of a file
+WEB_TOKEN = "web-token"  # noqa: S105 - the name of a file
 CLUSTER = "cluster.yaml"
 KEPT = "logs"
 """The folder that outlives its cluster, until the next one: what went wrong is read afterwards."""
-
-
-class ClusterProcess(Spec):
-    """A process of the cluster, with its start time: a number may be given to another process later."""
-
-    pid: Count
-    started: Amount
-
-    @property
-    def daemon(self) -> Daemon:
-        return Daemon(self.pid, self.started)
-
-    @classmethod
-    def of(cls, daemon: Daemon) -> ClusterProcess:
-        return cls(pid=daemon.pid, started=daemon.started)
 
 
 class ClusterNode(Spec):
@@ -53,7 +39,7 @@ class ClusterNode(Spec):
     rack: Name
     slots: Count
     memory_mb: Positive
-    worker: ClusterProcess | None = None
+    worker: ProcessIdentity | None = None
 
 
 class RunningCluster(Spec):
@@ -66,7 +52,7 @@ class RunningCluster(Spec):
     authenticate: bool = False
     namespaces: Name | None = None
     """Where every node is a host of its own: what their network namespaces are named after."""
-    master: ClusterProcess | None = None
+    master: ProcessIdentity | None = None
     nodes: tuple[ClusterNode, ...]
 
     @property
@@ -94,10 +80,10 @@ class RunningCluster(Spec):
         return self.environment.conf
 
     @property
-    def daemons(self) -> list[Daemon]:
+    def daemons(self) -> list[ProcessIdentity]:
         """Every process that was started, Workers first."""
-        workers = [node.worker.daemon for node in self.nodes if node.worker is not None]
-        return workers if self.master is None else [*workers, self.master.daemon]
+        workers = [node.worker for node in self.nodes if node.worker is not None]
+        return workers if self.master is None else [*workers, self.master]
 
     @property
     def environment(self) -> ClusterEnvironment:
@@ -130,7 +116,7 @@ class RunningCluster(Spec):
     def secret(self) -> str | None:
         return None if self.secret_file is None else read_secret(self.secret_file)
 
-    def with_worker(self, name: str, worker: ClusterProcess | None) -> RunningCluster:
+    def with_worker(self, name: str, worker: ProcessIdentity | None) -> RunningCluster:
         nodes = tuple(node.model_copy(update={"worker": worker}) if node.name == name else node for node in self.nodes)
         return self.model_copy(update={"nodes": nodes})
 
@@ -179,8 +165,11 @@ def write_secret(folder: Path, secret: str) -> None:
 
 
 def write_session_settings(state: RunningCluster) -> None:
-    settings = {"spark.master": state.master_url, **secret_settings(state.secret())}
+    secret = state.secret()
+    settings = {"spark.master": state.master_url, **secret_settings(secret)}
     write_text(state.conf_folder / DEFAULTS, properties_text(settings))
+    if secret is not None:
+        write_text(state.conf_folder / WEB_TOKEN, web_token(secret) + "\n")
 
 
 def write_cluster_file(state: RunningCluster, cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.spark.standalone.master_page import ALIVE, DEAD, ListedApplication, MasterPage
 
 if TYPE_CHECKING:
-    from penstock.spark.standalone.processes import Daemon
+    from penstock.process_identity import ProcessIdentity
     from penstock.spark.standalone.state import RunningCluster
 
 
@@ -79,7 +79,7 @@ class ClusterStatus:
         }
 
 
-def describe(state: RunningCluster, page: MasterPage | None, running: list[Daemon]) -> ClusterStatus:
+def describe(state: RunningCluster, page: MasterPage | None, running: list[ProcessIdentity]) -> ClusterStatus:
     """Somebody else's Master may answer at the old address: then ours is gone."""
     if page is not None and page.url != state.master_url:
         page = None
