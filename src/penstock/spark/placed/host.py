@@ -17,11 +17,11 @@ from penstock.flow.bundle import BundleFlow
 from penstock.flow.layout import Channel
 from penstock.runtime.breadcrumbs import Breadcrumbs, killed_twice, read_crumb, read_crumbs, write_crumbs
 from penstock.spark.placed import wire
+from penstock.spark.placed.admission import Admission
 from penstock.spark.placed.generation import Generation
 from penstock.spark.placed.orders import GenerationOrder
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Mapping
 
     from penstock.spark.placed.orders import BundleCode
@@ -71,18 +71,18 @@ class Host:
     def run(self) -> None:
         """Until the conductor says so or is gone; raises what no new generation can mend."""
         os.environ.update(self._code.environment)
-        self._control = wire.dial(self._conductor, self._credentials)
+        dialled = wire.dial(self._conductor, self._credentials)
         # where the conductor reaches this machine, neighbours do too
-        self._server = wire.listen(self._control.getsockname()[0])
+        self._server = wire.listen(dialled.host)
         hello = {
             "bundle": self._code.name,
             "start": self._start,
             "address": list(self._server.getsockname()[:2]),
             "where": dict(self._where),
         }
-        wire.introduce(self._control, self._credentials, hello)
-        for work in (self._admit, self._beat):
-            threading.Thread(target=work, daemon=True).start()
+        self._control = wire.introduce(dialled, self._credentials, hello)
+        Admission(self._server, self._credentials, self._greet).start()
+        threading.Thread(target=self._beat, daemon=True).start()
         try:
             while self._obey():
                 pass
@@ -140,21 +140,8 @@ class Host:
             self._generation = generation
             generation.start(self._arrivals.take(order.generation))
 
-    def _admit(self) -> None:
-        while not self._over.is_set():
-            try:
-                made, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._greet, args=(made,), daemon=True).start()
-
-    def _greet(self, caller: socket.socket) -> None:
-        try:
-            made, hello = wire.admit(caller, self._credentials)
-            generation, channel = int(hello["generation"]), Channel(*hello["channel"])
-        except (OSError, ValueError, KeyError, TypeError):
-            wire.close(caller)
-            return
+    def _greet(self, made: Connection, hello: dict[str, Any]) -> None:
+        generation, channel = int(hello["generation"]), Channel(*hello["channel"])
         with self._changed:
             if generation == self._flow.generation and self._generation is not None:
                 self._generation.accept(channel, made)
