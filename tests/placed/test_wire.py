@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from penstock.clock import Stopwatch, pause
-from penstock.spark.placed import admission, wire
-from penstock.spark.placed.admission import Admission
+from penstock.spark.placed import accept_loop, wire
+from penstock.spark.placed.accept_loop import AcceptLoop
 from penstock.spark.placed.tls import read_identity
 
 CREDENTIALS = wire.Credentials(b"s" * 32)
@@ -34,7 +34,7 @@ class Door:
         self.server = server or wire.listen("127.0.0.1")
         self.address = self.server.getsockname()[:2]
         self.admitted: queue.SimpleQueue[tuple[wire.Connection, dict[str, Any]]] = queue.SimpleQueue()
-        self.loop = Admission(self.server, CREDENTIALS, lambda made, hello: self.admitted.put((made, hello)))
+        self.loop = AcceptLoop(self.server, CREDENTIALS, lambda made, hello: self.admitted.put((made, hello)))
         self.loop.start()
 
     def let_in(self) -> wire.Connection:
@@ -130,9 +130,9 @@ def test_at_most_64_unproven_connections_are_held_and_a_peer_gets_in_beside_them
         # the oldest are closed, and so many at once that those left are few
         assert ends(strangers[0], 3.0) < 2.0
         watch = Stopwatch()
-        while threading.active_count() - before > admission.MAX_UNPROVEN and watch.seconds() < 3:
+        while threading.active_count() - before > accept_loop.MAX_UNPROVEN and watch.seconds() < 3:
             pause(0.01)
-        assert threading.active_count() - before <= admission.MAX_UNPROVEN
+        assert threading.active_count() - before <= accept_loop.MAX_UNPROVEN
 
 
 class Stumbling:
@@ -153,9 +153,10 @@ class Stumbling:
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED, errno.ENOBUFS, errno.EPERM])
 def test_the_accept_loop_continues_after_an_error(number: int) -> None:
-    door = Door(Stumbling(number, number))
+    server = Stumbling(number, number)
+    door = Door(server)
     wire.close(door.let_in())
-    assert door.server.left == []
+    assert server.left == []
     wire.close(door.server)
     door.loop.join(5)
     assert not door.loop.is_alive()

@@ -25,7 +25,7 @@ from penstock.flow.run import FlowRun
 from penstock.flow.states import OVER, FlowState
 from penstock.runtime.account import Account
 from penstock.spark.placed import wire
-from penstock.spark.placed.admission import Admission
+from penstock.spark.placed.accept_loop import AcceptLoop
 from penstock.spark.placed.committing import Committer, SinkAwayError
 from penstock.spark.placed.orders import GenerationOrder
 from penstock.spark.placed.peers import Peer, StagedDetails
@@ -80,7 +80,7 @@ class Conductor:
         self._server = wire.listen(setting.host)
         self.address: Address = self._server.getsockname()[:2]
         self._connections = 0
-        Admission(self._server, self._credentials, self._listen).start()
+        AcceptLoop(self._server, self._credentials, self._listen).start()
 
     # Turning.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,8 +15,9 @@ from penstock.files import private_folder
 from penstock.flow.bundle import BundleFlow
 from penstock.flow.layout import Channel
 from penstock.runtime.breadcrumbs import Breadcrumbs, killed_twice, read_crumb, read_crumbs, write_crumbs
+from penstock.runtime.user_folder import user_folder
 from penstock.spark.placed import wire
-from penstock.spark.placed.admission import Admission
+from penstock.spark.placed.accept_loop import AcceptLoop
 from penstock.spark.placed.generation import Generation
 from penstock.spark.placed.orders import GenerationOrder
 
@@ -81,7 +81,7 @@ class Host:
             "where": dict(self._where),
         }
         self._control = wire.introduce(dialled, self._credentials, hello)
-        Admission(self._server, self._credentials, self._greet).start()
+        AcceptLoop(self._server, self._credentials, self._greet).start()
         threading.Thread(target=self._beat, daemon=True).start()
         try:
             while self._obey():
@@ -124,7 +124,7 @@ class Host:
         first = self._generation is None
         if self._generation is not None:
             self._generation.close()
-        crumbs = open_crumbs(order.run, self._code.name, first=first) if order.careful else None
+        crumbs = open_crumbs(order, self._code.name, first=first) if order.careful else None
         with self._changed:
             generation = Generation(
                 self._code,
@@ -170,12 +170,13 @@ class Host:
         wire.close(self._control)
 
 
-def open_crumbs(run: str, bundle: str, *, first: bool) -> Breadcrumbs:
+def open_crumbs(order: GenerationOrder, bundle: str, *, first: bool) -> Breadcrumbs:
     """To find the row that kills this bundle's processes. `first`: this process has called nothing yet, so that what it
     finds was left by one that died. A row that is found twice is put aside: once may be chance."""
-    folder = Path(tempfile.gettempdir()) / f"penstock-crumbs-{os.getuid()}"
-    private_folder(folder)
-    name = f"{run}-{crc32(bundle.encode()):08x}"
+    own = Path(order.checkpoint)
+    # a checkpoint under a URI, or on another machine, cannot be written call by call
+    folder = private_folder(own / "crumbs") if own.is_absolute() and own.is_dir() else user_folder("crumbs")
+    name = f"{order.run}-{crc32(bundle.encode()):08x}"
     known = folder / f"{name}.found"
     crumbs = read_crumbs(known)
     left = read_crumb(folder / name) if first else None

@@ -65,10 +65,10 @@ def _context(pem: str, *, server_side: bool) -> ssl.SSLContext:
 def own_certificate(pem: str) -> bytes:
     """The first certificate of the file, in DER: the one that is shown, and the only one that is taken. Others that
     follow (of an authority) only lead up to it."""
-    found = _CERTIFICATE.search(pem)
-    if found is None:
+    certificate = _CERTIFICATE.search(pem)
+    if certificate is None:
         raise ValueError("no certificate")
-    return ssl.PEM_cert_to_DER_cert(found[0])
+    return ssl.PEM_cert_to_DER_cert(certificate[0])
 
 
 class TlsConnection:

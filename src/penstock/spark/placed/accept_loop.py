@@ -26,7 +26,7 @@ _CLOSED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
 _LOG = logging.getLogger(__name__)
 
 
-class Admission(threading.Thread):
+class AcceptLoop(threading.Thread):
     """Accept connections until `server` is closed. `admitted` gets each one that proved itself, with its greeting, in a
     thread of its own; whatever of these errors it raises, the connection is closed: OSError, ValueError, KeyError,
     TypeError."""
