@@ -11,8 +11,9 @@ from penstock.errors import BadInputError
 
 
 def user_folder(kind: str) -> Path:
-    """Return `penstock-KIND-UID`, made if it is missing. Raise BadInputError if it is a link, of another user or open to
-    others: files in it could be theirs, or lead elsewhere."""
+    """Return `penstock-KIND-UID`, made if it is missing.
+
+    Raise BadInputError if it is a link, of another user or open to others: files in it could be theirs."""
     path = Path(tempfile.gettempdir()) / f"penstock-{kind}-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, pause, seconds_of
+from penstock.dataflow.known_secrets import redact
 from penstock.errors import RunFailedError
 from penstock.spark.session.embedded import ATTEMPTS
 
@@ -233,6 +234,6 @@ def as_failure(error: BaseException) -> BaseException:
 
     if not isinstance(error, PySparkException | Py4JError):
         return error
-    failure = RunFailedError(f"Spark gave up: {reason(str(error))}")
+    failure = RunFailedError(f"Spark gave up: {redact(reason(str(error)))}")
     failure.__cause__ = error
     return failure

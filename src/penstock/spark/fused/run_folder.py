@@ -17,11 +17,12 @@ import secrets
 import socket
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from penstock.clock import Stopwatch, pause
+from penstock.dataflow.secret_options import without_secrets
 from penstock.errors import BadInputError, PenstockError
 from penstock.files import Amount, Count, Name, Spec, check, parse_json, quoted, read_text, write_text
 from penstock.report.report import MOST_DEAD
@@ -88,7 +89,7 @@ class FusedDescription(Spec):
     master: str | None = None
     executor_memory_mb: Count | None = None
     packages: tuple[str, ...] = ()
-    settings: dict[str, str] = Field(default_factory=dict)
+    settings: Annotated[dict[str, str], AfterValidator(without_secrets)] = Field(default_factory=dict)
     audit: bool = False
     dead_letters: str | None = None
     most_dead: Amount = MOST_DEAD
