@@ -28,17 +28,7 @@ _SECRET_WORD = re.compile(
 )
 _SECRET_ENDINGS = (
     *("api key", "access key", "secret key", "private key", "account key", "shared key", "storage key", "master key"),
-        "api key",
-        "access key",
-        "secret key",
-        "private key",
-        "account key",
-        "shared key",
-        "storage key",
-        "master key",
-        "signing key",
-    ),
-    *("encryption key", "keystore key", "key pem", "jaas config", "auth user info", "user password"),
+    *("signing key", "encryption key", "keystore key", "key pem", "jaas config", "auth user info"),
 )
 _HARMLESS_ENDINGS = frozenset(
     {"alias", "algorithm", "class", "column", "count", "delimiter", "enabled", "encoding", "endpoint", "expiration"}

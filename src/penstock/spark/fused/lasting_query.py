@@ -224,7 +224,7 @@ def reason(text: str) -> str:
     """The line of a Spark error that says what happened: the last exception named before the query's description."""
     lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Warning): ", line)]
-    return named[-1] if named else lines[0] if lines else "it did not say why"
+    return redact(named[-1] if named else lines[0]) if lines else "it did not say why"
 
 
 def as_failure(error: BaseException) -> BaseException:
@@ -234,6 +234,6 @@ def as_failure(error: BaseException) -> BaseException:
 
     if not isinstance(error, PySparkException | Py4JError):
         return error
-    failure = RunFailedError(f"Spark gave up: {redact(reason(str(error)))}")
+    failure = RunFailedError(f"Spark gave up: {reason(str(error))}")
     failure.__cause__ = error
     return failure
