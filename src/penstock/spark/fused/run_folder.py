@@ -23,6 +23,7 @@ from pydantic import AfterValidator, Field
 
 from penstock.clock import Stopwatch, pause
 from penstock.dataflow.secret_options import without_secrets
+from penstock.digits import is_whole
 from penstock.errors import BadInputError, PenstockError
 from penstock.files import Amount, Count, Name, Spec, check, parse_json, quoted, read_text, write_text
 from penstock.report.report import MOST_DEAD
@@ -117,7 +118,7 @@ class FusedRunFolder:
         if not self.is_own_checkpoint(self.description().checkpoint):
             return True
         offsets = self.path / "checkpoint" / "offsets"
-        return offsets.is_dir() and any(entry.name.isdigit() for entry in offsets.iterdir())
+        return offsets.is_dir() and any(is_whole(entry.name) for entry in offsets.iterdir())
 
     def own_checkpoint(self, *, local_by_default: bool) -> str:
         """That of a run nobody gave another place: in the folder, also where paths without a scheme lie on another file
