@@ -25,6 +25,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
     "errors",
+    "digits",
     "files",
     "registry",
     "clock",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import pause
+from penstock.digits import is_whole
 from penstock.files import temporary_folder, write_text
 from penstock.spark.session.interrupts import Interrupt, ignore_interrupts, interrupts
 
@@ -80,7 +81,7 @@ def run_tasks(
                 runner.join(POLL_SECONDS)
         if broken and not interrupt.asked:
             raise broken[0]
-        errors = {int(path.name): path.read_text("utf-8") for path in markers.iterdir() if path.name.isdigit()}
+        errors = {int(path.name): path.read_text("utf-8") for path in markers.iterdir() if is_whole(path.name)}
     tell(len(errors))
     return SweepOutcome(
         tuple(task for number, task in enumerate(tasks) if errors.get(number) == ""),
@@ -90,7 +91,7 @@ def run_tasks(
 
 
 def _ended(markers: Path) -> int:
-    return sum(1 for path in markers.iterdir() if path.name.isdigit())
+    return sum(1 for path in markers.iterdir() if is_whole(path.name))
 
 
 def _frame(session: SparkSession, tasks: Sequence[str]) -> DataFrame:

@@ -62,11 +62,14 @@ def test_a_secret_in_plain_reaches_no_plan(tmp_path: Path, name: str, kind: str,
     assert "\n" not in said
 
 
-def test_other_formats_keep_their_options_but_for_those_of_kafkas_clients() -> None:
+@pytest.mark.parametrize("format_", ["delta", "mongodb", "parquet", "somebodys.own.Format"])
+def test_options_of_every_format_are_looked_at(format_: str) -> None:
     def built(**options: str) -> object:
-        return penstock.pipeline("p").source("s", format="delta", options=options).sink("k").build()
+        return penstock.pipeline("p").source("s", format=format_, options=options).sink("k").build()
 
-    assert built(password="table's own")  # noqa: S106 - that is the point
+    assert built(**{"password.env": "WORD", "connection.uri.file": "/run/uri"})
+    with pytest.raises(BadInputError, match=r"'password' is a secret: say password\.env: VARIABLE or"):
+        built(password="table's own")  # noqa: S106 - that is the point
     with pytest.raises(BadInputError, match=r"kafka\.sasl\.password\.file: PATH"):
         built(**{"Kafka.Sasl.Password": "hush"})
 
@@ -96,13 +99,19 @@ def test_a_producer_is_told_no_secret_in_plain_either() -> None:
 @pytest.mark.parametrize(
     ("option", "elsewhere"),
     [
-        ("kafka.sasl.password.env", ("sasl.password", "env")),
-        ("kafka.SASL.password.file", ("sasl.password", "file")),
-        ("kafka.ssl.keystore.key.file", ("ssl.keystore.key", "file")),
+        ("kafka.sasl.password.env", ("kafka.sasl.password", "env")),
+        ("kafka.SASL.password.file", ("kafka.SASL.password", "file")),
+        ("kafka.ssl.keystore.key.file", ("kafka.ssl.keystore.key", "file")),
+        ("kafka.sasl.oauthbearer.config.file", ("kafka.sasl.oauthbearer.config", "file")),
+        ("sfPassword.env", ("sfPassword", "env")),
+        ("connection.uri.file", ("connection.uri", "file")),
+        ("url.env", ("url", "env")),
+        ("path.env", ("path", "env")),
+        # Hudi's own
+        ("hoodie.streamer.schemaprovider.source.schema.file", None),
         # librdkafka's own
         ("kafka.sasl.oauthbearer.assertion.private.key.file", None),
         ("kafka.sasl.oauthbearer.assertion.file", None),
-        ("kafka.broker.env", None),
         ("kafka.sasl.password", None),
     ],
 )

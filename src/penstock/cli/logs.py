@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from penstock.dataflow.known_secrets import redact
 from penstock.errors import BadInputError, nearest, printable
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 class _PrintableFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record), keep="\n")
+        return printable(redact(super().format(record)), keep="\n")
 
 
 @contextmanager

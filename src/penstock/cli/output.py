@@ -10,6 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.dataflow.known_secrets import redact
 from penstock.errors import printable
 from penstock.report.words import figure as figure  # noqa: PLC0414 - the shell prints numbers as results do
 from penstock.report.words import latencies as latencies  # noqa: PLC0414
@@ -37,7 +38,7 @@ def say(text: str) -> None:
 
 def complain(text: str) -> None:
     """One line on standard error."""
-    print(printable(shortened(text)), file=sys.stderr, flush=True)
+    print(printable(shortened(redact(text))), file=sys.stderr, flush=True)
 
 
 def shortened(message: str) -> str:

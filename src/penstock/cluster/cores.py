@@ -6,6 +6,8 @@ import math
 import os
 from pathlib import Path, PurePosixPath
 
+from penstock.digits import is_whole
+
 GROUPS = Path("/sys/fs/cgroup")
 GROUPS_OF_THIS_PROCESS = Path("/proc/self/cgroup")
 
@@ -46,7 +48,7 @@ def cpu_limit(groups: str, mounted: Path) -> float | None:
 def _quotient(quota: str | None) -> float | None:
     """Of a quota and its period; `max`, and -1, are none."""
     match (quota or "").split():
-        case [allowed, period] if allowed.isdigit() and period.isdigit() and int(period):
+        case [allowed, period] if is_whole(allowed) and is_whole(period) and int(period):
             return int(allowed) / int(period)
     return None
 

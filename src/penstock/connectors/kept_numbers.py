@@ -50,7 +50,7 @@ def read_number(file: Path) -> float:
     """At least 0; a whole one is exact, however large."""
     text = read_text(file).strip()
     try:
-        number = int(text) if text.isdecimal() else float(text)
+        number = int(text) if text.isascii() and text.isdecimal() else float(text)
     except ValueError:
         number = -1.0
     if not (isfinite(number) and number >= 0):

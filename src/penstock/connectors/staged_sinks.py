@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.log.publishing import PREFIX, STAGED_SCHEMA, as_messages, fill
 from penstock.connectors.storage import storage
+from penstock.digits import is_whole
 from penstock.flow.commit import Output
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def sweep(place: str, run: str, conductor: int, keep: Collection[str]) -> None:
     store = storage(place)
     for path in store.list(STAGED):
         number = Path(path).name.removeprefix(f"{run}-").partition("-")[0]
-        if Path(path).name.startswith(f"{run}-") and number.isdigit() and int(number) < conductor and path not in keep:
+        if Path(path).name.startswith(f"{run}-") and is_whole(number) and int(number) < conductor and path not in keep:
             store.delete(path)
 
 

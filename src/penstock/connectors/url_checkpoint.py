@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.connectors.storage import storage
+from penstock.digits import is_whole
 from penstock.errors import BadInputError
 from penstock.files import check, parse_json
 from penstock.flow.checkpoint import KEPT, FolderCheckpoint, NotWrittenError, ReplacedError, read_commit, take_over
@@ -86,7 +87,7 @@ class UrlCheckpoint:
         for path in self._store.list(COMMITS):
             epoch, _, rest = Path(path).stem.partition("-")
             number, _, writer = rest.partition("-")
-            if path.endswith(".json") and epoch.isdigit() and number.isdigit():
+            if path.endswith(".json") and is_whole(epoch) and is_whole(number):
                 files.append(_CommitFile(_Claim(int(number), writer), int(epoch)))
         return files
 
@@ -133,7 +134,7 @@ class UrlCheckpoint:
         claims = []
         for path in self._store.list(CLAIMS):
             number, _, writer = Path(path).stem.partition("-")
-            if path.endswith(".json") and number.isdigit():
+            if path.endswith(".json") and is_whole(number):
                 claims.append(_Claim(int(number), writer))
         return claims
 

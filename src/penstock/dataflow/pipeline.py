@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.constraints import ANYWHERE, UNCONSTRAINED, OperatorConstraints, PipelineConstraints
 from penstock.dataflow.logic import OnError, Per
-from penstock.dataflow.secret_options import check_no_secret
+from penstock.dataflow.secret_options import check_no_secret, check_plain_place
 from penstock.errors import BadInputError, nearest
 from penstock.files import Amount, Count, Demand, ModelName, Name, Positive, Spec
 
@@ -200,7 +200,9 @@ class Operator(Spec):
     @model_validator(mode="after")
     def _no_secret_in_plain(self) -> Self:
         try:
-            check_no_secret(self.options, self.format)
+            check_no_secret(self.options)
+            for what in ("files", "parquet"):
+                check_plain_place(what, getattr(self, what))
         except ValueError as error:
             raise ValueError(f"{self.kind} '{self.name}': {error}") from error
         return self

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.secret_options import PREFIX
+from penstock.digits import is_whole
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -74,6 +75,6 @@ def most_per_batch(options: Mapping[str, str], who: str) -> int | None:
     text = options.get("maxOffsetsPerTrigger")
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < 1:
+    if not is_whole(text) or int(text) < 1:
         raise BadInputError(f"{who}: option maxOffsetsPerTrigger: expected a number of at least 1, found '{text[:80]}'")
     return int(text)

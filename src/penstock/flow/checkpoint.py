@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.digits import is_whole
 from penstock.errors import BadInputError, PenstockError
 from penstock.files import check, parse_json, read_text, write_text
 from penstock.flow.commit import VERSION, Commit
@@ -143,7 +144,7 @@ class FolderCheckpoint:
 
 
 def _epoch(path: Path) -> int:
-    return int(path.stem) if path.stem.isdigit() else -1
+    return int(path.stem) if is_whole(path.stem) else -1
 
 
 @contextlib.contextmanager

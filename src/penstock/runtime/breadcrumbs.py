@@ -60,7 +60,7 @@ class Breadcrumbs:
         places = Counter((crumb.operator, crumb.before) for crumb in poisoned if crumb.before is not None)
         without = {(crumb.operator, crumb.before) for crumb in poisoned if crumb.digest is None}
         self._places = {place for place, deaths in places.items() if deaths > 1 or place in without}
-        self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._got: dict[str, int] = {}
 
     def drop(self, operator: str, marks: Marks, at: int, row: Callable[[], Mapping[str, Any]]) -> str | None:

@@ -10,7 +10,7 @@ from penstock.clock import now, pause
 from penstock.control.attached.advice import DEFAULT_LOAD, Advice
 from penstock.control.attached.advice import advise as advice_for
 from penstock.control.attached.checkpoint import batches_of_checkpoint, read_end_offsets
-from penstock.control.attached.endpoint import batches_of_samples, cores_of, samples_of
+from penstock.control.attached.endpoint import answer_of, batches_of_samples, cores_of, no_metrics, samples_of
 from penstock.control.attached.event_log import batches_of_log
 from penstock.control.attached.learning import LEAST_BATCHES, learn
 from penstock.errors import BadInputError, nearest
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from penstock.control.attached.checkpoint import Offsets
 
 DEFAULT_WATCH_SECONDS = 30.0
-LARGEST_ANSWER = 16 * 2**20
+MAX_WATCH_SECONDS = 86_400.0
+MAX_SLOTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,10 @@ def advise(
     `broker`, or read from the file `end_offsets` (`{"topic": {"0": 17}}`). `rate` and `latency_ms` are what is wanted;
     without them what arrives, in batches of 10 s. `price` is that of a core for an hour.
     """
-    if slots is not None and slots < 1:
-        raise BadInputError(f"slots: expected at least 1, found {slots}")
+    if slots is not None and not 1 <= slots <= MAX_SLOTS:
+        raise BadInputError(f"slots: expected 1 to {MAX_SLOTS:,}, found {slots:.6g}")
+    if not 0 <= seconds <= MAX_WATCH_SECONDS:
+        raise BadInputError(f"seconds: expected 0 to {MAX_WATCH_SECONDS:g}, found {seconds:g}")
     address = str(source)
     if address.startswith(("http://", "https://")):
         batches = watch_application(address, seconds, slots)
@@ -133,9 +136,9 @@ def watch_application(address: str, seconds: float, slots: int | None) -> list[B
     while True:
         at = now()
         try:
-            for sample in samples_of(_text(f"{base}/metrics/prometheus")):
+            for sample in samples_of(answer_of(f"{base}/metrics/prometheus")):
                 samples.setdefault(sample.query, []).append((at, sample))
-            cores = cores or cores_of(_text(f"{base}/metrics/executors/prometheus"))
+            cores = cores or cores_of(answer_of(f"{base}/metrics/executors/prometheus"))
         except BadInputError as error:
             if not isinstance(error.__cause__, TimeoutError):
                 raise
@@ -144,27 +147,5 @@ def watch_application(address: str, seconds: float, slots: int | None) -> list[B
             break
         pause(0.5)
     if not samples:
-        raise failure or _no_metrics(address)
+        raise failure or no_metrics(address)
     return [batch for seen in samples.values() for batch in batches_of_samples(seen, cores)]
-
-
-def _no_metrics(address: str) -> BadInputError:
-    return BadInputError(
-        f"{address}: no metrics of streaming queries there; its application needs "
-        "spark.sql.streaming.metricsEnabled=true, "
-        "spark.metrics.conf.*.sink.prometheusServlet.class=org.apache.spark.metrics.sink.PrometheusServlet and "
-        "spark.metrics.conf.*.sink.prometheusServlet.path=/metrics/prometheus"
-    )
-
-
-def _text(address: str) -> str:
-    from urllib.error import HTTPError, URLError  # noqa: PLC0415 - only for applications that run
-    from urllib.request import ProxyHandler, build_opener  # noqa: PLC0415
-
-    try:
-        with build_opener(ProxyHandler({})).open(address, timeout=10) as answer:
-            return str(answer.read(LARGEST_ANSWER).decode("utf-8", "replace"))
-    except HTTPError as error:
-        raise _no_metrics(address) from error
-    except (URLError, OSError, ValueError) as error:
-        raise BadInputError(f"{address}: {getattr(error, 'reason', None) or error}") from error

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.dataflow.builder import pipeline
+from penstock.digits import is_whole
 from penstock.errors import BadInputError, RunError, nearest
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def committed_tuples(folder: Path) -> int:
     if len(checkpoints) != 1:
         raise RunError(f"{folder}: expected the checkpoint of one run, found {len(checkpoints)}")
     (checkpoint,) = checkpoints
-    last = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+    last = max(int(file.name) for file in (checkpoint / "commits").iterdir() if is_whole(file.name))
     # a line for Spark's version of the file, one for the batch, and one for each source
     return int(json.loads((checkpoint / "offsets" / str(last)).read_text("utf-8").splitlines()[-1])["tuples"])
 

@@ -11,6 +11,7 @@ import confluent_kafka as ck
 
 from penstock.clock import Stopwatch, pause
 from penstock.connectors.log.contract import NONE_YET, FencedError, LogError, NotTakenError
+from penstock.digits import is_whole
 from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def timeouts(settings: Mapping[str, Any]) -> dict[str, int]:
     transaction, which librdkafka asks for."""
     most_ms = int(TRANSACTION_SECONDS * 1000)
     given = str(settings.get(TRANSACTION_TIMEOUT, most_ms))
-    transaction_ms = int(given) if given.isdecimal() else most_ms  # what is no number, librdkafka complains of
+    transaction_ms = int(given) if is_whole(given) else most_ms  # what is no number, librdkafka complains of
     return {
         TRANSACTION_TIMEOUT: transaction_ms,
         "delivery.timeout.ms": min(int(DELIVERY_SECONDS * 1000), transaction_ms),

@@ -41,7 +41,7 @@ def _settings(options: Mapping[str, str], who: str, refused: Collection[str]) ->
         if elsewhere is None:
             settings[name] = value
         else:
-            settings[elsewhere[0]] = looked_up(option, value, who)
+            settings[plain_name(elsewhere[0])] = looked_up(option, value, who)
     if not settings.get(SERVERS):
         raise BadInputError(f"{who}: expected the option kafka.bootstrap.servers: HOST:PORT")
     return settings

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from penstock.control.attached.learning import MAX_FIGURE, MIN_FIGURE
 from penstock.dataflow.tolerance import whole_down, whole_up
 from penstock.errors import BadInputError
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.control.attached.learning import LearnedModel
 
+MIN_LOAD = 1e-3
 DEFAULT_LOAD = 0.7
 """Of what slots can do: the rest is for catching up, and for load that comes and goes."""
 DEFAULT_BATCH_SECONDS = 10.0
@@ -91,11 +93,15 @@ def advise(
 
     batch = latency / 2; slots = rate * batch * row / ((batch - fixed) * load), rounded up
     """
-    if not 0 < load <= 1:
-        raise BadInputError(f"load: expected a part above 0 and at most 1, found {load:g}")
+    if not MIN_LOAD <= load <= 1:
+        raise BadInputError(f"load: expected a part above 0 ({MIN_LOAD:g} at least) and at most 1, found {load:g}")
     for what, given in (("rate", rate), ("latency", latency_ms)):
-        if given is not None and not 0 < given < float("inf"):
-            raise BadInputError(f"{what}: expected a number above 0, found {given:g}")
+        if given is not None and not MIN_FIGURE <= given <= MAX_FIGURE:
+            raise BadInputError(
+                f"{what}: expected a number above 0 ({MIN_FIGURE:g} to {MAX_FIGURE:g}), found {given:g}"
+            )
+    if price is not None and not 0 <= price <= MAX_FIGURE:
+        raise BadInputError(f"price: expected 0 to {MAX_FIGURE:g}, found {price:g}")
     target = rate or model.arrived_rate or model.done_rate
     batch = _batch_seconds(model, latency_ms)
     needed = _needed(model, target, batch, load)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.attached.batches import BatchSeen
+from penstock.digits import is_whole
 from penstock.errors import BadInputError
 from penstock.files import parse_json, read_document, read_text
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 MOST_BATCHES = 500
 LARGEST_FILE = 4 * 2**20
+MAX_OFFSET = 2**63 - 1
+MAX_MS = 10**14
+"""Since the epoch, in the year 5138."""
 
 Offsets = dict[str, dict[str, int]]
 """By topic and partition."""
@@ -25,7 +29,7 @@ def batches_of_checkpoint(folder: Path, slots: int | None, end: Offsets | None) 
     rows this takes the wait for work. `end` is where the topics end now."""
     if not (folder / "offsets").is_dir():
         raise BadInputError(f"{folder}: no checkpoint of a query: it has no folder 'offsets'")
-    numbers = sorted(int(file.name) for file in (folder / "offsets").iterdir() if file.name.isdigit())[-MOST_BATCHES:]
+    numbers = sorted(int(file.name) for file in (folder / "offsets").iterdir() if is_whole(file.name))[-MOST_BATCHES:]
     entries = [_entry(folder / "offsets" / str(number)) for number in numbers]
     batches = []
     # the entry of a batch says up to where it reads, and is written when it begins
@@ -51,7 +55,7 @@ def _entry(file: Path) -> tuple[float, Offsets]:
         raise BadInputError(f"{file}: not the offsets of a batch: expected 'v1' and two lines more")
     about = parse_json(lines[1], f"{file}: line 2")
     milliseconds = about.get("batchTimestampMs") if isinstance(about, dict) else None
-    if not isinstance(milliseconds, int) or isinstance(milliseconds, bool):
+    if not isinstance(milliseconds, int) or isinstance(milliseconds, bool) or not 0 <= milliseconds <= MAX_MS:
         raise BadInputError(f"{file}: line 2: expected batchTimestampMs")
     offsets: Offsets = {}
     for number, line in enumerate(lines[2:], 3):
@@ -76,7 +80,8 @@ def kafka_offsets(value: Any, where: str) -> Offsets:
     offsets: Offsets = {}
     for topic, parts in value.items():
         for part, offset in parts.items():
-            if not isinstance(offset, int) or isinstance(offset, bool) or not str(part).isdigit():
+            is_offset = isinstance(offset, int) and not isinstance(offset, bool) and abs(offset) <= MAX_OFFSET
+            if not is_offset or not is_whole(str(part)):
                 raise BadInputError(f"{where}: topic '{topic}': expected whole numbers by partition")
             offsets.setdefault(str(topic), {})[str(part)] = offset
     return offsets
@@ -98,5 +103,5 @@ def _difference(later: Mapping[str, Mapping[str, int]], earlier: Mapping[str, Ma
 
 def last_offsets(folder: Path) -> Offsets:
     """Up to where the last batch reads."""
-    numbers = [int(file.name) for file in (folder / "offsets").iterdir() if file.name.isdigit()]
+    numbers = [int(file.name) for file in (folder / "offsets").iterdir() if is_whole(file.name)]
     return _entry(folder / "offsets" / str(max(numbers)))[1] if numbers else {}

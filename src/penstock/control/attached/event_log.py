@@ -60,7 +60,7 @@ def batches_of_log(path: Path) -> list[BatchSeen]:
         for number, event in _events(file):
             try:
                 _take(reading, event)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 raise BadInputError(f"{file}: line {number}: not an event of Spark's log ({error})") from error
     return reading.batches
 

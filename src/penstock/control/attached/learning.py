@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LEAST_BATCHES = 3
 MOST_BATCHES = 500
 """The newest: a query changes with its data."""
+MIN_FIGURE, MAX_FIGURE, MAX_SECONDS, MAX_COUNT = 1e-6, 1e15, 1e9, 10**6
 LEAST_SPREAD = 1.3
 """Between small and large batches, as a ratio; below it nothing can be told apart by size."""
 EVEN = 0.6
@@ -75,7 +76,7 @@ class LearnedModel:
 
 def learn(batches: Sequence[BatchSeen]) -> LearnedModel | None:
     """None while there is too little to learn from."""
-    warm = _warm(sorted((batch for batch in batches if batch.seconds > 0), key=lambda batch: batch.at))[-MOST_BATCHES:]
+    warm = _warm(sorted(filter(is_plausible, batches), key=lambda batch: batch.at))[-MOST_BATCHES:]
     seen = [batch for batch in warm if batch.rows > 0]
     if len(seen) < LEAST_BATCHES:
         return None
@@ -107,6 +108,20 @@ def learn(batches: Sequence[BatchSeen]) -> LearnedModel | None:
         busy=_busy(seen),
         largest_batch=max(batch.rows for batch in seen),
         typical_seconds=median(times),
+    )
+
+
+def is_plausible(batch: BatchSeen) -> bool:
+    """Return whether all figures of a batch are such as some query may have. Whoever reports them may report anything,
+    and beyond these the arithmetic here would end in infinities."""
+    figures = (batch.at, batch.at_once, batch.driver_seconds, batch.state_seconds, batch.state_rows, batch.state_bytes)
+    more = (batch.backlog, batch.arrived_rate)
+    return (
+        MIN_FIGURE <= batch.seconds <= MAX_SECONDS
+        and (batch.rows == 0 or MIN_FIGURE <= batch.rows <= MAX_FIGURE)
+        and all(figure is None or abs(figure) <= MAX_FIGURE for figure in (*figures, *more))
+        and not (batch.arrived_rate and batch.arrived_rate < MIN_FIGURE)
+        and all(count is None or 0 <= count <= MAX_COUNT for count in (batch.slots, batch.partitions))
     )
 
 

@@ -14,6 +14,7 @@ from penstock.control.core.outcome import OrderKind
 from penstock.control.core.records import NodeRecord
 from penstock.control.core.states import NodeState
 from penstock.control.executors.simulated_pipeline import SimulatedDriver, Times
+from penstock.digits import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -142,7 +143,7 @@ class SimulatedNodes:
         """Nodes an earlier controller had: they are still there, and their names are taken."""
         for name in names:
             self._joins.setdefault(name, 0.0)
-            if name.startswith("n") and name[1:].isdigit():
+            if name.startswith("n") and is_whole(name[1:]):
                 self._made = max(self._made, int(name[1:]))
 
     def node(self, name: str) -> NodeRecord:

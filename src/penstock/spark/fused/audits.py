@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.digits import is_whole
 from penstock.files import write_bytes
 from penstock.report.report import Audit
 from penstock.runtime.account import Account
@@ -64,7 +65,7 @@ class AuditFolder:
         names = {file.name for file in self._folder.iterdir()}
         folded = max((name for name in names if name.startswith(_FOLDED)), default=None)
         until = -1 if folded is None else int(folded.removeprefix(_FOLDED))
-        single = sorted(name for name in names if name.isdigit() and until < int(name) <= last)
+        single = sorted(name for name in names if is_whole(name) and until < int(name) <= last)
         return [self._folder / name for name in ([] if folded is None else [folded]) + single]
 
     @staticmethod

@@ -6,6 +6,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from penstock.dataflow.known_secrets import redact
 from penstock.errors import BadInputError, PenstockError, RunFailedError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def first_line(error: object) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     line = lines[0] if lines else type(error).__name__
     line = _CODE.sub("", _JAVA.sub("", line))
-    return line.partition(" SQLSTATE:")[0].rstrip()
+    return redact(line.partition(" SQLSTATE:")[0].rstrip())
 
 
 def root_cause(error: object) -> str | None:
@@ -66,6 +67,7 @@ def raised_by_code(text: str) -> str | None:
         return None
     # what stops a run says by itself whose code it was
     complaint = re.sub(r"^(?:\w+\.)*(?:StoppedError: )?", "", line)
+    complaint = redact(complaint)
     return f"{complaint}{NOT_THERE}" if "No module named 'penstock'" in complaint else complaint
 
 
@@ -82,7 +84,7 @@ def raised_in_code(who: str, failure: type[BadInputError] | type[RunFailedError]
         raise
     except Exception as error:  # whatever the user's code raises
         text = " ".join(str(error).split())
-        raise failure(f"{who}: {type(error).__name__}{f': {text}' if text else ''}") from error
+        raise failure(redact(f"{who}: {type(error).__name__}{f': {text}' if text else ''}")) from error
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.clock import Stopwatch, pause
+from penstock.connectors.secrets_elsewhere import with_secrets
 from penstock.dataflow.endpoints import FILE_FORMATS, reading_of
 from penstock.dataflow.logic import Per
 from penstock.errors import BadInputError
@@ -104,7 +105,7 @@ def sample_source(
     who = f"source '{operator.name}'"
     if reading.format in FILE_FORMATS:
         with in_one_line(who, reading.format):
-            reader = session.read.format(reading.format).options(**reading.options)
+            reader = session.read.format(reading.format).options(**with_secrets(reading.options, who))
             if reading.schema is not None:
                 reader = reader.schema(struct_of(reading.schema, who))
             return reader.load().limit(rows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from penstock.digits import is_whole
 from penstock.errors import RunFailedError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class CheckpointLog:
         if not self._files.exists(self._folder):
             return []
         names = [status.getPath().getName() for status in self._files.listStatus(self._folder)]
-        return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+        return sorted((int(name) for name in names if is_whole(name)), reverse=True)
 
     def last(self) -> int:
         """-1: there is none."""

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.clock import Stopwatch, pause, seconds_of
+from penstock.dataflow.known_secrets import redact
 from penstock.errors import RunFailedError
 from penstock.spark.session.embedded import ATTEMPTS
 
@@ -223,7 +224,7 @@ def reason(text: str) -> str:
     """The line of a Spark error that says what happened: the last exception named before the query's description."""
     lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Warning): ", line)]
-    return named[-1] if named else lines[0] if lines else "it did not say why"
+    return redact(named[-1] if named else lines[0]) if lines else "it did not say why"
 
 
 def as_failure(error: BaseException) -> BaseException:

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.clock import seconds_of
 from penstock.cluster.topology import Slot
 from penstock.dataflow.logic import Per
+from penstock.digits import is_whole
 from penstock.report.report import EMBEDDED_NODE, BatchObservation, OperatorObservation, SlotObservation
 from penstock.runtime.account import Account
 from penstock.spark.fused.progress_offsets import parsed_offset
@@ -174,7 +175,7 @@ class BatchObserver:
         if self._local_slots is not None:
             return Slot(EMBEDDED_NODE, task.partition % self._local_slots)
         node, slash, number = task.slot.rpartition("/")
-        if slash and number.isdigit():
+        if slash and is_whole(number):
             return Slot(node, int(number))
         known = self._executors.setdefault(task.host, [])
         if task.executor not in known:

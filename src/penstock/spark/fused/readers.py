@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from penstock.connectors.log.address import FORMATS
+from penstock.connectors.secrets_elsewhere import with_secrets
 from penstock.dataflow.code import frame_function
 from penstock.dataflow.endpoints import FILE_FORMATS, reading_of
 from penstock.errors import BadInputError
@@ -54,12 +55,13 @@ def _of_the_user(session: SparkSession, operator: Operator, who: str) -> DataFra
 
 
 def _of_spark(session: SparkSession, reading: Reading, who: str) -> DataFrame:
-    stream = session.readStream.format(reading.format).options(**reading.options)
+    options = with_secrets(reading.options, who)
+    stream = session.readStream.format(reading.format).options(**options)
     if reading.schema is not None:
         stream = stream.schema(struct_of(reading.schema, who))
     elif reading.format in FILE_FORMATS:
         # files that are there already say what they hold; Spark's stream wants to be told
-        table = session.read.format(reading.format).options(**reading.options).load()
+        table = session.read.format(reading.format).options(**options).load()
         if not table.columns:
             raise BadInputError(f"{who}: no rows yet to see what they hold; give schema: NAME TYPE, ...")
         stream = stream.schema(table.schema)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import socket
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from penstock.clock import Stopwatch, cpu_seconds, now
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, read_crumb, read_crumbs, write_crumbs
 from penstock.runtime.segment import Segment, SegmentOptions
+from penstock.runtime.user_folder import user_folder
 from penstock.spark.fused.accounts import TaskRecord
 from penstock.spark.fused.kept_segments import KeptSegments
 from penstock.spark.session.interrupts import ignore_interrupts
@@ -164,7 +164,7 @@ class RegionFunction:
             return Segment(self.steps, self.options), False
         if not task.is_careful:
             return segments.get(self.run, self.region, partial(self._built, is_worker=is_worker)), True
-        folder = Path(self.crumbs) if Path(self.crumbs).is_dir() else Path(tempfile.gettempdir())
+        folder = Path(self.crumbs) if Path(self.crumbs).is_dir() else user_folder("crumbs")
         name = f"penstock-{self.run}-{task.batch}-{self.region}-{task.partition}"
         poisoned = _poisoned(folder / f"{name}.crumb", folder / f"{name}.poison")
         crumbs = Breadcrumbs(folder / f"{name}.crumb", frozenset(poisoned))

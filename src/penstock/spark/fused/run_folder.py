@@ -17,11 +17,13 @@ import secrets
 import socket
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from penstock.clock import Stopwatch, pause
+from penstock.dataflow.secret_options import without_secrets
+from penstock.digits import is_whole
 from penstock.errors import BadInputError, PenstockError
 from penstock.files import (
     Amount,
@@ -100,7 +102,7 @@ class FusedDescription(Spec):
     master: str | None = None
     executor_memory_mb: Count | None = None
     packages: tuple[str, ...] = ()
-    settings: dict[str, str] = Field(default_factory=dict)
+    settings: Annotated[dict[str, str], AfterValidator(without_secrets)] = Field(default_factory=dict)
     audit: bool = False
     dead_letters: str | None = None
     most_dead: Amount = MOST_DEAD
@@ -128,7 +130,7 @@ class FusedRunFolder:
         if not self.is_own_checkpoint(self.description().checkpoint):
             return True
         offsets = self.path / "checkpoint" / "offsets"
-        return offsets.is_dir() and any(entry.name.isdigit() for entry in offsets.iterdir())
+        return offsets.is_dir() and any(is_whole(entry.name) for entry in offsets.iterdir())
 
     def own_checkpoint(self, *, local_by_default: bool) -> str:
         """That of a run nobody gave another place: in the folder, also where paths without a scheme lie on another file

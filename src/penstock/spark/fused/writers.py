@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock.connectors.log.address import FORMATS, KAFKA, LogAddress, is_address
+from penstock.connectors.secrets_elsewhere import with_secrets
 from penstock.dataflow.code import write_function
 from penstock.dataflow.endpoints import COUNT, FILE_FORMATS, writing_of
 from penstock.dataflow.pipeline import Kind, OutputMode
@@ -130,12 +132,13 @@ def make_writer(session: SparkSession, operator: Operator, owner: str, checkpoin
         return CountingWriter()
     if writing.format in FILE_FORMATS:
         whole = writing.mode is OutputMode.COMPLETE
-        return FileWriter(session, who, writing.format, writing.options, f"{owner}-{operator.name}", replaces_all=whole)
+        options = with_secrets(writing.options, who)
+        return FileWriter(session, who, writing.format, options, f"{owner}-{operator.name}", replaces_all=whole)
     if writing.format == "jdbc":
         return TableWriter(session, who, writing.options, f"{owner}-{operator.name}")
     if writing.format in FORMATS:
         return _topic_writer(session, operator.name, writing, owner, checkpoint)
-    return _Format(session, writing, owner, operator.name)
+    return _Format(session, replace(writing, options=with_secrets(writing.options, who)), owner, operator.name)
 
 
 def letter_writer(session: SparkSession, pipeline: Pipeline, place: str, owner: str, checkpoint: str) -> Writer:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
 import uuid
 from collections import deque
 from concurrent.futures import Future
@@ -26,13 +25,13 @@ from penstock.flow.run import FlowRun
 from penstock.flow.states import OVER, FlowState
 from penstock.runtime.account import Account
 from penstock.spark.placed import wire
+from penstock.spark.placed.accept_loop import AcceptLoop
 from penstock.spark.placed.committing import Committer, SinkAwayError
 from penstock.spark.placed.orders import GenerationOrder
 from penstock.spark.placed.peers import Peer, StagedDetails
 from penstock.spark.placed.setting import EpochDone, StagedPart
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Collection
 
     from penstock.cluster.topology import Slot
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.spark.placed.laying_out import LaidOut
     from penstock.spark.placed.setting import ConductorSetting
     from penstock.spark.placed.watched import Watched
-    from penstock.spark.placed.wire import Address
+    from penstock.spark.placed.wire import Address, Connection
 
 TICK_SECONDS = 0.05
 MOST_KNOWN = 8
@@ -81,7 +80,7 @@ class Conductor:
         self._server = wire.listen(setting.host)
         self.address: Address = self._server.getsockname()[:2]
         self._connections = 0
-        threading.Thread(target=self._admit, daemon=True).start()
+        AcceptLoop(self._server, self._credentials, self._listen).start()
 
     # Turning.
 
@@ -322,23 +321,10 @@ class Conductor:
 
     # Hearing.
 
-    def _admit(self) -> None:
-        while True:
-            try:
-                made, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._listen, args=(made,), daemon=True).start()
-
-    def _listen(self, caller: socket.socket) -> None:
+    def _listen(self, made: Connection, hello: dict[str, Any]) -> None:
         """The life of one bundle's connection."""
-        try:
-            made, hello = wire.admit(caller, self._credentials)
-            bundle, start, where = str(hello["bundle"]), int(hello["start"]), dict(hello["where"])
-            address = "{}:{}".format(*hello["address"])
-        except (OSError, ValueError, KeyError, TypeError):
-            wire.close(caller)
-            return
+        bundle, start, where = str(hello["bundle"]), int(hello["start"]), dict(hello["where"])
+        address = "{}:{}".format(*hello["address"])
         self._connections += 1
         connection = self._connections
         self._peers[connection] = Peer(bundle, made, where)

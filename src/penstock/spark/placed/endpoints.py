@@ -10,6 +10,7 @@ from penstock.connectors.log.address import FORMATS, LogAddress, is_address, top
 from penstock.connectors.log.contract import LogError, producer_name
 from penstock.connectors.log.feed import TopicShare
 from penstock.connectors.log.publishing import TopicSink
+from penstock.connectors.secrets_elsewhere import with_secrets
 from penstock.connectors.staged_sinks import SinkFiles
 from penstock.dataflow.endpoints import COUNT, reading_of, writing_of
 from penstock.dataflow.pipeline import Kind
@@ -55,7 +56,7 @@ def sinks_of(
         if operator.console or writing.format == CONSOLE:
             shown.append(name)
         if writing.format in FILES:
-            place = writing.options.get("path")
+            place = with_secrets(writing.options, f"sink '{name}'").get("path")
             if not place:
                 raise BadInputError(f"sink '{name}': format {writing.format} needs a path")
             files[name] = SinkFiles(_absolute(place), writing.format)

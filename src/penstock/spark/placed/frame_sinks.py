@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.connectors.staged_sinks import FRAME_PREFIX
 from penstock.connectors.storage import storage
 from penstock.dataflow.endpoints import FILE_FORMATS, writing_of
+from penstock.dataflow.known_secrets import redact
 from penstock.errors import BadInputError, PenstockError
 from penstock.spark.fused.writers import make_writer, write_batch
 
@@ -109,7 +110,8 @@ class FramePublisher:
         except PenstockError as error:
             raise NotSentError(str(error)) from error
         except Exception as error:  # whatever the database or the user's code says
-            raise NotSentError(f"sink '{sink}': {type(error).__name__}: {error}".splitlines()[0]) from error
+            line = f"sink '{sink}': {type(error).__name__}: {error}".splitlines()[0]
+            raise NotSentError(redact(line)) from error
         for path in staged:
             store.delete(path)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,12 +15,13 @@ from penstock.files import private_folder
 from penstock.flow.bundle import BundleFlow
 from penstock.flow.layout import Channel
 from penstock.runtime.breadcrumbs import Breadcrumbs, killed_twice, read_crumb, read_crumbs, write_crumbs
+from penstock.runtime.user_folder import user_folder
 from penstock.spark.placed import wire
+from penstock.spark.placed.accept_loop import AcceptLoop
 from penstock.spark.placed.generation import Generation
 from penstock.spark.placed.orders import GenerationOrder
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Mapping
 
     from penstock.spark.placed.orders import BundleCode
@@ -71,18 +71,18 @@ class Host:
     def run(self) -> None:
         """Until the conductor says so or is gone; raises what no new generation can mend."""
         os.environ.update(self._code.environment)
-        self._control = wire.dial(self._conductor, self._credentials)
+        dialled = wire.dial(self._conductor, self._credentials)
         # where the conductor reaches this machine, neighbours do too
-        self._server = wire.listen(self._control.getsockname()[0])
+        self._server = wire.listen(dialled.host)
         hello = {
             "bundle": self._code.name,
             "start": self._start,
             "address": list(self._server.getsockname()[:2]),
             "where": dict(self._where),
         }
-        wire.introduce(self._control, self._credentials, hello)
-        for work in (self._admit, self._beat):
-            threading.Thread(target=work, daemon=True).start()
+        self._control = wire.introduce(dialled, self._credentials, hello)
+        AcceptLoop(self._server, self._credentials, self._greet).start()
+        threading.Thread(target=self._beat, daemon=True).start()
         try:
             while self._obey():
                 pass
@@ -124,7 +124,7 @@ class Host:
         first = self._generation is None
         if self._generation is not None:
             self._generation.close()
-        crumbs = open_crumbs(order.run, self._code.name, first=first) if order.careful else None
+        crumbs = open_crumbs(order, self._code.name, first=first) if order.careful else None
         with self._changed:
             generation = Generation(
                 self._code,
@@ -140,21 +140,8 @@ class Host:
             self._generation = generation
             generation.start(self._arrivals.take(order.generation))
 
-    def _admit(self) -> None:
-        while not self._over.is_set():
-            try:
-                made, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._greet, args=(made,), daemon=True).start()
-
-    def _greet(self, caller: socket.socket) -> None:
-        try:
-            made, hello = wire.admit(caller, self._credentials)
-            generation, channel = int(hello["generation"]), Channel(*hello["channel"])
-        except (OSError, ValueError, KeyError, TypeError):
-            wire.close(caller)
-            return
+    def _greet(self, made: Connection, hello: dict[str, Any]) -> None:
+        generation, channel = int(hello["generation"]), Channel(*hello["channel"])
         with self._changed:
             if generation == self._flow.generation and self._generation is not None:
                 self._generation.accept(channel, made)
@@ -183,12 +170,13 @@ class Host:
         wire.close(self._control)
 
 
-def open_crumbs(run: str, bundle: str, *, first: bool) -> Breadcrumbs:
+def open_crumbs(order: GenerationOrder, bundle: str, *, first: bool) -> Breadcrumbs:
     """To find the row that kills this bundle's processes. `first`: this process has called nothing yet, so that what it
     finds was left by one that died. A row that is found twice is put aside: once may be chance."""
-    folder = Path(tempfile.gettempdir()) / f"penstock-crumbs-{os.getuid()}"
-    private_folder(folder)
-    name = f"{run}-{crc32(bundle.encode()):08x}"
+    own = Path(order.checkpoint)
+    # a checkpoint under a URI, or on another machine, cannot be written call by call
+    folder = private_folder(own / "crumbs") if own.is_absolute() and own.is_dir() else user_folder("crumbs")
+    name = f"{order.run}-{crc32(bundle.encode()):08x}"
     known = folder / f"{name}.found"
     crumbs = read_crumbs(known)
     left = read_crumb(folder / name) if first else None

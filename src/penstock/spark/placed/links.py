@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.clock import now
 from penstock.flow.pacing import FEWEST_ROWS, Window
 from penstock.runtime.batch import Batch, Marks, joined_by_schema
-from penstock.spark.placed.wire import LinkError, receive_frame, send_frame
+from penstock.spark.placed.wire import ROWS, LinkError, check_seal, receive_frame, send_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ LINGER_SECONDS = 0.005
 FULL_BYTES = 256 * 1024
 """Rows that are as many bytes do not wait for others."""
 
-SCHEMA, DATA, MARKER = 1, 2, 3
+SCHEMA, DATA, MARKER = 1, ROWS, 3
 _DATA = struct.Struct("<dQQBBB")
 """When it was sent, rows, bytes of Arrow; whether ids, due and path follow."""
 _MARKER = struct.Struct("<q")
@@ -94,10 +94,11 @@ class OutLink:
         if not received:
             raise LinkError("the other end closed the connection")
         self._said += received
-        whole = len(self._said) // _TAKEN.size * _TAKEN.size
-        if whole:
-            self._taken, self._window = _TAKEN.unpack_from(self._said, whole - _TAKEN.size)
-            self._said = self._said[whole:]
+        size = _TAKEN.size + self.socket.tag_bytes
+        while len(self._said) >= size:
+            taken, tag, self._said = self._said[: _TAKEN.size], self._said[_TAKEN.size : size], self._said[size:]
+            check_seal(self.socket, tag, taken)
+            self._taken, self._window = _TAKEN.unpack(taken)
 
     def _send_one(self, batch: Batch) -> None:
         if self._schema is None or not self._schema.equals(batch.rows.schema):
@@ -123,7 +124,8 @@ class InLink:
         """Tell the sender that a batch was taken in, and how much more may come."""
         self._taken += rows
         self._window.took(rows, seconds)
-        self.socket.sendall(_TAKEN.pack(self._taken, self._window.rows))
+        taken = _TAKEN.pack(self._taken, self._window.rows)
+        self.socket.sendall(taken + self.socket.seal((taken,)))
 
     def next(self) -> tuple[Batch, float] | int:
         """A batch and when it was sent, or the number of an epoch whose marker has come."""

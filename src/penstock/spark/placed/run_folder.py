@@ -17,13 +17,14 @@ import uuid
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from penstock.clock import Stopwatch, now, pause
 from penstock.connectors.storage import storage
 from penstock.connectors.url_checkpoint import checkpoint_at
+from penstock.dataflow.secret_options import without_secrets
 from penstock.errors import BadInputError, RunError
 from penstock.files import Name, Spec, check, parse_json, private_folder, read_text
 from penstock.flow.checkpoint import ReplacedError
@@ -62,7 +63,7 @@ class RunDescription(Spec):
     at_least_once: bool = False
     tls: str | None = None
     """The file of the certificate and key its links use."""
-    settings: dict[str, str] = Field(default_factory=dict)
+    settings: Annotated[dict[str, str], AfterValidator(without_secrets)] = Field(default_factory=dict)
     """Of Spark's."""
 
 

@@ -8,6 +8,7 @@ memory, under a lock, and the socket below is used as it is without TLS.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import tempfile
 import threading
@@ -21,9 +22,10 @@ from penstock.files import read_text
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 READ_BYTES = 1 << 18
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def read_identity(path: Path) -> str:
@@ -33,6 +35,7 @@ def read_identity(path: Path) -> str:
         raise BadInputError(f"{path}: others may read this private key; chmod 600 it")
     try:
         _context(pem, server_side=True)
+        own_certificate(pem)
     except (ssl.SSLError, ValueError) as error:
         raise BadInputError(f"{path}: expected a certificate and its private key in PEM: {error}") from error
     return pem
@@ -59,12 +62,24 @@ def _context(pem: str, *, server_side: bool) -> ssl.SSLContext:
     return context
 
 
+def own_certificate(pem: str) -> bytes:
+    """The first certificate of the file, in DER: the one that is shown, and the only one that is taken. Others that
+    follow (of an authority) only lead up to it."""
+    certificate = _CERTIFICATE.search(pem)
+    if certificate is None:
+        raise ValueError("no certificate")
+    return ssl.PEM_cert_to_DER_cert(certificate[0])
+
+
 class TlsConnection:
     """What `wire.Connection` asks for."""
 
-    def __init__(self, made: socket.socket, pem: str, *, server_side: bool) -> None:
-        """Shakes hands, within the timeout that the socket has."""
-        self._made = made
+    tag_bytes = 0
+    """TLS authenticates what it carries."""
+
+    def __init__(self, made: socket.socket, pem: str, seconds_left: Callable[[], float], *, server_side: bool) -> None:
+        """Shake hands. `seconds_left` raises if no time is left for it."""
+        self._made, self._seconds_left = made, seconds_left
         self._received, self._to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = _context(pem, server_side=server_side).wrap_bio(
             self._received, self._to_send, server_side=server_side
@@ -72,21 +87,24 @@ class TlsConnection:
         self._state = threading.Lock()
         self._sending = threading.Lock()
         """Held while bytes leave, so that they leave in the order they were encrypted in."""
-        self._shake_hands()
+        self._shake_hands(pem)
 
-    def _shake_hands(self) -> None:
+    def _shake_hands(self, pem: str) -> None:
         while True:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush()
+                self._made.settimeout(self._seconds_left())
                 self._take_in(0)
             except ssl.SSLError:
                 self._flush()  # the other end is told why
                 raise
             else:
                 self._flush()
-                return
+                break
+        if self._tls.getpeercert(binary_form=True) != own_certificate(pem):
+            raise ssl.SSLError("the other end shows another certificate than the run's")
 
     def _flush(self) -> None:
         with self._sending:
@@ -141,6 +159,12 @@ class TlsConnection:
                 self._take_in(flags)
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return b""
+
+    def seal(self, _parts: Iterable[Any]) -> bytes:
+        return b""
+
+    def is_sealed(self, _tag: bytes, _parts: Iterable[Any]) -> bool:
+        return True
 
     def settimeout(self, seconds: float | None) -> None:
         self._made.settimeout(seconds)

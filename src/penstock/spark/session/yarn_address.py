@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.digits import is_whole
 from penstock.spark.session.hadoop_settings import hadoop_settings
 
 if TYPE_CHECKING:
@@ -24,6 +25,6 @@ def resource_managers(folder: Path) -> list[tuple[str, int]]:
     for name in names:
         address = settings.get(f"{_PREFIX}.address{name}") or settings.get(f"{_PREFIX}.hostname{name}", "")
         host, _, port = address.partition(":")
-        if host and "$" not in address and (port.isdigit() or not port):
+        if host and "$" not in address and (is_whole(port) or not port):
             places.append((host, int(port or PORT)))
     return places

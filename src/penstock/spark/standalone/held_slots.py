@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from penstock.cluster.topology import Slot
+from penstock.digits import is_whole
 from penstock.spark.standalone.daemons import SLOT
 from penstock.spark.standalone.master_page import ListedApplication, fetch_page, fetch_text
 
@@ -47,5 +48,5 @@ def slots_on_page(text: str) -> Iterator[Slot]:
         own = next((addresses for name, addresses in resources.items() if _OWN.fullmatch(name)), None)
         for address in (own or resources.get(SLOT, "")).split(","):
             node, _, number = address.strip().rpartition("/")
-            if node and number.isdigit():
+            if node and is_whole(number):
                 yield Slot(node, int(number))

@@ -22,6 +22,7 @@ from penstock.dataflow.load import Load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.regions import is_sparks_own, unaudited_by
+from penstock.digits import is_whole
 from penstock.errors import RunFailedError
 from penstock.files import temporary_folder
 from penstock.modelling.model import Rehearsal, RehearsedBatches
@@ -148,7 +149,7 @@ def files_of_batch(options: Mapping[str, str], slots: int) -> int:
     """As many as the user's own batches hold, where that is said: opening a file takes as long as hundreds of rows. At
     least one for every slot."""
     given = next((value for name, value in options.items() if name.lower() == _MOST_FILES.lower()), "")
-    return max(slots, min(int(given), MOST_FILES)) if given.isdigit() else slots
+    return max(slots, min(int(given), MOST_FILES)) if is_whole(given) else slots
 
 
 class _Inputs:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.logic import Logic
 from penstock.errors import BadInputError
+from penstock.runtime.user_folder import user_folder
 from penstock.workloads.incoming import number_of
 
 if TYPE_CHECKING:
@@ -34,15 +34,13 @@ LARGEST_FILE = 16_000_000
 
 def write_folder() -> Path:
     given = os.environ.get(WRITE_FOLDER)
-    folder = Path(given) if given else Path(tempfile.gettempdir()) / f"penstock-rows-{os.getuid()}"
+    if not given:
+        return user_folder("rows")
+    folder = Path(given)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = folder.stat().st_uid
     except OSError as error:
         raise BadInputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    # a name everyone can guess in a folder everyone can write to: somebody else may have been first
-    if not given and owner != os.getuid():
-        raise BadInputError(f"{folder}: belongs to another user; name a folder in {WRITE_FOLDER}")
     return folder
 
 
