@@ -6,8 +6,8 @@ A `penstock up --simulated` of its own is attacked three times over, by clients 
 
 doors     `--half-open` connections that never finish their header and `--what-ifs` large what-ifs are held while
           ordinary reads and writes are timed: `worst_answer_ms`
-requests  `--clients` send bursts of random requests (bench/siege_requests.py). Every few seconds a canary asks for a node
-          and submits a small pipeline: unless the node joins and the pipeline runs, or waits with a reason, within
+requests  `--clients` send bursts of random requests (bench/siege_requests.py). Every few seconds a canary asks for a
+          node and submits a small pipeline: unless the node joins and the pipeline runs, or waits with a reason, within
           `--patience` seconds, the controller is `silenced`; `health_lied` counts how often /health said ok then
 kills     the controller is killed with SIGKILL at random moments under load and started again by `penstock up`.
           `lost_decisions` are those that a reader had seen and that are gone, changed or leave a gap in the numbers,
@@ -25,6 +25,7 @@ import json
 import random
 import resource
 import shutil
+import signal
 import socket
 import statistics
 import sys
@@ -36,16 +37,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.clock import Stopwatch, pause
 from siege_books import Bookkeeper
 from siege_controller import Request, Siege, StartError
 from siege_requests import Attacker, write_material
 
-from penstock.clock import Stopwatch, pause
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ZEROS = ("five_hundreds", "silenced", "health_lied", "died", "failed_starts", "lost_decisions", "lost_changes", "double_held")
+ZEROS = (
+    "five_hundreds",
+    "silenced",
+    "health_lied",
+    "died",
+    "failed_starts",
+    "lost_decisions",
+    "lost_changes",
+    "double_held",
+)
 MAX_ANSWER_MS = 500.0
 KEPT_DECISIONS = 19_000
 """Decisions are kept for the newest 20,000; a reader does not ask for older ones."""
@@ -92,7 +101,7 @@ class Reader:
 
     def pages(self, siege: Siege, path: str | None) -> Iterator[dict[str, Any]]:
         while path:
-            answer = siege.ask("GET", path, token="read")  # noqa: S106
+            answer = siege.ask("GET", path, holder="read")
             if answer is None or answer.status != 200:
                 return
             yield from answer.document
@@ -120,13 +129,17 @@ class Reader:
             self.compare(decision)
         first, last = min(found), max(found)
         oldest = max(first, last - KEPT_DECISIONS)
-        lost = [number for number, one in self.seen.items() if number >= oldest and number not in found and one["at"] >= since]
+        lost = [
+            number
+            for number, one in self.seen.items()
+            if number >= oldest and number not in found and one["at"] >= since
+        ]
         gaps = [before for before, after in pairwise(sorted(found)) if after != before + 1]
         if lost or gaps:
             self.figures.add("lost_decisions", f"{sorted(lost)[:5]} gone, gaps after {gaps[:5]}", len(lost) + len(gaps))
 
     def look_at_slots(self, siege: Siege) -> None:
-        answer = siege.ask("GET", "/v1/pipelines", token="read")  # noqa: S106
+        answer = siege.ask("GET", "/v1/pipelines", holder="read")
         if answer is None or answer.status != 200:
             return
         holders: dict[tuple[str, int], list[str]] = {}
@@ -199,6 +212,8 @@ class Bench:
 
     def send(self, request: Request) -> None:
         siege = self.siege
+        if any(word in str(request) for word in self.asked.without):
+            return
         generation = siege.generation
         answer = siege.send(request)
         killed = siege.generation != generation or not siege.up.is_set()
@@ -216,7 +231,7 @@ class Bench:
             self.figures.add("unanswered", str(request)[:300])
 
     def canaries(self) -> None:
-        """Put up one canary after the other until the bench is done; replace the controller when one is not decided upon."""
+        """Put up canaries until the bench is done; replace the controller when one is not decided upon."""
         number = 0
         while not self.done.is_set():
             number += 1
@@ -258,7 +273,9 @@ class Bench:
                 trail = f"submit: {answer.status} {answer.body[:300]!r}" if answer else "submit: no answer"
             if node and not alive:
                 answer = siege.ask("GET", "/v1/nodes")
-                states = {row["name"]: row["state"] for row in answer.document} if answer and answer.status == 200 else {}
+                states = (
+                    {row["name"]: row["state"] for row in answer.document} if answer and answer.status == 200 else {}
+                )
                 alive = states.get(node, "joining") != "joining"
             if submitted and not decided:
                 answer = siege.ask("GET", f"/v1/pipelines/{name}")
@@ -330,7 +347,9 @@ class Bench:
         asked, siege = self.asked, self.siege
         for number in range(8):
             load = f"{10 + number}"
-            siege.ask("POST", "/v1/pipelines", {"name": f"plain-{number}", "pipeline": "linear", "desired": 1, "load": load})
+            siege.ask(
+                "POST", "/v1/pipelines", {"name": f"plain-{number}", "pipeline": "linear", "desired": 1, "load": load}
+            )
         if not asked.half_open and not asked.what_ifs:
             return
         links: list[socket.socket] = []
@@ -352,7 +371,12 @@ class Bench:
 
     def hold(self, links: list[socket.socket]) -> None:
         """Open connections that never finish their header; open another for each that the controller closes."""
-        heads = [b"", b"G", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-a: ", b"POST /login HTTP/1.1\r\nContent-Length: 9\r\n"]
+        heads = [
+            b"",
+            b"G",
+            b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-a: ",
+            b"POST /login HTTP/1.1\r\nContent-Length: 9\r\n",
+        ]
         while not self.done.is_set():
             while len(links) < self.asked.half_open and not self.done.is_set():
                 link = socket.socket()
@@ -388,7 +412,7 @@ class Bench:
         while not self.done.is_set():
             turn += 1
             query = f"pipeline=plain-{number % 8}&nodes=10000&seconds=1800&rate={1000 + 97 * number + turn}"
-            answer = self.siege.send(Request("GET", f"/v1/views/what-if?{query}", token="read", seconds=60))  # noqa: S106
+            answer = self.siege.send(Request("GET", f"/v1/views/what-if?{query}", holder="read", seconds=60))
             with self.figures.lock:
                 status = answer.status if answer else "none"
                 self.figures.counts[f"what_if_{status}"] += 1
@@ -396,9 +420,9 @@ class Bench:
                 self.figures.add("five_hundreds", f"{answer.status} what-if {answer.body[:200]!r}")
             self.done.wait(0.5)
 
-    def timed(self, method: str, path: str, body: Any = None, token: str = "write") -> None:  # noqa: S107
+    def timed(self, method: str, path: str, body: Any = None, holder: str = "write") -> None:
         watch = Stopwatch()
-        answer = self.siege.ask(method, path, body, token, seconds=20)
+        answer = self.siege.ask(method, path, body, holder, seconds=20)
         with self.figures.lock:
             self.figures.timed.append(watch.seconds())
         if answer is None:
@@ -406,12 +430,20 @@ class Bench:
         elif answer.status >= 500:
             self.figures.add("five_hundreds", f"{answer.status} {method} {path} {answer.body[:200]!r}")
 
-    def time_reads(self, token: str) -> None:
-        paths = ["/health", "/v1/pipelines", "/v1/pipelines/plain-1", "/v1/nodes", "/v1/decisions", "/metrics", "/v1/policy"]
+    def time_reads(self, holder: str) -> None:
+        paths = [
+            "/health",
+            "/v1/pipelines",
+            "/v1/pipelines/plain-1",
+            "/v1/nodes",
+            "/v1/decisions",
+            "/metrics",
+            "/v1/policy",
+        ]
         turn = 0
         while not self.done.is_set():
             turn += 1
-            self.timed("GET", paths[turn % len(paths)], token=token)
+            self.timed("GET", paths[turn % len(paths)], holder=holder)
             self.done.wait(0.1)
 
     def time_writes(self) -> None:
@@ -526,12 +558,16 @@ def parsed() -> argparse.Namespace:
     arguments.add_argument("--what-ifs", type=int, default=50)
     arguments.add_argument("--door-seconds", type=float, default=40, help="so long answers are timed at the doors")
     arguments.add_argument("--patience", type=float, default=15, help="seconds until a canary must be decided upon")
+    arguments.add_argument(
+        "--without", nargs="*", default=[], help="leave out requests with any of these words in them"
+    )
     arguments.add_argument("--keep", type=Path, help="an empty folder for the state, kept afterwards")
     return arguments.parse_args()
 
 
 def main() -> int:
     asked = parsed()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     folder = asked.keep or Path(tempfile.mkdtemp(prefix="penstock-siege-"))

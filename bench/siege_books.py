@@ -1,4 +1,4 @@
-"""A client of `bench/siege.py` that keeps books: every change of it that was answered 2xx must be in force after a kill."""
+"""A client of `bench/siege.py` that keeps books: its changes that were answered 2xx must be in force after a kill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Entry:
 
 def seen_values(row: dict[str, Any]) -> dict[str, Any]:
     fields = {name: row[name] for name in ("priority", "minimum", "maximum", "paused")}
-    return {**fields, "rate": row["target"]["rate"], "triggers": sorted(one["number"] for one in row["triggers"])}
+    return {**fields, "rate": row["target"]["rate"], "triggers": sorted(one["id"] for one in row["triggers"])}
 
 
 class Bookkeeper:
@@ -111,7 +111,9 @@ class Bookkeeper:
     def change_cluster(self, siege: Siege) -> None:
         if self.draw.random() < 0.5:
             sharing = self.draw.choice(POLICIES)
-            self.policy = self.after(Entry(), siege.ask("PUT", "/v1/policy", {"sharing": sharing}), self.policy, sharing)
+            self.policy = self.after(
+                Entry(), siege.ask("PUT", "/v1/policy", {"sharing": sharing}), self.policy, sharing
+            )
         elif len(self.nodes) > 3 or (self.nodes and self.draw.random() < 0.3):
             node = self.draw.choice(sorted(self.nodes))
             self.nodes.pop(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -29,11 +30,12 @@ class Request:
     method: str
     path: str
     body: bytes | None = None
-    token: str | None = "write"  # noqa: S105 - which of the two, not the token
+    holder: str | None = "write"
+    """Whose token it has: write, read, none, or this text instead of a token."""
     headers: tuple[tuple[str, str], ...] = ()
     raw: bytes | None = None
     """Bytes to send instead of a request made from the fields above."""
-    seconds: float = 10.0
+    seconds: float = 30.0
     leaves: bool = False
     """The client hangs up after `seconds`, or as soon as an answer has begun, and expects nothing."""
 
@@ -145,10 +147,8 @@ class Siege:
         """End the controller for good, however it is."""
         self.up.clear()
         self.generation += 1
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.command("down").communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            pass
         if self.pid and self.alive():
             os.kill(self.pid, signal.SIGKILL)
             self._wait_until_gone()
@@ -169,8 +169,8 @@ class Siege:
         if request.raw is not None:
             return request.raw.replace(b"@WRITE@", self.tokens["write"].encode())
         headers = {"Host": f"{self.host}:{self.port}", "Connection": "close"}
-        if request.token:
-            headers["Authorization"] = f"Bearer {self.tokens.get(request.token, request.token)}"
+        if request.holder:
+            headers["Authorization"] = f"Bearer {self.tokens.get(request.holder, request.holder)}"
         if request.body is not None:
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(request.body))}
         headers |= dict(request.headers)
@@ -193,7 +193,7 @@ class Siege:
             return None
 
     def ask(
-        self, method: str, path: str, body: Any = None, token: str = "write", seconds: float = 10.0
-    ) -> Answer | None:  # noqa: S107
+        self, method: str, path: str, body: Any = None, holder: str = "write", seconds: float = 30.0
+    ) -> Answer | None:
         data = None if body is None else json.dumps(body).encode()
-        return self.send(Request(method, path, data, token, seconds=seconds))
+        return self.send(Request(method, path, data, holder, seconds=seconds))
