@@ -163,9 +163,11 @@ class Bench:
         self.sieges = 0
         self.protected: set[str] = set()
         self.done = threading.Event()
-        self.siege = self.fresh()
         self.reader = Reader(self.figures)
-        self.plan = self.made_plan()
+        planning = Siege(folder, (), self.code).command("plan", "linear", "--rate", "10", "-o", "plan.json")
+        self.siege = self.fresh()
+        planning.communicate()
+        self.plan: dict[str, Any] = json.loads((self.code / "plan.json").read_text())
 
     def fresh(self) -> Siege:
         """A controller with an empty store."""
@@ -181,12 +183,6 @@ class Bench:
         self.reader = Reader(self.figures)
         self.protected.clear()
         self.siege = self.fresh()
-
-    def made_plan(self) -> dict[str, Any]:
-        path = self.code / "plan.json"
-        self.siege.command("plan", "linear", "--rate", "10", "-o", str(path)).communicate()
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
 
     def threads(self, works: list[Callable[[], None]]) -> list[threading.Thread]:
         threads = [threading.Thread(target=work, daemon=True) for work in works]
@@ -280,7 +276,7 @@ class Bench:
             if submitted and not decided:
                 answer = siege.ask("GET", f"/v1/pipelines/{name}")
                 row = answer.document if answer and answer.status == 200 else {}
-                decided = row.get("state") in ("active", "killed") or bool(row.get("waiting"))
+                decided = bool(row.get("assigned") or row.get("waiting") or row.get("state") == "killed")
                 trail = f"pipeline {row.get('state')}, node {node} {'joined' if alive else 'did not join'}"
             if decided and alive:
                 break
@@ -294,7 +290,7 @@ class Bench:
     def clean_up(self, siege: Siege, name: str, node: str | None) -> str | None:
         """Kill the canary and release its node; say why not if it is not dead in time."""
         watch, state = Stopwatch(), "unknown"
-        siege.ask("DELETE", f"/v1/pipelines/{name}")
+        killing = siege.ask("DELETE", f"/v1/pipelines/{name}")
         if node:
             siege.ask("DELETE", f"/v1/nodes/{node}")
             self.protected.discard(node)
@@ -305,9 +301,9 @@ class Bench:
             state = answer.document["state"] if answer and answer.status == 200 else f"unknown ({answer})"
             if state == "killed":
                 return None
-            siege.ask("DELETE", f"/v1/pipelines/{name}")
+            killing = siege.ask("DELETE", f"/v1/pipelines/{name}")
             pause(0.3)
-        return f"{name} was killed {watch.seconds():.0f} s ago and is {state}"
+        return f"{name} was killed {watch.seconds():.0f} s ago and is {state}; DELETE: {killing}"
 
     def reading(self) -> None:
         while not self.done.is_set():

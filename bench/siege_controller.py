@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -156,11 +157,14 @@ class Siege:
     def memory_mb(self) -> float:
         return float(psutil.Process(self.pid).memory_info().rss) / 2**20 if self.alive() else 0.0
 
-    def log_tail(self, size: int = 2500) -> str:
+    def log_tail(self, size: int = 1500) -> str:
+        """The last exception that ended a thread, or else the end of the log."""
         log = self.folder / "controller" / "controller.log"
-        text = log.read_bytes()[-200_000:].decode("utf-8", "replace") if log.exists() else ""
-        cut = text.rfind("Traceback")
-        return text[cut:][-size:] if cut >= 0 else text[-size:]
+        text = log.read_bytes()[-5_000_000:].decode("utf-8", "replace") if log.exists() else ""
+        found = re.findall(
+            r"^Exception in thread .*?^\w[^\n]*\n((?:[ ^].*?)*?^\w[^\n]*)", text, re.DOTALL | re.MULTILINE
+        )
+        return str(found[-1] if found else text)[-size:]
 
     def connect(self, seconds: float) -> socket.socket:
         return socket.create_connection((self.host, self.port), timeout=seconds)
