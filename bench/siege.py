@@ -317,7 +317,7 @@ class Bench:
             return
         before, watch = self.figures.counts["requests"], Stopwatch()
         rate = 1.1 * asked.requests / asked.seconds / asked.clients
-        works = [lambda number=number: self.attack(number, rate) for number in range(asked.clients)]  # type: ignore[misc]
+        works = [lambda number=number: self.attack(number, rate) for number in range(asked.clients)]
         threads = self.threads([*works, self.reading, self.canaries])
         due = 30.0
         while watch.seconds() < 3 * asked.seconds:
@@ -349,7 +349,7 @@ class Bench:
         if not asked.half_open and not asked.what_ifs:
             return
         links: list[socket.socket] = []
-        what_ifs = [lambda number=number: self.ask_what_if(number) for number in range(asked.what_ifs)]  # type: ignore[misc]
+        what_ifs = [lambda number=number: self.ask_what_if(number) for number in range(asked.what_ifs)]
         threads = self.threads([lambda: self.hold(links), *what_ifs])
         watch = Stopwatch()
         while watch.seconds() < 20 and len(links) < asked.half_open:
@@ -461,8 +461,8 @@ class Bench:
         watch, started = Stopwatch(), []
         threads = self.threads(
             [
-                *(lambda one=one: self.keep_books(keepers, one) for one in range(3)),  # type: ignore[misc]
-                *(lambda number=number: self.disturb(number) for number in range(2)),  # type: ignore[misc]
+                *(lambda one=one: self.keep_books(keepers, one) for one in range(3)),
+                *(lambda number=number: self.disturb(number) for number in range(2)),
                 self.reading,
             ]
         )

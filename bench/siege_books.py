@@ -28,7 +28,7 @@ class Entry:
     def settle(self, row: dict[str, Any] | None) -> None:
         """Believe what was read."""
         self.unsure = False
-        self.alive = [bool(row) and row is not None and row["state"] not in ENDED]
+        self.alive = [row is not None and row["state"] not in ENDED]
         self.values = {name: [one] for name, one in seen_values(row).items()} if row else {}
 
 
@@ -63,6 +63,8 @@ class Bookkeeper:
             elif self.draw.random() < 0.15:
                 answer = siege.ask("DELETE", f"/v1/pipelines/{name}")
                 entry.alive = self.after(entry, answer, entry.alive, False)
+                if answer and self.draw.random() < 0.5:
+                    self.submit(siege, name, entry)
             elif self.draw.random() < 0.2:
                 answer = siege.ask("POST", f"/v1/pipelines/{name}/triggers", {"kind": "arrival-rate", "above": 1e9})
                 if answer is None or answer.status < 300:
@@ -88,8 +90,8 @@ class Bookkeeper:
         answer = siege.ask("POST", "/v1/pipelines", {**body, "load": "5"})
         entry.alive = self.after(entry, answer, entry.alive, True)
         if answer and answer.status < 300:
-            fresh = {"priority": priority, "minimum": minimum, "maximum": None, "paused": False, "rate": None}
-            entry.values = {key: [one] for key, one in {**fresh, "triggers": []}.items()}
+            fresh: dict[str, Any] = {"priority": priority, "minimum": minimum, "maximum": None, "paused": False}
+            entry.values = {key: [one] for key, one in {**fresh, "rate": None, "triggers": []}.items()}
         elif answer is None:
             entry.values = {}
 
@@ -132,10 +134,11 @@ class Bookkeeper:
                 if answer is None or answer.status not in (200, 404):
                     self.complain(f"GET /v1/pipelines/{name}: {answer}")
                     continue
-                row = answer.document if answer.status == 200 else None
-                if (bool(row) and row["state"] not in ENDED) not in entry.alive:
+                row: dict[str, Any] | None = answer.document if answer.status == 200 else None
+                alive = row is not None and row["state"] not in ENDED
+                if alive not in entry.alive:
                     self.complain(f"{name}: alive {entry.alive} promised, found {row and row['state']}")
-                elif row and row["state"] not in ENDED:
+                elif row and alive:
                     for key, found in seen_values(row).items():
                         if key in entry.values and found not in entry.values[key]:
                             self.complain(f"{name}: {key} {entry.values[key]} promised, found {found}")

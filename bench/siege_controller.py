@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import resource
 import signal
 import socket
@@ -161,10 +160,15 @@ class Siege:
         """The last exception that ended a thread, or else the end of the log."""
         log = self.folder / "controller" / "controller.log"
         text = log.read_bytes()[-5_000_000:].decode("utf-8", "replace") if log.exists() else ""
-        found = re.findall(
-            r"^Exception in thread .*?^\w[^\n]*\n((?:[ ^].*?)*?^\w[^\n]*)", text, re.DOTALL | re.MULTILINE
-        )
-        return str(found[-1] if found else text)[-size:]
+        start = text.rfind("Exception in thread")
+        if start < 0:
+            return text[-size:]
+        kept: list[str] = []
+        for line in text[start:].splitlines()[2:]:
+            kept.append(line)
+            if not line.startswith(" "):
+                break
+        return "\n".join(kept)[-size:]
 
     def connect(self, seconds: float) -> socket.socket:
         return socket.create_connection((self.host, self.port), timeout=seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections import deque
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -168,6 +169,8 @@ class Attacker:
         self.draw = random.Random(seed)  # noqa: S311 - nothing is secret here
         self.files, self.plan, self.protected = files, plan, protected
         self.hot = "orders"
+        self.submitted: deque[str] = deque(["orders"], maxlen=12)
+        self.attached: deque[str] = deque(["orders"], maxlen=6)
         kinds: list[tuple[int, Callable[[], Request]]] = [
             *((16, self.submit), (12, self.amend), (9, self.kill), (9, self.trigger), (5, self.trigger_change)),
             *((5, self.policy), (4, self.add_nodes), (4, self.remove_node), (5, self.register), (9, self.report)),
@@ -189,21 +192,27 @@ class Attacker:
         found = self.hot if self.draw.random() < 0.3 else self.draw.choice(NAMES)
         return found if self.draw.random() < 0.97 else "".join(chr(self.draw.randrange(33, 0x2FFF)) for _ in range(9))
 
-    def quoted(self) -> str:
-        return quote(self.name(), safe="", errors="surrogatepass")
+    def quoted(self, known: deque[str] | None = None) -> str:
+        """A name for a path, mostly one of those that this client has asked for before."""
+        name = self.draw.choice(known or self.submitted) if self.draw.random() < 0.8 else self.name()
+        return quote(name, safe="", errors="surrogatepass")
+
+    def new_name(self, known: deque[str]) -> str:
+        known.append(self.name())
+        return known[-1]
 
     def within(self, low: float, high: float, whole: bool = False) -> Any:
         """A number between the limits that the API names, often one of them, rarely one beside them."""
-        kind, span = self.draw.randrange(20), high - low
+        kind, span = self.draw.randrange(40), high - low
         if kind == 0:
             return self.draw.choice(ODD)
         if kind == 1:
             return self.draw.choice([low - 1, high + 1, -high, high * 10])
-        if kind < 6:
+        if kind < 10:
             limits = [low, high, low + 1] if whole else [low, high, max(low, 1e-9), high * (1 - 1e-16)]
             return self.draw.choice(limits)
         found = low + min(span, 10 ** self.draw.uniform(-1.0 if whole else -7.0, 6.0))
-        if kind < 15:
+        if kind < 30:
             found = low + min(span, self.draw.choice([0, 1, 2, 3, 5, 8]))
         return int(found) if whole else float(found)
 
@@ -229,7 +238,8 @@ class Attacker:
         return self.draw.random() < 0.5
 
     def figure(self) -> Any:
-        return self.draw.choice([1, 0.5, 8, 1e-300, 1e300, 1e6, 0, -1e308, self.within(0, 1e9)])
+        extreme = self.draw.choice([1e-300, 1e300, 1e6, 0, -1e308, self.within(0, 1e9)])
+        return extreme if self.draw.random() < 0.2 else self.draw.choice([1, 2, 0.5, 8, 30])
 
     def query_number(self) -> Any:
         return self.draw.choice([0, 1, 5, 1000, 1001, -1, "x", 1e300, "nan", "", 2**63, "1e9"])
@@ -348,7 +358,9 @@ class Attacker:
             "elastic": self.elastic,
             "engine": lambda: self.draw.choice(["auto", "fused", "placed", "attached", "odd"]),
         }
-        return self.ask("POST", "/v1/pipelines", {"name": self.name(), what: given, **self.some(fields, 5)})
+        return self.ask(
+            "POST", "/v1/pipelines", {"name": self.new_name(self.submitted), what: given, **self.some(fields, 5)}
+        )
 
     def amend(self) -> Request:
         fields: dict[str, Callable[[], Any]] = {
@@ -411,7 +423,7 @@ class Attacker:
 
     def register(self) -> Request:
         fields = {"minimum": self.units, "maximum": self.units, "target": self.target, "priority": self.level}
-        return self.ask("POST", "/v1/attached", {"name": self.name(), **self.some(fields)})
+        return self.ask("POST", "/v1/attached", {"name": self.new_name(self.attached), **self.some(fields)})
 
     def claimed_nodes(self) -> dict[str, Any]:
         names = [self.draw.choice(["n1", "n2", "n3", "n999", self.name()]) for _ in range(3)]
@@ -436,7 +448,7 @@ class Attacker:
             "advice": self.advice,
             "serial": lambda: self.within(-1, 2**53, whole=True),
         }
-        return self.ask("POST", f"/v1/attached/{self.quoted()}/reports", {**body, **self.some(fields)})
+        return self.ask("POST", f"/v1/attached/{self.quoted(self.attached)}/reports", {**body, **self.some(fields)})
 
     def read(self) -> Request:
         name, number, again = self.quoted(), self.query_number(), self.query_number()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench" / "siege.py"
-SHORT = "--seconds 6 --requests 300 --clients 4 --kills 1 --half-open 300 --what-ifs 8 --door-seconds 2".split()
+SHORT = "--seconds=6 --requests=300 --clients=4 --kills=1 --half-open=300 --what-ifs=8 --door-seconds=2"
 ZEROS = [
     "five_hundreds",
     "silenced",
@@ -25,7 +25,9 @@ ZEROS = [
 
 @pytest.mark.unproven("waits for the loop that survives anything")
 def test_a_controller_under_siege_keeps_deciding_and_loses_nothing() -> None:
-    done = subprocess.run([sys.executable, str(BENCH), "--json", *SHORT], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(BENCH), "--json", *SHORT.split()], capture_output=True, text=True, check=False
+    )
     assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     assert found["requests"] >= 300
