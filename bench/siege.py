@@ -283,7 +283,7 @@ class Bench:
             pause(0.3)
         with self.figures.lock:
             self.figures.counts["canaries"] += 1
-        if not (decided and alive):
+        if not (decided and alive) or watch.seconds() > patience:
             return f"{name} after {watch.seconds():.0f} s: {trail}"
         return self.clean_up(siege, name, node)
 
