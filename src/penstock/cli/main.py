@@ -25,7 +25,6 @@ from penstock.cli.commands.capacity import capacity
 from penstock.cli.commands.cluster import cluster_app, enter, link
 from penstock.cli.commands.controller.cluster import decisions, events, nodes, policy
 from penstock.cli.commands.controller.dashboard import dashboard
-from penstock.cli.commands.controller.repair import repair
 from penstock.cli.commands.controller.pipelines import (
     activate,
     kill,
@@ -38,6 +37,7 @@ from penstock.cli.commands.controller.pipelines import (
     submit,
     target,
 )
+from penstock.cli.commands.controller.repair import repair
 from penstock.cli.commands.controller.triggers import trigger_app
 from penstock.cli.commands.controller.up import down, up
 from penstock.cli.commands.deploy import deploy
