@@ -67,7 +67,7 @@ POLICIES = ["isolation", "static-priority", "static-priority:printed=true", "dyn
             "fair-max-min", "fair-priority", "dominant-fair", "shared", "shared",
             "fair-priority:ratio=1e6,patience=0.001", "fair-priority:patience=5e-324", "fair-max-min:patience=1e-3",
             "dominant-fair:patience=1e9", "nope", "shared:x=1"]
-USUAL = [
+USUAL: list[tuple[list[Any], list[Any]]] = [
     (RATES, [1e-6, 0.5, 7.5, 20.0, 100.0, 1e4, 1e8, 1e12]),
     (WILD, [0.1, 0.3, 0.5, 0.99, 1.0]),
     (UNITS, [1, 1, 1, 2, 3, 8, 1000, 1_000_000]),
@@ -260,26 +260,21 @@ class LoopFuzz:
         )
         wild = draw.choice(WILD)
         capacity = MappingProxyType({"cpu": wild, "memory_mb": draw.choice(WILD)})
-        self.noise.pending.append(
-            draw.choice(
-                [
-                    incoming.Readings(name, values, {1: wild, 2: 1.0}, parts),
-                    incoming.Readings(name, values),
-                    incoming.Started(name, incarnation),
-                    incoming.Drained(name, incarnation),
-                    incoming.Died(name, incarnation, "\ud800"),
-                    incoming.FirstTuple(name, serial),
-                    incoming.Holds(name, serial - 1, (Slot("zz", 2**64), Slot("n1", -1))),
-                    incoming.Asks(name, draw.choice([*UNITS, -(2**64)]), "why", {"x": NAN, "y": 2**64}),
-                    incoming.NodeLost(f"n{draw.randrange(1, 9)}"),
-                    incoming.NodeJoined(
-                        NodeRecord(
-                            "odd", "r", draw.choice([0, 2 * self.unit_slots, 2**64]), NodeState.JOINING, 0.0, capacity
-                        )
-                    ),
-                ]
-            )
-        )
+        odd_reports: list[Observation] = [
+            incoming.Readings(name, values, {1: wild, 2: 1.0}, parts),
+            incoming.Readings(name, values),
+            incoming.Started(name, incarnation),
+            incoming.Drained(name, incarnation),
+            incoming.Died(name, incarnation, "\ud800"),
+            incoming.FirstTuple(name, serial),
+            incoming.Holds(name, serial - 1, (Slot("zz", 2**64), Slot("n1", -1))),
+            incoming.Asks(name, draw.choice([*UNITS, -(2**64)]), "why", {"x": NAN, "y": 2**64}),
+            incoming.NodeLost(f"n{draw.randrange(1, 9)}"),
+            incoming.NodeJoined(
+                NodeRecord("odd", "r", draw.choice([0, 2 * self.unit_slots, 2**64]), NodeState.JOINING, 0.0, capacity)
+            ),
+        ]
+        self.noise.pending.append(draw.choice(odd_reports))
 
     def let_time_pass(self) -> None:
         jump = self.draw.random()

@@ -16,7 +16,7 @@ from penstock.clock import Stopwatch
 from penstock.control import health as health_module
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller, without_old_readings
-from penstock.control.core import culprits, incoming, reports
+from penstock.control.core import culprits, division, incoming, reports
 from penstock.control.core.blame import Blamable, Culprit
 from penstock.control.core.guarded import guarded_step
 from penstock.control.core.records import Engine, Policy, ServiceTarget, Trigger, TriggerKind
@@ -189,7 +189,7 @@ class TestSetAside:
         assert record.state is PipelineState.ACTIVE
 
     def test_a_node_that_no_division_can_use_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        divide = culprits.divide
+        divide = division.divide
 
         def refuses(inputs: Any) -> Any:
             if any("n2" in group["names"] for group in inputs["nodes"]):
@@ -202,7 +202,7 @@ class TestSetAside:
         assert len(step.outcome.state.pipelines["a"].assigned) == 3
 
     def test_the_pipeline_a_division_raises_for_is_found_among_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        divide = culprits.divide
+        divide = division.divide
         bench = Bench(cluster(40), PerUnit())
         bench.tell(*(asked(f"p{number}", desired=1) for number in range(30)))
 
@@ -227,7 +227,7 @@ class TestSetAside:
         def refuses(_: Any) -> Any:
             raise ArithmeticError("it divides nothing")
 
-        divide = culprits.divide
+        divide = division.divide
         monkeypatch.setattr(culprits, "divide", refuses)
         there.run(11)
         assert there.at("a") is PipelineState.ACTIVE

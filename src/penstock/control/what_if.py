@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from penstock.control.core.guarded import guarded_step
 from penstock.control.core.incoming import Amend, NodeJoined, NodeLost, SetPolicy, TimePassed
 from penstock.control.core.records import NodeRecord, ServiceTarget
 from penstock.control.core.settle import orders
 from penstock.control.core.states import NodeState, PipelineState
-from penstock.control.core.step import step
 from penstock.control.executors.simulated import SimulatedExecutors
 from penstock.control.executors.simulated_pipeline import Times
 from penstock.control.metrics import Metric
@@ -125,7 +125,7 @@ def _outcome(
     outcome = WhatIfOutcome(series={"at": [], "held": [], **{str(metric): [] for metric in SHOWN}})
     began = now
     while True:
-        made = step(present, [*happens, *executors.observe(now), TimePassed()], now, sizing)
+        made = guarded_step(present, [*happens, *executors.observe(now), TimePassed()], now, sizing).outcome
         happens, present = [], made.state
         outcome.decisions += made.decisions[: MOST_DECISIONS - len(outcome.decisions)]
         executors.want(orders(present), 1)
