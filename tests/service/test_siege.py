@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import logging
@@ -11,6 +10,7 @@ import resource
 import select
 import signal
 import socket
+import subprocess
 import threading
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any
@@ -209,14 +209,14 @@ LONG = "/v1/views/what-if?pipeline=a&nodes=3000&seconds=1500&rate="
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Those that are started from now on."""
-    made = []
-    original = asyncio.create_subprocess_exec
+    made: list[Any] = []
+    original = subprocess.Popen
 
-    async def start(*words: Any, **options: Any) -> Any:
-        made.append(await original(*words, **options))
+    def start(*words: Any, **options: Any) -> Any:
+        made.append(original(*words, **options))
         return made[-1]
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    monkeypatch.setattr("penstock.service.what_if_lane.subprocess.Popen", start)
     return made
 
 
