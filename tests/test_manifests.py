@@ -54,8 +54,10 @@ def test_the_controller_is_alone_and_holds_no_secret(written: Path) -> None:
     assert pod["securityContext"]["runAsNonRoot"]
     # the probe is answered: it calls the controller by a name it answers to
     arguments = pod["containers"][0]["args"]
-    probe = pod["containers"][0]["readinessProbe"]["httpGet"]
-    assert arguments[arguments.index("--answer-to") + 1] == probe["httpHeaders"][0]["value"]
+    for kind, path in (("readiness", "/health/ready"), ("liveness", "/health/live")):
+        probe = pod["containers"][0][f"{kind}Probe"]["httpGet"]
+        assert arguments[arguments.index("--answer-to") + 1] == probe["httpHeaders"][0]["value"]
+        assert probe["path"] == path
 
 
 def test_an_executor_asks_for_its_node(written: Path) -> None:
@@ -102,6 +104,7 @@ def test_serve_is_the_controller_in_the_foreground(tmp_path: Path, monkeypatch: 
     assert run(["serve", "--simulated", "--token-folder", str(tokens)]) == 2
     assert run(["serve"]) == 2
     (tokens / "read-token").write_text("r" * 32, "utf-8")
+    (tokens / "attach-token").write_text("a" * 32, "utf-8")
     started: list[Path] = []
     monkeypatch.setattr("penstock.service.server.serve", started.append)
     assert run(["serve", "--simulated", "--token-folder", str(tokens), "--answer-to", "penstock.streams"]) == 0

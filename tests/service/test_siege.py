@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import logging
 import random
 import resource
 import select
+import signal
 import socket
+import subprocess
 import threading
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,7 @@ class Listening:
     def ask(self, method: str, path: str, headers: dict[str, str] = WRITER, body: Any = None) -> tuple[int, float]:
         """Status and seconds."""
         watch = Stopwatch()
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as client:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as client:
             client.request(method, path, None if body is None else json.dumps(body), headers)
             answer = client.getresponse()
             answer.read()
@@ -205,7 +206,21 @@ def test_readers_cannot_fill_the_threads_of_writers(server: Listening, monkeypat
 LONG = "/v1/views/what-if?pipeline=a&nodes=3000&seconds=1500&rate="
 
 
-def test_what_if_takes_no_threads_and_ends_with_its_client(server: Listening) -> None:
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Those that are started from now on."""
+    made: list[Any] = []
+    original = subprocess.Popen
+
+    def start(*words: Any, **options: Any) -> Any:
+        made.append(original(*words, **options))
+        return made[-1]
+
+    monkeypatch.setattr("penstock.service.what_if_lane.subprocess.Popen", start)
+    return made
+
+
+def test_what_if_takes_no_threads_and_ends_with_its_client(server: Listening, processes: list[Any]) -> None:
     asked = [server.connect() for _ in range(20)]
     for number, connection in enumerate(asked):
         path = f"{LONG}{10_000 + number}"
@@ -217,10 +232,9 @@ def test_what_if_takes_no_threads_and_ends_with_its_client(server: Listening) ->
         assert server.ask("PATCH", "/v1/pipelines/a", body={"priority": 1})[0] == 200
     for connection in asked:
         connection.close()
-    # another is computed at once: those whose clients left are not
-    watch = Stopwatch()
+    until(lambda: processes[0].returncode == -signal.SIGKILL)
     assert server.ask("GET", "/v1/views/what-if?pipeline=a&seconds=10", READER)[0] == 200
-    assert watch.seconds() < 15
+    assert len(processes) == 2, "none of the others was begun"
 
 
 def readable(connections: list[socket.socket]) -> list[socket.socket]:
@@ -340,20 +354,11 @@ def test_two_thousand_half_open_connections_stop_nobody(tmp_path: Path, monkeypa
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_what_if_process_dies_and_the_next_is_answered(served_alone: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    original = asyncio.create_subprocess_exec
-
-    async def start(*words: Any, **options: Any) -> Any:
-        made.append(await original(*words, **options))
-        return made[-1]
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+def test_a_what_if_process_dies_and_the_next_is_answered(served_alone: Served, processes: list[Any]) -> None:
     path = "/v1/views/what-if?pipeline=a&seconds=10"
     served_alone.call("GET", path, None, 200)
     served_alone.call("GET", path, None, 200)
-    assert len(made) == 1, "one process answers both"
-    made[0].kill()
-    served_alone.http.get("/health")
+    assert len(processes) == 1, "one process answers both"
+    processes[0].kill()
     assert served_alone.http.get(path).status_code in {200, 400}
     served_alone.call("GET", path, None, 200)

@@ -7,10 +7,14 @@ import asyncio
 import io
 import json
 import pickle
+import subprocess
 import sys
+import weakref
 from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from anyio import CapacityLimiter, to_thread
 
 from penstock.control.errors import ConflictError
 from penstock.control.sizing import ModelSizing
@@ -18,8 +22,6 @@ from penstock.errors import BadInputError
 from penstock.service.http import TooManyError
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-
     from penstock.control.core.records import ControllerState
     from penstock.control.core.sizing import Sizing
     from penstock.control.what_if import Question
@@ -41,8 +43,10 @@ class WhatIfLane:
     def __init__(self) -> None:
         self._asked = 0
         self._lock = asyncio.Lock()
-        self._process: Process | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = CapacityLimiter(2)
+        """One more than is computed: that of a question that was cancelled may still be ending."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end_process: weakref.finalize[Any, Any] | None = None
         self._idle: asyncio.TimerHandle | None = None
 
     async def ask(self, state: ControllerState, sizing: Sizing, question: Question, now: float) -> dict[str, Any]:
@@ -58,11 +62,11 @@ class WhatIfLane:
     async def _answer(self, sizing: Sizing, question: Any) -> dict[str, Any]:
         if self._idle is not None:
             self._idle.cancel()
-            self._idle = None
+        process, first = self._running(sizing)
+        sent = first + _framed(question)
         try:
             async with asyncio.timeout(MAX_SECONDS):
-                process = await self._running(sizing)
-                raw = await _exchange(process, _pickled(question))
+                raw = await to_thread.run_sync(_exchange, process, sent, limiter=self._thread, abandon_on_cancel=True)
         except TimeoutError as error:
             self._end()
             raise BadInputError(
@@ -79,51 +83,55 @@ class WhatIfLane:
             raise (BadInputError if answer["bad_input"] else ConflictError)(answer[REFUSED])
         return answer
 
-    async def _running(self, sizing: Sizing) -> Process:
-        loop = asyncio.get_running_loop()
-        if self._process is not None and (self._loop is not loop or self._process.returncode is not None):
+    def _running(self, sizing: Sizing) -> tuple[subprocess.Popen[bytes], bytes]:
+        """The process, and what a new one is sent first."""
+        if self._process is not None and self._process.poll() is not None:
             self._end()
+        first = b""
         if self._process is None:
-            self._loop = loop
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "penstock.service.what_if_process",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "penstock.service.what_if_process"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
                 # Ctrl-C in a terminal is for the controller, which ends this one
                 start_new_session=True,
             )
+            self._end_process = weakref.finalize(self, _kill, self._process)
             if isinstance(sizing, ModelSizing):
                 # without what it remembers, which grows: the process remembers for itself
                 sizing = ModelSizing(sizing.library, sizing.unit_slots, sizing.allocator)
-            _send(self._process, _pickled(sizing))
-        return self._process
+            first = _framed(sizing)
+        return self._process, first
 
     def _end(self) -> None:
-        process, self._process, self._idle = self._process, None, None
-        if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
+        if self._end_process is not None:
+            self._end_process()
+        self._process = None
 
 
-def _send(process: Process, data: bytes) -> None:
-    if process.stdin is None:
-        raise AssertionError("the process was started with a pipe")
-    process.stdin.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
 
 
-async def _exchange(process: Process, data: bytes) -> bytes:
-    _send(process, data)
+def _exchange(process: subprocess.Popen[bytes], data: bytes) -> bytes:
+    """Blocks until the answer is there, or the process has ended."""
     if process.stdin is None or process.stdout is None:
         raise AssertionError("the process was started with pipes")
     try:
-        await process.stdin.drain()
-        length = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES), "big")
-        return await process.stdout.readexactly(length)
-    except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise BadInputError("seconds: the simulation ended early; ask for fewer seconds or nodes") from error
+        process.stdin.write(data)
+        process.stdin.flush()
+        length = int.from_bytes(process.stdout.read(LENGTH_BYTES), "big")
+        answer = process.stdout.read(length)
+    except (OSError, ValueError):
+        answer = b""
+    if not answer:
+        raise BadInputError("seconds: the simulation ended early; ask for fewer seconds or nodes")
+    return answer
 
 
 def proxy(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -136,8 +144,9 @@ class _StatePickler(pickle.Pickler):
     dispatch_table = {MappingProxyType: lambda mapping: (proxy, (dict(mapping),))}  # noqa: RUF012 - as pickle wants it
 
 
-def _pickled(value: Any) -> bytes:
+def _framed(value: Any) -> bytes:
     """For our own process over its pipe; nothing from elsewhere is ever read so."""
     buffer = io.BytesIO()
     _StatePickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
-    return buffer.getvalue()
+    data = buffer.getvalue()
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data

@@ -16,7 +16,7 @@ from penstock.service.what_if_lane import LENGTH_BYTES, REFUSED
 if TYPE_CHECKING:
     from penstock.control.core.sizing import Sizing
 
-NICENESS = 10
+NICENESS = 5
 """The controller comes first."""
 
 
@@ -37,10 +37,10 @@ def main() -> int:
     while (asked := read(source)) is not None:
         state, question, now = asked
         try:
-            found = answer(state, sizing, question, now)
+            document = answer(state, sizing, question, now)
         except PenstockError as error:
-            found = {REFUSED: str(error), "bad_input": isinstance(error, BadInputError)}
-        data = json.dumps(found).encode()
+            document = {REFUSED: str(error), "bad_input": isinstance(error, BadInputError)}
+        data = json.dumps(document).encode()
         target.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
         target.flush()
     return 0
