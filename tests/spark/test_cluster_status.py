@@ -122,7 +122,8 @@ def test_sessions_get_the_secret_and_nobody_else(tmp_path: Path) -> None:
     assert "ssss" not in state.model_dump_json() + repr(state.environment) + repr(ClusterAccess("url", state.secret()))
     state.conf_folder.mkdir()
     write_session_settings(state)
-    (file,) = state.conf_folder.iterdir()
+    file, token = sorted(state.conf_folder.iterdir())
+    assert (token.name, token.stat().st_mode & 0o777) == ("web-token", 0o600)
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.read_text().splitlines() == [
         "spark.master=spark://127.0.0.1:1",
