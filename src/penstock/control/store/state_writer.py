@@ -25,9 +25,15 @@ if TYPE_CHECKING:
 
 def write_step(connection: Connection, before: ControllerState, step: StepOutcome, step_id: str) -> None:
     _write_state(connection, before, step.state, step_id)
-    _add(connection, schema.events, [rows.event_row(event) for event in step.events])
-    _add(connection, schema.decisions, [rows.decision_row(decision) for decision in step.decisions])
-    _add(connection, schema.passes, [rows.pass_row(kept_pass) for kept_pass in step.passes])
+    _insert(connection, schema.events, _readable(schema.events, [rows.event_row(event) for event in step.events]))
+    _insert(
+        connection,
+        schema.decisions,
+        _readable(schema.decisions, [rows.decision_row(decision) for decision in step.decisions]),
+    )
+    _insert(
+        connection, schema.passes, _readable(schema.passes, [rows.pass_row(kept_pass) for kept_pass in step.passes])
+    )
     for measured in step.measured:
         overhead = {**asdict(measured.overhead), "total_s": measured.overhead.total_s}
         decision = schema.decisions.c.number == measured.decision
@@ -39,12 +45,16 @@ def changes_nothing(before: ControllerState, step: StepOutcome) -> bool:
     return not (step.events or step.decisions or step.measured or step.passes or _differs(before, step.state))
 
 
-def _add(connection: Connection, table: Table, values: Sequence[Mapping[str, Any]]) -> None:
-    """Raises before anything is sent if a row could not be read again."""
-    for row in values:
-        _check_row(table, row)
+def _insert(connection: Connection, table: Table, values: Sequence[Mapping[str, Any]]) -> None:
     if values:
         connection.execute(insert(table), list(values))
+
+
+def _readable(table: Table, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same rows. Raises if one could not be read again."""
+    for row in values:
+        _check_row(table, row)
+    return values
 
 
 def _check_row(table: Table, row: Mapping[str, Any]) -> None:
@@ -107,16 +117,20 @@ def _write_state(connection: Connection, before: ControllerState, after: Control
         (table, column, made, [record for record in changed if part(before.pipelines.get(record.name)) != part(record)])
         for table, column, part, made in parts
     ]
+    added = [
+        _readable(table, [row for record in records for row in made(record)]) for table, _, made, records in written
+    ]
     for _, column, _, records in written:
         _remove(connection, column, [*(record.name for record in records), *gone])
-    for table, _, made, records in written:
-        _add(connection, table, [row for record in records for row in made(record)])
+    for (table, _, _, _), values in zip(written, added, strict=True):
+        _insert(connection, table, values)
     if after.nodes != before.nodes:
         left = set(before.nodes) - set(after.nodes)
         position = {name: number for number, name in enumerate(after.nodes)}
         moved = [node for name, node in after.nodes.items() if left or before.nodes.get(name) != node]
+        node_rows = _readable(schema.nodes, [rows.node_row(node, position[node.name]) for node in moved])
         _remove(connection, schema.nodes.c.name, [*(node.name for node in moved), *left])
-        _add(connection, schema.nodes, [rows.node_row(node, position[node.name]) for node in moved])
+        _insert(connection, schema.nodes, node_rows)
     own = {**rows.controller_row(after), "step": step_id}
     _check_row(schema.controller, {"id": 1, **own})
     if after.policy != before.policy:
