@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,8 @@ def given_pipeline(
     operators: list[Need | OperatorAllocation] = []
     for name, gain in gains(pipeline).items():
         operator_rate = gain.at(rate)
+        if not math.isfinite(operator_rate):
+            raise BadInputError(f"operator '{name}': its rate is too large to compute")
         demand = demands[name]
         if isinstance(demand, Model):
             if operator_rate > MOST_COUNTED * demand.rate(1):

@@ -27,7 +27,7 @@ class Point(Spec):
     """
 
     threads: Count
-    rate: Positive
+    rate: Annotated[Positive, Field(le=1e30)]
     cpu: Amount
     memory: Amount
     rate_spread: Amount | None = None

@@ -63,7 +63,7 @@ def check_limits(scenario: Scenario, *, events: bool) -> None:
 
 def _tuples(pipeline: SimulatedPipeline, scenario: Scenario) -> float:
     """How many tuples of its sources get in at most: what is due, or what the slowest operator does and what may wait
-    before it. The others stay outside, and cost nothing."""
+    before it. The others stay outside, and cost nothing. Streams may carry a constant number more, whatever comes."""
     gains = dict.fromkeys(pipeline.sources, 1.0)
     for name in in_order(pipeline):
         for route in pipeline.routes:
@@ -75,7 +75,8 @@ def _tuples(pipeline: SimulatedPipeline, scenario: Scenario) -> float:
             rate = sum(station.rate for station in pipeline.stations if station.operator == name)
             supported = min(supported, rate / gain)
     due = pipeline.load.expected(scenario.seconds)
-    return len(pipeline.sources) * min(due, supported * scenario.seconds + scenario.most_waiting)
+    constant = sum(route.constant for route in pipeline.routes) * scenario.seconds
+    return len(pipeline.sources) * min(due, supported * scenario.seconds + scenario.most_waiting) + constant
 
 
 def _check_pipeline(pipeline: SimulatedPipeline) -> None:

@@ -37,6 +37,7 @@ def up(
         output.print_json({"servers": broker.servers, "address": broker.address, "folder": str(broker.folder)})
         return
     typer.echo(f"Kafka runs at {broker.servers}; end it with: penstock broker down")
+    output.complain("note: it asks nobody for a password: every user of this machine can read and change its topics")
 
 
 @broker_app.command("status")

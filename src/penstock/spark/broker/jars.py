@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
+from hashlib import file_digest
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -13,6 +14,9 @@ from penstock.errors import ClusterError
 from penstock.files import private_folder, temporary_folder
 
 FETCH_SECONDS = 600.0
+SUMS = Path(__file__).with_name("jars.sha256")
+"""Lines of `SHA-256  SET/NAME.jar`, as sha256sum writes them. A set that is listed is taken only if it holds exactly
+these jars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,10 @@ def cached(jars: JarSet) -> list[Path]:
 
 
 def fetch(jars: JarSet) -> list[Path]:
-    """From the cache, else by Maven. Raises `ClusterError` with the reason where they cannot be had."""
+    """From the cache, else by Maven. Raises `ClusterError` with the reason where they cannot be had, or are not those
+    whose sums are kept here."""
     if known := cached(jars):
+        check_sums(jars, known)
         return known
     maven = shutil.which("mvn")
     if maven is None:
@@ -68,6 +74,7 @@ def fetch(jars: JarSet) -> list[Path]:
             maven,
             "-q",
             "-B",
+            "--strict-checksums",
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             "-DoutputDirectory=jars",
@@ -83,6 +90,7 @@ def fetch(jars: JarSet) -> list[Path]:
             raise ClusterError(
                 f"Maven cannot fetch {jars.coordinates[0]}: {lines[0] if lines else 'it did not say why'}"
             )
+        check_sums(jars, sorted((scratch / "jars").glob("*.jar")))
         target = jars_folder() / jars.name
         whole = target.with_name(f".{target.name}-{os.getpid()}")
         shutil.copytree(scratch / "jars", whole)
@@ -91,6 +99,22 @@ def fetch(jars: JarSet) -> list[Path]:
         except OSError:  # somebody else was faster
             shutil.rmtree(whole, ignore_errors=True)
     return cached(jars)
+
+
+def check_sums(jars: JarSet, files: list[Path]) -> None:
+    """Raise ClusterError if jars of a listed set are missing, unknown or changed."""
+    rows = (line.split() for line in SUMS.read_text("utf-8").splitlines() if line and not line.startswith("#"))
+    expected = {name.partition("/")[2]: digest for digest, name in rows if name.partition("/")[0] == jars.name}
+    if not expected:
+        return
+    wrong = sorted(expected.keys() ^ {file.name for file in files})
+    for file in files:
+        with file.open("rb") as opened:
+            if file.name not in wrong and file_digest(opened, "sha256").hexdigest() != expected[file.name]:
+                wrong.append(file.name)
+    if wrong:
+        where = files[0].parent if files else jars_folder() / jars.name
+        raise ClusterError(f"{where}: not the jars of {jars.name} by their sums: {', '.join(wrong)}; remove the folder")
 
 
 def _project(jars: JarSet) -> str:
