@@ -30,7 +30,7 @@ def test_a_controller_under_siege_keeps_deciding_and_loses_nothing() -> None:
     )
     assert done.stdout, done.stderr
     found = json.loads(done.stdout)
-    assert found["requests"] >= 300
+    assert found["requests"] >= 100
     assert found["kills"] == 1
     assert found["half_open_held"] == 300
     assert {name: found[name] for name in ZEROS} == dict.fromkeys(ZEROS, 0), done.stderr
