@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from control_builders import Bench, PerUnit, asked, cluster
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import event, select, update
+from sqlalchemy import event, select, text, update
 from test_histories import act, actions
 
 from effort import tries
@@ -29,8 +30,9 @@ from penstock.control.core.states import PipelineState
 from penstock.control.elasticity.memory import Following
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.store import rows, schema
+from penstock.control.store.errors import UnstorableError
 from penstock.control.store.history import History
-from penstock.control.store.lease import LostLeaseError
+from penstock.control.store.lease import LeaseHeldError, LostLeaseError
 from penstock.control.store.store import Store, StoreError
 from penstock.errors import BadInputError
 
@@ -150,6 +152,68 @@ class TestRoundTrip:
         overheads = [row["overhead"] for row in store.read(select(schema.decisions)) if row["kind"] == "start"]
         # the last that was submitted: its driver is up after 4 s, its executors were there before
         assert overheads[-1]["total_s"] == pytest.approx(4.0, abs=0.6)
+        store.close()
+
+    def test_infinity_and_numbers_of_many_digits_survive_in_documents(self, url: str) -> None:
+        store = Store(url)
+        bench = Kept(cluster(2), store)
+        bench.tell(asked("a", 1, elastic={"endless": [math.inf, -math.inf], "long": 10**40, "text": "\x00 \ud800"}))
+        assert plain(store.load()) == plain(bench.state)
+        store.close()
+
+    def test_a_number_too_large_for_its_column_is_rejected_and_not_taken_for_trouble(self, url: str) -> None:
+        store = Store(url)
+        bench = Kept(cluster(2), store)
+        with pytest.raises(UnstorableError):
+            bench.tell(asked("a", 1, priority=2**63))
+        assert plain(store.load()) == plain(bench.state)
+        store.close()
+
+
+class TestOwner:
+    def test_a_store_belongs_to_one_state_folder(self, url: str, tmp_path: Path) -> None:
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+        first = Store(url, folder=tmp_path / "one")
+        held = first.take_lease(0.0)
+        first.give_back(held)
+        second, taking = Store(url, folder=tmp_path / "other"), Store(url, folder=tmp_path / "other", take_over=True)
+        with pytest.raises(LeaseHeldError, match=f"the controller of folder {tmp_path / 'one'} on host"):
+            second.take_lease(0.0)
+        assert taking.take_lease(0.0).number == held.number + 1
+        with pytest.raises(LostLeaseError):
+            first.renew(held, 0.0)
+        for store in (first, second, taking):
+            store.close()
+
+    def test_tables_of_version_3_are_migrated(self, url: str) -> None:
+        """On both databases; the scripts of test_store_migrations are SQLite's."""
+        store = Store(url)
+        bench = Kept(cluster(2), store)
+        bench.tell(asked("a", 1, load="5"))
+        double = "FLOAT" if url.startswith("sqlite") else "DOUBLE PRECISION"
+        with store._engine.begin() as connection:
+            for statement in (
+                "DROP TABLE lease",
+                "CREATE TABLE lease (id INTEGER PRIMARY KEY, number INTEGER NOT NULL, host VARCHAR(255) NOT NULL, "
+                f"pid INTEGER NOT NULL, until {double} NOT NULL)",
+                "INSERT INTO lease VALUES (1, 7, 'host', 4711, 0.0)",
+                "ALTER TABLE controller DROP COLUMN step",
+                "DROP TABLE metrics",
+                "CREATE TABLE metrics (subject VARCHAR(1000) NOT NULL, metric VARCHAR(40) NOT NULL, "
+                f"seconds INTEGER NOT NULL, at {double} NOT NULL, value {double} NOT NULL, "
+                "PRIMARY KEY (subject, metric, seconds, at))",
+                "CREATE INDEX metrics_by_age ON metrics (seconds, at)",
+                "INSERT INTO metrics VALUES ('a/X', 'rate_in', 10, 1000.0, 2.5)",
+                "UPDATE meta SET value = '3'",
+            ):
+                connection.execute(text(statement))
+        store.close()
+        store = Store(url)
+        assert plain(store.load()) == plain(bench.state)
+        assert list(store.windows("a", 0.0)) == [(1000.0, 10, {"X": {"rate_in": 2.5}})]
+        assert store.take_lease(0.0).number == 8
+        History(store).turn(0.0)
         store.close()
 
 

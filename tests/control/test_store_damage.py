@@ -181,15 +181,20 @@ def test_every_cell(damaged: Path, table: str, column: str) -> None:
             kept.unlink()
 
 
+def replaced(path: Path) -> Path:
+    path.unlink()
+    return path
+
+
 FILES: dict[str, Callable[[Path], object]] = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:5000]),
     "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "zero length": lambda path: path.write_bytes(b""),
     "garbage": lambda path: path.write_bytes(Random(1).randbytes(5000)),  # noqa: S311
     "text": lambda path: path.write_text("hello"),
-    "a folder": lambda path: (path.unlink(), path.mkdir()),
-    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
-    "another database": lambda path: (path.unlink(), run_sql(path, "CREATE TABLE own (x)")),
+    "a folder": lambda path: replaced(path).mkdir(),
+    "a pipe": lambda path: os.mkfifo(replaced(path)),
+    "another database": lambda path: run_sql(replaced(path), "CREATE TABLE own (x)"),
     "no meta": lambda path: run_sql(path, "DROP TABLE meta"),
     "empty meta": lambda path: run_sql(path, "DELETE FROM meta"),
     "no row of the controller": lambda path: run_sql(path, "DELETE FROM controller"),

@@ -136,10 +136,10 @@ def _rows_of(connection: sqlite3.Connection, table: Table, faults: list[StoreFau
         listed = ", ".join(f'"{name}"' for name in names if name in there)
         for order in ("ASC", "DESC"):
             try:
-                for found in connection.execute(
+                for stored in connection.execute(
                     f'SELECT rowid AS "_row", {listed} FROM "{table.name}" ORDER BY rowid {order}'  # noqa: S608 - our own names
                 ):
-                    row = dict(found)
+                    row = dict(stored)
                     number = row.pop("_row")
                     rows[number] = {**dict.fromkeys(names), **row}
                 break

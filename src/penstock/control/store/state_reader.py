@@ -64,8 +64,8 @@ class StateReader:
             name = row["name"]
             pipelines[name] = rows.pipeline_of(row, submissions[name], held.get(name, {}), triggers.get(name, ()))
         self.drop(schema.submissions, lambda row: "" if row["name"] in pipelines else "its pipeline cannot be read")
-        found = sorted(self._made(schema.nodes, rows.node_of), key=lambda made: int(made[0]["position"]))
-        nodes: dict[str, NodeRecord] = {row["name"]: node for row, node in found}
+        ordered = sorted(self._made(schema.nodes, rows.node_of), key=lambda made: int(made[0]["position"]))
+        nodes: dict[str, NodeRecord] = {row["name"]: node for row, node in ordered}
         return self._controller(list(raw["controller"]), pipelines, nodes, newest)
 
     def take(self, table: Table, raw: Iterable[Row]) -> None:
