@@ -43,7 +43,7 @@ from siege_controller import Request, Siege, StartError
 from siege_requests import Attacker, write_material
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 ZEROS = (
     "five_hundreds",
@@ -92,21 +92,26 @@ class Reader:
     figures: Figures
     seen: dict[int, dict[str, Any]] = field(default_factory=dict)
     newest_at: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self, siege: Siege) -> None:
         self.look_at_slots(siege)
-        for decision in self.pages(siege, f"/v1/decisions?since={self.newest_at!r}"):
-            self.compare(decision)
-            self.newest_at = max(self.newest_at, decision["at"])
+        with self.lock:
+            for decision in self.decisions(siege, self.newest_at) or ():
+                self.compare(decision)
+                self.newest_at = max(self.newest_at, decision["at"])
 
-    def pages(self, siege: Siege, path: str | None) -> Iterator[dict[str, Any]]:
+    def decisions(self, siege: Siege, since: float) -> list[dict[str, Any]] | None:
+        """All decisions since then, page by page; None if a page was not answered."""
+        path, found = f"/v1/decisions?since={since!r}", []
         while path:
             answer = siege.ask("GET", path, holder="read")
             if answer is None or answer.status != 200:
-                return
-            yield from answer.document
+                return None
+            found += answer.document
             link = (answer.link or "").partition(">")[0]
-            path = "/v1/" + link.partition("/v1/")[2] if "/v1/" in link else None
+            path = "/v1/" + link.partition("/v1/")[2] if "/v1/" in link else ""
+        return found
 
     def compare(self, decision: dict[str, Any]) -> None:
         """Compare a decision with what was seen before; its overhead is measured later and may be added."""
@@ -120,23 +125,23 @@ class Reader:
 
     def check_all(self, siege: Siege, since: float = 0.0) -> None:
         """Read decisions again, after a restart: each that was seen must be there, and no number may be missing."""
-        found = {decision["number"]: decision for decision in self.pages(siege, f"/v1/decisions?since={since!r}")}
-        if not found:
-            if any(one["at"] > since for one in self.seen.values()):
-                self.figures.add("lost_decisions", f"none since {since} is left")
+        with self.lock:
+            self.check_since(siege, since)
+
+    def check_since(self, siege: Siege, since: float) -> None:
+        answered = self.decisions(siege, since)
+        if answered is None:
+            self.figures.add("unanswered", "decisions after a restart")
             return
-        for decision in found.values():
+        for decision in answered:
             self.compare(decision)
-        first, last = min(found), max(found)
-        oldest = max(first, last - KEPT_DECISIONS)
-        lost = [
-            number
-            for number, one in self.seen.items()
-            if number >= oldest and number not in found and one["at"] >= since
-        ]
+        found = {decision["number"] for decision in answered}
+        oldest = max(self.seen, default=0) - KEPT_DECISIONS
+        expected = {number for number, one in self.seen.items() if number > oldest and one["at"] >= since}
+        lost = sorted(expected - found)
         gaps = [before for before, after in pairwise(sorted(found)) if after != before + 1]
         if lost or gaps:
-            self.figures.add("lost_decisions", f"{sorted(lost)[:5]} gone, gaps after {gaps[:5]}", len(lost) + len(gaps))
+            self.figures.add("lost_decisions", f"{lost[:5]} gone, gaps after {gaps[:5]}", len(lost) + len(gaps))
 
     def look_at_slots(self, siege: Siege) -> None:
         answer = siege.ask("GET", "/v1/pipelines", holder="read")
