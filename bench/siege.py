@@ -58,6 +58,18 @@ ZEROS = (
 MAX_ANSWER_MS = 500.0
 KEPT_DECISIONS = 19_000
 """Decisions are kept for the newest 20,000; a reader does not ask for older ones."""
+WHAT_IFS = [
+    (10_000, 1800),
+    (3000, 1800),
+    (1000, 1800),
+    (1000, 600),
+    (300, 600),
+    (100, 600),
+    (100, 120),
+    (20, 60),
+    (6, 20),
+]
+"""Nodes and seconds, from what nobody should accept to what everybody must."""
 OPTIONS = ("--nodes", "6", "--slots", "2", "--speed", "10")
 
 
@@ -168,6 +180,7 @@ class Bench:
         self.sieges = 0
         self.protected: set[str] = set()
         self.done = threading.Event()
+        self.in_flight = 0
         self.reader = Reader(self.figures)
         planning = Siege(folder, (), self.code).command("plan", "linear", "--rate", "10", "-o", "plan.json")
         self.siege = self.fresh()
@@ -408,18 +421,25 @@ class Bench:
             self.done.wait(3)
 
     def ask_what_if(self, number: int) -> None:
-        """Keep one large what-if going, each with another rate, by the token that may only read."""
-        turn, wait = 0, min(60.0, self.asked.door_seconds + 10)
+        """Keep one what-if going, as large as is accepted, each with another rate, by the token that may only read."""
+        turn, size, wait = 0, 0, min(60.0, self.asked.door_seconds + 10)
         while not self.done.is_set():
             turn += 1
-            query = f"pipeline=plain-{number % 8}&nodes=10000&seconds=1800&rate={1000 + 97 * number + turn}"
+            nodes, seconds = WHAT_IFS[size]
+            query = f"pipeline=plain-{number % 8}&nodes={nodes}&seconds={seconds}&rate={10 + number + turn / 1000}"
+            with self.figures.lock:
+                self.in_flight += 1
+                self.figures.counts["what_ifs_held"] = max(self.figures.counts["what_ifs_held"], self.in_flight)
             answer = self.siege.send(Request("GET", f"/v1/views/what-if?{query}", holder="read", seconds=wait))
             with self.figures.lock:
-                status = answer.status if answer else "none"
-                self.figures.counts[f"what_if_{status}"] += 1
+                self.in_flight -= 1
+                self.figures.counts[f"what_if_{answer.status if answer else 'none'}"] += 1
             if answer and answer.status >= 500:
                 self.figures.add("five_hundreds", f"{answer.status} what-if {answer.body[:200]!r}")
-            self.done.wait(0.5)
+            if answer and answer.status == 400:
+                size = min(size + 1, len(WHAT_IFS) - 1)
+            else:
+                self.done.wait(0.5)
 
     def timed(self, method: str, path: str, body: Any = None, holder: str = "write") -> None:
         watch = Stopwatch()
