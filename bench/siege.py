@@ -43,7 +43,7 @@ from siege_controller import Request, Siege, StartError
 from siege_requests import Attacker, write_material
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 ZEROS = (
     "five_hundreds",
@@ -58,6 +58,18 @@ ZEROS = (
 MAX_ANSWER_MS = 500.0
 KEPT_DECISIONS = 19_000
 """Decisions are kept for the newest 20,000; a reader does not ask for older ones."""
+WHAT_IFS = [
+    (10_000, 1800),
+    (3000, 1800),
+    (1000, 1800),
+    (1000, 600),
+    (300, 600),
+    (100, 600),
+    (100, 120),
+    (20, 60),
+    (6, 20),
+]
+"""Nodes and seconds, from what nobody should accept to what everybody must."""
 OPTIONS = ("--nodes", "6", "--slots", "2", "--speed", "10")
 
 
@@ -92,21 +104,26 @@ class Reader:
     figures: Figures
     seen: dict[int, dict[str, Any]] = field(default_factory=dict)
     newest_at: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self, siege: Siege) -> None:
         self.look_at_slots(siege)
-        for decision in self.pages(siege, f"/v1/decisions?since={self.newest_at!r}"):
-            self.compare(decision)
-            self.newest_at = max(self.newest_at, decision["at"])
+        with self.lock:
+            for decision in self.decisions(siege, self.newest_at) or ():
+                self.compare(decision)
+                self.newest_at = max(self.newest_at, decision["at"])
 
-    def pages(self, siege: Siege, path: str | None) -> Iterator[dict[str, Any]]:
+    def decisions(self, siege: Siege, since: float) -> list[dict[str, Any]] | None:
+        """All decisions since then, page by page; None if a page was not answered."""
+        path, found = f"/v1/decisions?since={since!r}", []
         while path:
             answer = siege.ask("GET", path, holder="read")
             if answer is None or answer.status != 200:
-                return
-            yield from answer.document
+                return None
+            found += answer.document
             link = (answer.link or "").partition(">")[0]
-            path = "/v1/" + link.partition("/v1/")[2] if "/v1/" in link else None
+            path = "/v1/" + link.partition("/v1/")[2] if "/v1/" in link else ""
+        return found
 
     def compare(self, decision: dict[str, Any]) -> None:
         """Compare a decision with what was seen before; its overhead is measured later and may be added."""
@@ -120,23 +137,23 @@ class Reader:
 
     def check_all(self, siege: Siege, since: float = 0.0) -> None:
         """Read decisions again, after a restart: each that was seen must be there, and no number may be missing."""
-        found = {decision["number"]: decision for decision in self.pages(siege, f"/v1/decisions?since={since!r}")}
-        if not found:
-            if any(one["at"] > since for one in self.seen.values()):
-                self.figures.add("lost_decisions", f"none since {since} is left")
+        with self.lock:
+            self.check_since(siege, since)
+
+    def check_since(self, siege: Siege, since: float) -> None:
+        answered = self.decisions(siege, since)
+        if answered is None:
+            self.figures.add("unanswered", "decisions after a restart")
             return
-        for decision in found.values():
+        for decision in answered:
             self.compare(decision)
-        first, last = min(found), max(found)
-        oldest = max(first, last - KEPT_DECISIONS)
-        lost = [
-            number
-            for number, one in self.seen.items()
-            if number >= oldest and number not in found and one["at"] >= since
-        ]
+        found = {decision["number"] for decision in answered}
+        oldest = max(self.seen, default=0) - KEPT_DECISIONS
+        expected = {number for number, one in self.seen.items() if number > oldest and one["at"] >= since}
+        lost = sorted(expected - found)
         gaps = [before for before, after in pairwise(sorted(found)) if after != before + 1]
         if lost or gaps:
-            self.figures.add("lost_decisions", f"{sorted(lost)[:5]} gone, gaps after {gaps[:5]}", len(lost) + len(gaps))
+            self.figures.add("lost_decisions", f"{lost[:5]} gone, gaps after {gaps[:5]}", len(lost) + len(gaps))
 
     def look_at_slots(self, siege: Siege) -> None:
         answer = siege.ask("GET", "/v1/pipelines", holder="read")
@@ -163,6 +180,7 @@ class Bench:
         self.sieges = 0
         self.protected: set[str] = set()
         self.done = threading.Event()
+        self.in_flight = 0
         self.reader = Reader(self.figures)
         planning = Siege(folder, (), self.code).command("plan", "linear", "--rate", "10", "-o", "plan.json")
         self.siege = self.fresh()
@@ -403,18 +421,25 @@ class Bench:
             self.done.wait(3)
 
     def ask_what_if(self, number: int) -> None:
-        """Keep one large what-if going, each with another rate, by the token that may only read."""
-        turn, wait = 0, min(60.0, self.asked.door_seconds + 10)
+        """Keep one what-if going, as large as is accepted, each with another rate, by the token that may only read."""
+        turn, size, wait = 0, 0, min(60.0, self.asked.door_seconds + 10)
         while not self.done.is_set():
             turn += 1
-            query = f"pipeline=plain-{number % 8}&nodes=10000&seconds=1800&rate={1000 + 97 * number + turn}"
+            nodes, seconds = WHAT_IFS[size]
+            query = f"pipeline=plain-{number % 8}&nodes={nodes}&seconds={seconds}&rate={10 + number + turn / 1000}"
+            with self.figures.lock:
+                self.in_flight += 1
+                self.figures.counts["what_ifs_held"] = max(self.figures.counts["what_ifs_held"], self.in_flight)
             answer = self.siege.send(Request("GET", f"/v1/views/what-if?{query}", holder="read", seconds=wait))
             with self.figures.lock:
-                status = answer.status if answer else "none"
-                self.figures.counts[f"what_if_{status}"] += 1
+                self.in_flight -= 1
+                self.figures.counts[f"what_if_{answer.status if answer else 'none'}"] += 1
             if answer and answer.status >= 500:
                 self.figures.add("five_hundreds", f"{answer.status} what-if {answer.body[:200]!r}")
-            self.done.wait(0.5)
+            if answer and answer.status == 400:
+                size = min(size + 1, len(WHAT_IFS) - 1)
+            else:
+                self.done.wait(0.5)
 
     def timed(self, method: str, path: str, body: Any = None, holder: str = "write") -> None:
         watch = Stopwatch()
