@@ -121,6 +121,11 @@ class TestAsking:
             assert answered(code, f"conditions:{function}", backlog=9.0).error is None
         assert len(code._workers) == 2
 
+    def test_an_answer_grows_old(self, code: UserCode) -> None:
+        answered(code, "conditions:late", backlog=9.0)
+        assert code.answer("conditions:late", within=SOON) == CodeAnswer(1.0)
+        assert code.answer("conditions:late", within=0.0) is None
+
 
 class TestChecking:
     def test_code_that_is_there_passes(self, code: UserCode) -> None:
@@ -177,6 +182,14 @@ class TestTriggers:
         assert next(event.why for event in bench.events if event.after == "disabled").startswith(
             "trigger 1: conditions:"
         )
+
+    def test_an_answer_to_another_controller_is_not_taken(self, code: UserCode) -> None:
+        CodeSignals(code)(self.bench("leaves").state, [Readings("a", {"backlog": 9.0})])
+        watch, pause = Stopwatch(), threading.Event()
+        while not code._answers and watch.seconds() < SOON:
+            pause.wait(0.01)
+        other = self.bench("late")
+        self.run(other, CodeSignals(code), lambda: other["a"].triggers[0].on)
 
     def test_a_trigger_that_is_gone_needs_nothing(self) -> None:
         bench = Bench(cluster(2), PerUnit())

@@ -26,6 +26,8 @@ class CodeSignals:
 
     def __init__(self, code: UserCode = USER_CODE) -> None:
         self._code = code
+        self._own = object()
+        """Answers to another controller of this process are not for this one."""
 
     def __call__(self, state: ControllerState, observations: Sequence[Observation]) -> list[Incoming]:
         return [incoming for observation in observations for incoming in self._with_signals(state, observation)]
@@ -39,7 +41,7 @@ class CodeSignals:
         for trigger in record.triggers:
             if trigger.kind is not TriggerKind.CODE or not trigger.enabled:
                 continue
-            key = (record.name, record.number, trigger.id)
+            key = (self._own, record.name, record.number, trigger.id)
             answer = self._code.answer(key)
             if answer is not None and answer.error is not None:
                 self._code.forget(key)

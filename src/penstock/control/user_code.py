@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ class UserCode:
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
         """By code, the one that was asked last is the last."""
-        self._answers: dict[Hashable, CodeAnswer] = {}
+        self._answers: dict[Hashable, tuple[CodeAnswer, Stopwatch]] = {}
 
     def check(self, code: str, field: str) -> None:
         """Raises where the code is not there, is no function, or takes too long to import. Waits for that."""
@@ -89,10 +90,11 @@ class UserCode:
             self._workers[code] = worker
         worker.put(_Asked(key, argument, truth))
 
-    def answer(self, key: Hashable) -> CodeAnswer | None:
-        """The last there is; None while there is none."""
+    def answer(self, key: Hashable, within: float = inf) -> CodeAnswer | None:
+        """The last there is, if it is no older than `within` seconds; None while there is none."""
         with self._lock:
-            return self._answers.get(key)
+            answer, since = self._answers.get(key, (None, Stopwatch()))
+            return answer if since.seconds() <= within else None
 
     def forget(self, key: Hashable) -> None:
         with self._lock:
@@ -101,7 +103,7 @@ class UserCode:
     def _keep(self, key: Hashable, answer: CodeAnswer) -> None:
         with self._lock:
             self._answers.pop(key, None)
-            self._answers[key] = answer
+            self._answers[key] = (answer, Stopwatch())
             while len(self._answers) > MOST_ANSWERS:
                 del self._answers[next(iter(self._answers))]
 

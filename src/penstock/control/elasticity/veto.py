@@ -11,6 +11,9 @@ from penstock.control import user_code
 if TYPE_CHECKING:
     from penstock.control.elasticity.verdict import SizeVerdict
 
+FRESH_SECONDS = 10.0
+"""An answer to an earlier question says nothing of this one."""
+
 
 class StillAskedError(Exception):
     """The answer is not there yet: the decision is made again with the next look."""
@@ -29,7 +32,7 @@ class Veto:
         """Why this may not be; None: it may."""
         asked = user_code.USER_CODE
         key = (self.code, self._pipeline, verdict.kind, verdict.units)
-        answer = asked.answer(key)
+        answer = asked.answer(key, FRESH_SECONDS)
         if answer is None:
             plain = {"units": verdict.units, "why": verdict.why, "expected": dict(verdict.expected)}
             asked.ask(key, self.code, {"kind": str(verdict.kind), **plain})
