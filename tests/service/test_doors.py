@@ -120,18 +120,17 @@ class TestHealth:
         self, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(type(served.controller), "health", lambda _: FULL)
-        served.controller.trouble = FULL.trouble
         assert served.http.get("/health/ready", headers=NOBODY).status_code == 503
         assert served.http.get("/health/live", headers=NOBODY).status_code == 200
         monkeypatch.setattr(type(served.controller), "health", lambda _: replace(FULL, loop_alive=False))
         assert served.http.get("/health/live", headers=NOBODY).status_code == 503
 
     def test_a_loop_that_hangs_for_long_is_not_alive(self) -> None:
-        hangs = ControllerHealth(False, "no step was completed for 200 s", STUCK_SECONDS + 1)
-        assert not is_live(hangs, None)
-        assert is_live(hangs, "store: disk is full"), "it turns, and reports why"
-        assert is_live(replace(hangs, last_step_seconds=10.0), None), "it may still come back"
-        assert is_live(WELL, None)
+        hangs = ControllerHealth(False, "no step was completed for 200 s", STUCK_SECONDS + 1, hangs=True)
+        assert not is_live(hangs)
+        assert is_live(replace(hangs, trouble="store: disk is full", hangs=False)), "it turns, and reports why"
+        assert is_live(replace(hangs, last_step_seconds=10.0)), "it may still come back"
+        assert is_live(WELL)
 
     def test_the_shell_warns(self, capsys: pytest.CaptureFixture[str]) -> None:
         class Troubled:

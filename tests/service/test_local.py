@@ -50,7 +50,7 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert set(found) == {"url", "token_file", "read_token_file", "attach_token_file", "master", "nodes"}
     for name in ("token_file", "read_token_file", "attach_token_file"):
         assert Path(found[name]).stat().st_mode & 0o777 == 0o600
-    assert run(["up", "--simulated"]) == 1
+    assert run(["controller", "up", "--simulated"]) == 1
     assert "a controller runs already at http" in capsys.readouterr().err
 
     answer(capsys, "submit", "orders", "linear", "--desired", "3", "--load", "10")
@@ -74,7 +74,7 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert running is not None
     os.kill(running.pid, signal.SIGKILL)
     until(lambda: find(running) is None)
-    assert run(["up", "--simulated", "--nodes", "4", "--speed", "20"]) == 0
+    assert run(["controller", "up", "--simulated", "--nodes", "4", "--speed", "20"]) == 0
     assert "goes on     with 2 pipelines of its store" in capsys.readouterr().out
     with penstock.connect() as client:
         # their loads go on from now, not from when clocks began
@@ -86,7 +86,7 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert answer(capsys, "trigger", "add", "late", "arrival-rate", "--above", "5")[0]["id"] == 1
     assert len(answer(capsys, "nodes", "--add", "1")) == 5
     assert answer(capsys, "policy")["sharing"] == "fair-priority"
-    for verb in (["list"], ["show", "late"], ["decisions"], ["events"], ["nodes"]):
+    for verb in (["pipelines", "list"], ["show", "late"], ["decisions"], ["events"], ["nodes"]):
         assert run(verb) == 0
     assert "late" in capsys.readouterr().out
     for words in ([], ["--json"]):
@@ -105,7 +105,7 @@ def test_from_up_to_down(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def check_watching(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`list --watch` says at once what changes, also into a pipe, and ends with Ctrl-C."""
-    command = [str(Path(sys.executable).with_name("penstock")), "list", "--watch", *words]
+    command = [str(Path(sys.executable).with_name("penstock")), "pipelines", "list", "--watch", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
         patience = threading.Timer(30, watching.kill)
         patience.start()
@@ -121,12 +121,12 @@ def check_watching(words: list[str], capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["up", "--simulated", "--policy", "odd"], "unknown sharing policy 'odd'"),
-        (["up", "--simulated", "--slots", "3", "--unit-slots", "2"], "2 does not divide the 3 slots"),
-        (["up", "--simulated", "--nodes", "0"], "expected a whole number"),
-        (["up", "--simulated", "--store", "odd://x"], "odd"),
-        (["list"], "no controller runs here"),
-        (["list", "--url", "http://127.0.0.1:9"], "--token-file"),
+        (["controller", "up", "--simulated", "--policy", "odd"], "unknown sharing policy 'odd'"),
+        (["controller", "up", "--simulated", "--slots", "3", "--unit-slots", "2"], "2 does not divide the 3 slots"),
+        (["controller", "up", "--simulated", "--nodes", "0"], "expected a whole number"),
+        (["controller", "up", "--simulated", "--store", "odd://x"], "odd"),
+        (["pipelines", "list"], "no controller runs here"),
+        (["pipelines", "list", "--url", "http://127.0.0.1:9"], "--token-file"),
     ],
 )
 def test_what_is_wrong_is_one_line(

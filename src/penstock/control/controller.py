@@ -132,12 +132,13 @@ class Controller:
         """Waits for no lock: it answers while a step hangs."""
         age, thread = self._last_look.seconds(), self._thread
         alive = thread is None or thread.is_alive()
-        trouble = self._troubles.line
+        trouble, hangs = self._troubles.line, False
         if trouble is None and not alive:
             trouble = "the loop has ended"
         if trouble is None and thread is not None and age > late_after(self.look_seconds):
-            trouble = f"no step was completed for {age:.0f} s"
-        return ControllerHealth(trouble is None, trouble, age, self._quarantined.present(self._state), alive)
+            trouble, hangs = f"no step was completed for {age:.0f} s", True
+        quarantined = self._quarantined.present(self._state)
+        return ControllerHealth(trouble is None, trouble, age, quarantined, alive, hangs)
 
     def watch(self, watcher: Callable[[StepOutcome], None]) -> Callable[[], None]:
         """`watcher` gets every step that was written; what comes back ends that."""

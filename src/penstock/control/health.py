@@ -44,6 +44,8 @@ class ControllerHealth:
     quarantined: tuple[tuple[str, str], ...] = ()
     """Subject (a pipeline, trigger or node) and reason of everything that was set aside since the start."""
     loop_alive: bool = True
+    hangs: bool = False
+    """Whether the only trouble is that no step completes: the loop itself reports none."""
 
 
 def late_after(look_seconds: float) -> float:

@@ -30,7 +30,7 @@ def health_routes(controller: Controller) -> APIRouter:
 
     async def live() -> JSONResponse:
         """Whether a restart would not help: the loop runs, or fails for a reason that it reports."""
-        ok = is_live(controller.health(), controller.trouble)
+        ok = is_live(controller.health())
         return JSONResponse(_status(ok), _code(ok))
 
     # ready is as healthy: a controller that cannot decide now should get no requests
@@ -49,11 +49,9 @@ def details(health: ControllerHealth) -> dict[str, Any]:
     }
 
 
-def is_live(health: ControllerHealth, reported: str | None) -> bool:
-    """`reported` is what the loop says of itself: one that fails at a store that is full still turns."""
-    if not health.loop_alive:
-        return False
-    return health.ok or reported is not None or health.last_step_seconds < STUCK_SECONDS
+def is_live(health: ControllerHealth) -> bool:
+    """Return False if a restart would help. A loop that fails at a full store still turns, and reports why."""
+    return health.loop_alive and not (health.hangs and health.last_step_seconds >= STUCK_SECONDS)
 
 
 def _status(ok: bool) -> dict[str, Any]:
