@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 STUCK_SECONDS = 120.0
 """A loop that hangs for so long does not come back by itself."""
+LATE = "no step was completed"
+"""So begins the trouble of a loop that reports nothing itself."""
 
 
 def health_routes(controller: Controller) -> APIRouter:
@@ -30,7 +32,7 @@ def health_routes(controller: Controller) -> APIRouter:
 
     async def live() -> JSONResponse:
         """Whether a restart would not help: the loop runs, or fails for a reason that it reports."""
-        ok = is_live(controller.health(), controller.trouble)
+        ok = is_live(controller.health())
         return JSONResponse(_status(ok), _code(ok))
 
     # ready is as healthy: a controller that cannot decide now should get no requests
@@ -49,11 +51,10 @@ def details(health: ControllerHealth) -> dict[str, Any]:
     }
 
 
-def is_live(health: ControllerHealth, reported: str | None) -> bool:
-    """`reported` is what the loop says of itself: one that fails at a store that is full still turns."""
-    if not health.loop_alive:
-        return False
-    return health.ok or reported is not None or health.last_step_seconds < STUCK_SECONDS
+def is_live(health: ControllerHealth) -> bool:
+    """A loop that reports why it completes no step, as a full disk, still turns: a restart changes nothing."""
+    hangs = health.trouble is not None and health.trouble.startswith(LATE)
+    return health.loop_alive and not (hangs and health.last_step_seconds >= STUCK_SECONDS)
 
 
 def _status(ok: bool) -> dict[str, Any]:
