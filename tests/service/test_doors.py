@@ -14,9 +14,10 @@ from service_builders import APPLICATION, READER, TOKEN, WRITER, Served, serve
 
 import penstock
 from penstock.cli.commands.controller.reach import warn_of_trouble
+from penstock.clock import Stopwatch, pause
 from penstock.control.health import ControllerHealth
 from penstock.service.guard import MAX_WRONG_TOKENS
-from penstock.service.routes.health import STUCK_SECONDS, is_live
+from penstock.service.routes.health import is_live
 from penstock.verbs.attach import TOKEN_FILE, _link
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 NOBODY = {"Authorization": ""}
 WRONG = {"Authorization": "Bearer wrong"}
-WELL = ControllerHealth(True, None, 0.1)
 FULL = ControllerHealth(False, "store: /secret/store.db is full", 9.0, (("audit", "held twice"),))
 
 
@@ -125,12 +125,23 @@ class TestHealth:
         monkeypatch.setattr(type(served.controller), "health", lambda _: replace(FULL, loop_alive=False))
         assert served.http.get("/health/live", headers=NOBODY).status_code == 503
 
-    def test_a_loop_that_hangs_for_long_is_not_alive(self) -> None:
-        hangs = ControllerHealth(False, "no step was completed for 200 s", STUCK_SECONDS + 1, hangs=True)
-        assert not is_live(hangs)
-        assert is_live(replace(hangs, trouble="store: disk is full", hangs=False)), "it turns, and reports why"
-        assert is_live(replace(hangs, last_step_seconds=10.0)), "it may still come back"
-        assert is_live(WELL)
+    def test_a_loop_that_hangs_for_long_is_not_alive(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert is_live(served.controller.health())
+        hang = threading.Event()
+        monkeypatch.setattr(served.nodes, "observe", lambda _: [hang.wait(60)][:0])
+        served.controller.start()
+        try:
+            watch = Stopwatch()
+            while served.controller.health().ok:
+                assert watch.seconds() < 20, "it should be late by now"
+                pause(0.1)
+            assert served.http.get("/health/ready", headers=NOBODY).status_code == 503
+            assert served.http.get("/health/live", headers=NOBODY).status_code == 200, "it may still come back"
+            monkeypatch.setattr("penstock.service.routes.health.STUCK_SECONDS", 0.5)
+            assert served.http.get("/health/live", headers=NOBODY).status_code == 503
+        finally:
+            hang.set()
+        assert is_live(replace(FULL, last_step_seconds=1e6)), "it turns, and reports why"
 
     def test_the_shell_warns(self, capsys: pytest.CaptureFixture[str]) -> None:
         class Troubled:

@@ -27,7 +27,7 @@ STALLED_SECONDS = 30.0
 MAX_OPEN = 1000
 MAX_WAITING_PER_PEER = 600
 """Connections of one address without a complete request."""
-ACCEPTED_AT_ONCE = 64
+ACCEPTED_AT_ONCE = 32
 """In one turn of the loop: far fewer than one peer may have waiting, so that a connection whose request comes at once
 is read before it could be dropped; and those that are accepted already are answered in between."""
 QUEUE = 1024

@@ -16,7 +16,7 @@ from penstock.service.what_if_lane import LENGTH_BYTES, REFUSED
 if TYPE_CHECKING:
     from penstock.control.core.sizing import Sizing
 
-NICENESS = 15
+NICENESS = 10
 """The controller comes first."""
 
 
