@@ -291,6 +291,15 @@ class TestRepair:
         assert store.take_lease(0.0).number == 3
         store.close()
 
+    def test_keeps_the_id_by_which_its_drivers_know_the_store(self, damaged: Path) -> None:
+        run_sql(
+            damaged, "INSERT INTO meta VALUES ('store', 'abc')", "UPDATE nodes SET state = 'bogus' WHERE name = 'n1'"
+        )
+        assert repair(f"sqlite:///{damaged}").damaged is not None
+        with closing(sqlite3.connect(damaged)) as connection:
+            meta = dict(connection.execute("SELECT key, value FROM meta"))
+        assert meta == {"schema": str(schema.SCHEMA_VERSION), "store": "abc"}
+
     def test_takes_the_readable_columns_of_the_controllers_own_row(self, damaged: Path) -> None:
         run_sql(damaged, "UPDATE controller SET unit_slots = 7, decided = 'x'")
         repair(f"sqlite:///{damaged}")
