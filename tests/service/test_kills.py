@@ -23,7 +23,7 @@ from penstock.clock import Stopwatch, pause
 from penstock.service.settings import RUNNING, SETTINGS, TOKEN, ServiceSettings, read_running, write_spec
 
 ENDED = {"killed", "ending"}
-TOKENS = ("token", "read-token", "report-token")
+TOKENS = ("token", "read-token", "attach-token")
 PATIENCE = 90.0
 
 
