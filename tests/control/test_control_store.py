@@ -157,15 +157,21 @@ class TestRoundTrip:
     def test_infinity_and_numbers_of_many_digits_survive_in_documents(self, url: str) -> None:
         store = Store(url)
         bench = Kept(cluster(2), store)
-        bench.tell(asked("a", 1, elastic={"endless": [math.inf, -math.inf], "long": 10**40, "text": "\x00 \ud800"}))
-        assert plain(store.load()) == plain(bench.state)
+        bench.tell(asked("a", 1))
+        odd = {"endless": [math.inf, -math.inf], "long": 10**40, "text": "\x00 \ud800"}
+        record = replace(bench["a"], submission=replace(bench["a"].submission, definition=odd))
+        state = replace(bench.state, pipelines={"a": record})
+        store.commit(bench.state, StepOutcome(state), bench.lease, 0.0)
+        assert plain(store.load()) == plain(state)
         store.close()
 
     def test_a_number_too_large_for_its_column_is_rejected_and_not_taken_for_trouble(self, url: str) -> None:
         store = Store(url)
         bench = Kept(cluster(2), store)
+        bench.tell(asked("a", 1))
+        state = replace(bench.state, pipelines={"a": replace(bench["a"], priority=2**63)})
         with pytest.raises(UnstorableError):
-            bench.tell(asked("a", 1, priority=2**63))
+            store.commit(bench.state, StepOutcome(state), bench.lease, 0.0)
         assert plain(store.load()) == plain(bench.state)
         store.close()
 

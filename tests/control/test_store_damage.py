@@ -147,38 +147,32 @@ def wrong_values(table: str, column: Column[Any]) -> dict[str, str]:
 
 
 CELLS = [
-    (table.name, column.name, kind, value)
+    (table.name, column.name)
     for table in schema.metadata.sorted_tables
     if table.name != "meta"
     for column in table.columns
-    for kind, value in wrong_values(table.name, column).items()
 ]
 MUST_BE_NAMED = {"null", "text", "garbage json", "unknown enum", "dangling", "negative", "no utf-8"}
 """Kinds of damage that no start may overlook in the state."""
 
 
-@pytest.mark.parametrize(("table", "column"), sorted({(table, column) for table, column, _, _ in CELLS}))
+@pytest.mark.parametrize(("table", "column"), CELLS)
 def test_every_cell(damaged: Path, table: str, column: str) -> None:
-    """In the first row of the table; then in a repair nothing else is lost."""
+    """In the first row of the table: a start, or a line; a repair makes a start of it."""
+    nullable(damaged, table)
     sound = damaged.read_bytes()
-    for *cell, kind, value in CELLS:
-        if cell != [table, column]:
-            continue
+    for kind, value in wrong_values(table, schema.metadata.tables[table].columns[column]).items():
         damaged.write_bytes(sound)
-        nullable(damaged, table)
         run_sql(damaged, f'UPDATE {table} SET "{column}" = {value} WHERE rowid = 1')  # noqa: S608
         why = start(damaged)
         if table in STATE and kind in MUST_BE_NAMED:
             assert f"table '{table}', row " in why or "table 'submissions', row" in why, (kind, why)
-        # a fault of the file itself must not be needed to repair it
-        damaged.write_bytes(sound)
-        nullable(damaged, table)
-        run_sql(damaged, f'UPDATE {table} SET "{column}" = {value} WHERE rowid = 1')  # noqa: S608
-        result = repair(f"sqlite:///{damaged}")
-        assert not result.nothing_readable
-        assert result.damaged is None or start(damaged) == "", kind
-        for kept in damaged.parent.glob("store.db.damaged*"):
-            kept.unlink()
+    # one repair is enough for all: what a start and a repair take for damage is decided by the same reader
+    damaged.write_bytes(sound)
+    run_sql(damaged, f'UPDATE {table} SET "{column}" = {value} WHERE rowid = 1')  # noqa: S608
+    result = repair(f"sqlite:///{damaged}")
+    assert not result.nothing_readable
+    assert result.damaged is None or start(damaged) == ""
 
 
 def replaced(path: Path) -> Path:
@@ -296,6 +290,15 @@ class TestRepair:
         assert state.submitted == 2
         assert store.take_lease(0.0).number == 3
         store.close()
+
+    def test_keeps_the_id_by_which_its_drivers_know_the_store(self, damaged: Path) -> None:
+        run_sql(
+            damaged, "INSERT INTO meta VALUES ('store', 'abc')", "UPDATE nodes SET state = 'bogus' WHERE name = 'n1'"
+        )
+        assert repair(f"sqlite:///{damaged}").damaged is not None
+        with closing(sqlite3.connect(damaged)) as connection:
+            meta = dict(connection.execute("SELECT key, value FROM meta"))
+        assert meta == {"schema": str(schema.SCHEMA_VERSION), "store": "abc"}
 
     def test_takes_the_readable_columns_of_the_controllers_own_row(self, damaged: Path) -> None:
         run_sql(damaged, "UPDATE controller SET unit_slots = 7, decided = 'x'")

@@ -124,7 +124,7 @@ def states(draw: st.DrawFn) -> ControllerState:
     )
 
 
-@tries(8)
+@tries(3)
 @given(states(), states())
 def test_any_state_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, first: ControllerState, second: ControllerState

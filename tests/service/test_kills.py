@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from contextlib import closing
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -91,7 +92,7 @@ class Killed:
                     status, answer = self.call("PATCH", f"/v1/pipelines/{name}", {"priority": level})
                 else:
                     status, answer = self.call("DELETE", f"/v1/pipelines/{name}")
-            except (OSError, ValueError):
+            except (OSError, HTTPException, ValueError):
                 return
             if status < 300 and kind >= 0.8:
                 self.promised[name] = (False, None)
@@ -104,7 +105,7 @@ class Killed:
     def read_decisions(self) -> None:
         try:
             _, answer = self.call("GET", "/v1/views/decisions?most=200")
-        except (OSError, ValueError):
+        except (OSError, HTTPException, ValueError):
             return
         for row in answer["decisions"]:
             self.seen[row["number"]] = (row["at"], row["kind"], row["from"], row["to"], row["why"])

@@ -71,14 +71,14 @@ def repair(url: str, *, dry_run: bool = False) -> StoreRepair:
         raise BadInputError(f"store '{address}': only SQLite files can be repaired; restore PostgreSQL from a backup")
     if not path.is_file():
         raise BadInputError(f"store '{address}': there is no such file")
-    reader, lease = _salvaged(path)
-    lease = _unheld(path, lease)
+    salvage = _salvage(path)
+    reader, lease = salvage.reader, _unheld(path, salvage.lease)
     result = StoreRepair(str(address), {name: len(rows) for name, rows in reader.kept.items()}, tuple(reader.faults))
     if dry_run or not reader.faults or result.nothing_readable:
         return result
     damaged = free_name(path, "damaged")
     with atomic_path(path) as new:
-        _write(new, reader.kept, lease)
+        _write(new, reader.kept, lease, salvage.meta)
         damaged.hardlink_to(path)
         for ending in SIDE_FILES:  # SQLite would take them for those of the new file
             if (beside := path.with_name(path.name + ending)).exists():
@@ -86,8 +86,17 @@ def repair(url: str, *, dry_run: bool = False) -> StoreRepair:
     return replace(result, damaged=str(damaged))
 
 
-def _salvaged(path: Path) -> tuple[StateReader, Row | None]:
-    """All rows that can be read, and the lease."""
+@dataclass(frozen=True, slots=True)
+class _Salvage:
+    """All rows that can be read."""
+
+    reader: StateReader
+    lease: Row | None
+    meta: list[Row]
+    """All but the version, as the id of the store that its drivers know."""
+
+
+def _salvage(path: Path) -> _Salvage:
     reader = StateReader(is_sqlite=True)
     with temporary_folder("repair") as folder:
         for ending in ("", *SIDE_FILES[:1]):
@@ -103,9 +112,11 @@ def _salvaged(path: Path) -> tuple[StateReader, Row | None]:
                 table.name: _rows_of(connection, table, reader.faults)
                 for table in (*LOG_TABLES, *STATE_TABLES, schema.lease)
             }
-            _check_version(connection, reader.faults)
+            reader.take(schema.meta, _rows_of(connection, schema.meta, reader.faults))
         finally:
             connection.close()
+    meta = reader.kept.pop("meta")
+    _check_version(meta, reader.faults)
     for table in LOG_TABLES:
         reader.take(table, raw[table.name])
     reader.drop(schema.metrics, _unpacked_fault)
@@ -113,12 +124,13 @@ def _salvaged(path: Path) -> tuple[StateReader, Row | None]:
     reader.read(raw, newest)
     if not any(raw.values()):
         reader.kept = {name: [] for name in reader.kept}
-    for row in raw["lease"]:
+    lease = None
+    for row in raw["lease"][:1]:
         lease, reason = parse(schema.lease, row, is_sqlite=True)
-        if not reason:
-            return reader, lease
-        reader.faults.append(StoreFault("lease", key_of(schema.lease, row), reason))
-    return reader, None
+        if reason:
+            lease = None
+            reader.faults.append(StoreFault("lease", key_of(schema.lease, row), reason))
+    return _Salvage(reader, lease, [row for row in meta if row["key"] != "schema" and row["value"] is not None])
 
 
 def _rows_of(connection: sqlite3.Connection, table: Table, faults: list[StoreFault]) -> list[Row]:
@@ -152,15 +164,11 @@ def _rows_of(connection: sqlite3.Connection, table: Table, faults: list[StoreFau
     return [rows[number] for number in sorted(rows)]
 
 
-def _check_version(connection: sqlite3.Connection, faults: list[StoreFault]) -> None:
-    try:
-        row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    except sqlite3.DatabaseError as error:
-        faults.append(StoreFault("meta", "", "missing" if "no such table" in str(error) else str(error)))
-        return
-    version = None if row is None else row["value"]
-    if not isinstance(version, str) or not (version.isascii() and version.isdigit()):
-        faults.append(StoreFault("meta", "'schema'", "no version of the tables"))
+def _check_version(meta: list[Row], faults: list[StoreFault]) -> None:
+    version = next((row["value"] for row in meta if row["key"] == "schema"), None)
+    if version is None or not (version.isascii() and version.isdigit() and len(version) < 9):
+        if not any(fault.table == "meta" for fault in faults):
+            faults.append(StoreFault("meta", "'schema'", "no version of the tables"))
     elif int(version) > schema.SCHEMA_VERSION:
         raise BadInputError(f"its tables are of version {version}, this Penstock knows up to {schema.SCHEMA_VERSION}")
     elif int(version) < schema.SCHEMA_VERSION:
@@ -184,7 +192,7 @@ def _unheld(path: Path, lease: Row | None) -> Row:
     own = leasing.LeaseHolder.own()
     if lease["held"] and not own.sees(holder):
         pause(leasing.LEASE_SECONDS)
-        _, later = _salvaged(path)
+        later = _salvage(path).lease
         is_alive = later is not None and later["beat"] != lease["beat"]
     else:
         is_alive = bool(lease["held"]) and holder.lives
@@ -195,12 +203,14 @@ def _unheld(path: Path, lease: Row | None) -> Row:
     return {**lease, "number": lease["number"] + 1, "held": False}
 
 
-def _write(path: Path, kept: dict[str, list[Row]], lease: Row) -> None:
+def _write(path: Path, kept: dict[str, list[Row]], lease: Row, meta: list[Row]) -> None:
     engine = make_engine(StoreAddress.of(f"sqlite:///{path}"), 10.0)
     try:
         with engine.begin() as connection:
             create_tables(connection)
             connection.execute(insert(schema.lease).values(**lease))
+            if meta:
+                connection.execute(insert(schema.meta), meta)
             for table in (*LOG_TABLES, *STATE_TABLES):
                 if kept[table.name]:
                     connection.execute(insert(table), kept[table.name])
