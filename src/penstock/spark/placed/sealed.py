@@ -3,9 +3,9 @@
 After the handshake both ends derive a key for each direction from the run's secret and both challenges. Every frame
 ends in a tag over its number and content, so that a third party who relayed the handshake can neither add, change,
 repeat, reorder nor drop a frame unnoticed. Two things only TLS prevents: such a third party can read all frames, and it
-can change the values of rows between bundles (not their number, order, schema or epoch). Rows are left out because a
-tag over them took 40 % of what a core can pass on (bench/flow.py, columns); the rest takes some 0.05 ms a hop, and no rate
-that could be told from noise.
+can change the values of rows between bundles (not their number, order, schema or epoch). Rows are left out because
+tags over them took 40 % of what a core can pass on (bench/flow.py, columns); the rest takes some 0.05 ms a hop, and no
+rate that could be told from noise.
 """
 
 from __future__ import annotations
