@@ -114,16 +114,7 @@ class Reader:
                 self.newest_at = max(self.newest_at, decision["at"])
 
     def decisions(self, siege: Siege, since: float) -> list[dict[str, Any]] | None:
-        """All decisions since then, page by page; None if a page was not answered."""
-        path, found = f"/v1/decisions?since={since!r}", []
-        while path:
-            answer = siege.ask("GET", path, holder="read")
-            if answer is None or answer.status != 200:
-                return None
-            found += answer.document
-            link = (answer.link or "").partition(">")[0]
-            path = "/v1/" + link.partition("/v1/")[2] if "/v1/" in link else ""
-        return found
+        return siege.rows(f"/v1/decisions?since={since!r}", holder="read")
 
     def compare(self, decision: dict[str, Any]) -> None:
         """Compare a decision with what was seen before; its overhead is measured later and may be added."""
@@ -286,23 +277,21 @@ class Bench:
                 submitted = answer is not None and answer.status == 201
                 trail = f"submit: {answer.status} {answer.body[:300]!r}" if answer else "submit: no answer"
             if node and not alive:
-                answer = siege.ask("GET", "/v1/nodes")
-                states = (
-                    {row["name"]: row["state"] for row in answer.document} if answer and answer.status == 200 else {}
-                )
+                states = {row["name"]: row["state"] for row in siege.rows("/v1/nodes") or ()}
                 alive = states.get(node, "joining") != "joining"
             if submitted and not decided:
                 answer = siege.ask("GET", f"/v1/pipelines/{name}")
                 row = answer.document if answer and answer.status == 200 else {}
                 decided = bool(row.get("assigned") or row.get("waiting") or row.get("state") == "killed")
-                trail = f"pipeline {row.get('state')}, node {node} {'joined' if alive else 'did not join'}"
+                trail = f"pipeline {row.get('state')}, {'decided upon' if decided else 'not decided upon'}"
             if decided and alive:
                 break
             pause(0.3)
         with self.figures.lock:
             self.figures.counts["canaries"] += 1
         if not (decided and alive) or watch.seconds() > patience:
-            return f"{name} after {watch.seconds():.0f} s: {trail}"
+            joined = "joined" if alive else "did not join"
+            return f"{name} after {watch.seconds():.0f} s: {trail}; node {node} {joined}"
         return self.clean_up(siege, name, node)
 
     def clean_up(self, siege: Siege, name: str, node: str | None) -> str | None:

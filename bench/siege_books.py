@@ -147,14 +147,14 @@ class Bookkeeper:
                 self.check_cluster(siege)
 
     def check_cluster(self, siege: Siege) -> None:
-        answer, nodes = siege.ask("GET", "/v1/policy"), siege.ask("GET", "/v1/nodes")
+        answer, nodes = siege.ask("GET", "/v1/policy"), siege.rows("/v1/nodes")
         if answer and answer.status == 200:
             found = answer.document["sharing"]
             if self.policy and found not in self.policy:
                 self.complain(f"policy {self.policy} promised, found {found}")
             self.policy = [found]
-        if nodes and nodes.status == 200:
-            states = {row["name"]: row["state"] for row in nodes.document}
+        if nodes is not None:
+            states = {row["name"]: row["state"] for row in nodes}
             for node in [node for node in self.nodes if states.get(node) not in ("joining", "alive")]:
                 self.complain(f"node {node} promised, found {states.get(node)}")
                 self.nodes.pop(node)

@@ -205,3 +205,15 @@ class Siege:
     ) -> Answer | None:
         data = None if body is None else json.dumps(body).encode()
         return self.send(Request(method, path, data, holder, seconds=seconds))
+
+    def rows(self, path: str, holder: str = "write") -> list[dict[str, Any]] | None:
+        """All rows of a list, page by page (an answer has at most 1,000); None if a page was not answered."""
+        found: list[dict[str, Any]] = []
+        while path:
+            answer = self.ask("GET", path, holder=holder)
+            if answer is None or answer.status != 200:
+                return None
+            found += answer.document
+            link = (answer.link or "").partition(">")[0]
+            path = "/v1/" + link.partition("/v1/")[2] if "/v1/" in link else ""
+        return found
