@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 STUCK_SECONDS = 120.0
 """A loop that hangs for so long does not come back by itself."""
-LATE = "no step was completed"
-"""So begins the trouble of a loop that reports nothing itself."""
 
 
 def health_routes(controller: Controller) -> APIRouter:
