@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def test_a_resolved_secret_reaches_spark_and_no_file_of_the_run(
     assert f"{SECRET},1" in written
     for file in (tmp_path / "run").rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
-    assert SECRET not in repr(result.report)
+    assert SECRET not in json.dumps(result.report.document(), default=str)
 
 
 def test_what_spark_says_of_a_secret_is_repeated_without_it(
