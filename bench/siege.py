@@ -258,7 +258,10 @@ class Bench:
         self.replace()
 
     def canary(self, name: str) -> str | None:
-        """Ask for a node and submit a small pipeline; say why not if both are not decided upon in time."""
+        """Ask for a node and submit a small pipeline; say why not if both are not decided upon in time.
+
+        A request alone may decide on the pipeline. Only a loop that lives makes it active, or lets the node join.
+        """
         siege, watch, patience = self.siege, Stopwatch(), float(self.asked.patience)
         node: str | None = None
         submitted = alive = decided = False
@@ -276,14 +279,15 @@ class Bench:
                 answer = siege.ask("POST", "/v1/pipelines", body)
                 submitted = answer is not None and answer.status == 201
                 trail = f"submit: {answer.status} {answer.body[:300]!r}" if answer else "submit: no answer"
-            if node and not alive:
-                states = {row["name"]: row["state"] for row in siege.rows("/v1/nodes") or ()}
-                alive = states.get(node, "joining") != "joining"
-            if submitted and not decided:
+            if submitted:
                 answer = siege.ask("GET", f"/v1/pipelines/{name}")
                 row = answer.document if answer and answer.status == 200 else {}
                 decided = bool(row.get("assigned") or row.get("waiting") or row.get("state") == "killed")
+                alive = alive or row.get("state") == "active"
                 trail = f"pipeline {row.get('state')}, {'decided upon' if decided else 'not decided upon'}"
+            if node and decided and not alive:
+                states = {row["name"]: row["state"] for row in siege.rows("/v1/nodes") or ()}
+                alive = states.get(node, "joining") != "joining"
             if decided and alive:
                 break
             pause(0.3)
