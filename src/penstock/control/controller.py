@@ -5,10 +5,11 @@
 Readers get the last state that was written, without waiting. Requests are refused before anything is written;
 reports that arrive while the store cannot be written are repeated with the next step.
 
-Nothing ends the loop but the loss of the lease. A culprit that makes a step raise is set aside for a new step
-(`core.guarded`); the same is done if its values cannot be stored (`unstorable`). Everything around the step (nodes,
-executors, code of triggers, orders, watchers, statistics, provisioning) is a part of its own: one that raises is reported
-as trouble, and the others continue. So is a step without a known culprit: the next look takes another one.
+Nothing ends the loop but the loss of the lease. A culprit that makes a step raise is set aside and the step is
+taken without it (`core.guarded`); the same is done if its values cannot be stored (`unstorable`). Everything
+around the step (nodes, executors, code of triggers, orders, watchers, statistics, provisioning) is a part of its own:
+one that raises is reported as trouble, and the others continue. So is a step without a known culprit: the next look
+takes another one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Code of users (`module:attribute` of triggers and vetoes), each in a process of its own with a time limit. Whoever
-asks never waits: a question is put, and its answer fetched later. Code that hangs, exits, raises or answers nonsense is
+"""Code of users (`module:attribute` of triggers and vetoes), each in a process of its own with a time limit. Callers
+never wait: a question is put, and its answer fetched later. Code that hangs, exits, raises or answers nonsense is
 an error in words; its process is ended, and started again with the next question.
 """
 

@@ -46,7 +46,7 @@ class RepeatFilter(logging.Filter):
         return passes and self._count(ALL_KINDS, MAX_MESSAGES)[1]
 
     def _count(self, kind: tuple[str, str], most: int) -> tuple[int, bool]:
-        """Return the messages left out in the last window, if this one begins a new one, and whether this one passes."""
+        """Return the count left out of the last window, if this message begins a new one, and whether it passes."""
         now = self._watch.seconds()
         began, count = self._kinds.pop(kind, (now, 0))
         left_out = 0

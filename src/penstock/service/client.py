@@ -218,7 +218,7 @@ class Client:
         return str(self._object("POST", "/v1/login-codes")["code"])
 
     def health(self) -> dict[str, Any]:
-        """`status` is ok or trouble; then `trouble` and `quarantined` list everything that is not decided upon, with the reason."""
+        """`status` is ok or trouble; then `trouble` and `quarantined` list all that is not decided upon."""
         answer: dict[str, Any] = self._answer("GET", "/health", expected=(503,)).json()
         return answer
 

@@ -28,8 +28,8 @@ MAX_OPEN = 1000
 MAX_WAITING_PER_PEER = 600
 """Connections of one address without a complete request."""
 ACCEPTED_AT_ONCE = 32
-"""Connections per turn of the loop: far fewer than one peer may have waiting, so that a connection whose request comes at once
-is read before it could be dropped; and those that are accepted already are answered in between."""
+"""Connections per turn of the loop: far fewer than one peer may have waiting, so that a connection whose request comes
+at once is read before it could be dropped; and those that are accepted already are answered in between."""
 QUEUE = 1024
 """Connections the system holds until they are accepted: one it has no room for tries again only after a second."""
 KEEP_ALIVE_SECONDS = 5

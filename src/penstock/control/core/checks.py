@@ -60,7 +60,7 @@ def check_sizes(turn: Turn, minimum: int, maximum: int | None, desired: int | No
 
 
 def check_target(target: ServiceTarget) -> None:
-    """Raise if no source could emit the target's rate."""
+    """Raise if the rate or the latency of the target is out of range."""
     rate, latency = target.rate, target.latency_ms
     if rate is not None and not LEAST_RATE <= rate <= MOST_RATE:
         raise FieldError("target.rate", f"expected {LEAST_RATE:g} to {MOST_RATE:g} tuples/s, found {rate:g}")

@@ -13,8 +13,8 @@
 
 A division that raises does not say whose fault that is. It is repeated for a plain pipeline (if that raises, a node or
 the policy is to blame) and then for the first n pipelines, by bisection: the last of the shortest row that raises
-is set aside (`culprits`). A request is never left out: one that raises is refused, and nothing has changed. An exception
-without a culprit, or with the same one twice, is raised: the controller is in trouble, and looks again.
+is set aside (`culprits`). A request is never left out: one that raises is refused, and nothing has changed. An
+exception without a culprit, or with the same one twice, is raised: the controller is in trouble, and looks again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Everything the controller must not forget, in one database: a SQLite file, or PostgreSQL by URL.
 
-Every step is one transaction: the new state, what happened and what was decided, and the lease renewed. It is written
-before anybody acts on it; a crash in between leaves the state before or the state after, and orders follow from either.
+Every step is one transaction: the new state, events and decisions, and the lease renewed. It is written
+before any action follows; a crash in between leaves the state before or the state after, and orders follow from either.
 Readers wait for no writer.
 """
 

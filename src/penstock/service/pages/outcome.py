@@ -1,4 +1,4 @@
-"""The answer to a what-if question: every pipeline's share before and after, what becomes of one pipeline, and its plan."""
+"""The answer to a what-if question: all shares before and after, what becomes of one pipeline, and its plan."""
 
 from __future__ import annotations
 
