@@ -2,7 +2,7 @@
 nothing of Penstock. Questions and answers are lines of JSON on the standard input and output it was started with;
 whatever the code prints or reads goes nowhere.
 
-A first line says whether the code is there: {"ready": true} or {"error": "..."}. Then one line for each question:
+A first line reports whether the code was found: {"ready": true} or {"error": "..."}. Then one line for each question:
 {"argument": ..., "truth": true} is answered with {"answer": 0.0 or 1.0}, without `truth` with {"answer": null or text}.
 """
 
@@ -27,7 +27,7 @@ def reason(error: BaseException) -> str:
 
 
 def look_up(code: str, folder: str) -> Any:
-    """From `folder` too, after everything that is installed: nothing there can take the place of anything else."""
+    """Import from installed packages, then from `folder`: a module there cannot replace an installed one."""
     sys.path.append(folder)
     module, _, attribute = code.partition(":")
     value = getattr(import_module(module), attribute)
@@ -58,7 +58,7 @@ def main() -> None:
         answers.write(json.dumps(line) + "\n")
         answers.flush()
 
-    # whoever asks ends this process when it takes too long; should nobody be left to do so, the kernel does
+    # the parent ends this process if it takes too long; if the parent is gone, the kernel does
     signal.setitimer(signal.ITIMER_REAL, 2 * seconds + 60)
     try:
         function = look_up(code, folder)

@@ -1,5 +1,5 @@
 """Triggers whose condition is code: a function over a pipeline's readings, asked with every reading in a process of its
-own. Its answer counts from the next reading on. One that fails is disabled, and it is said; nobody else notices."""
+own. Its answer counts from the next reading on. One that fails is disabled, with an event; no other trigger notices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("penstock.control")
 
 
 class CodeSignals:
-    """Readings with what the code of their pipeline's triggers said last."""
+    """Adds the last answers of a pipeline's trigger code to its readings."""
 
     def __init__(self, code: UserCode = USER_CODE) -> None:
         self._code = code

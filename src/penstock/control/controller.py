@@ -1,14 +1,15 @@
-"""The controller: one lock around the core, a store that is written first, executors that are told after.
+"""The controller: one lock around the core, a store that is written first, executors that get orders after.
 
-    monitor ──► analyse ──► decide ──► write ──► tell executors ──► monitor
+    monitor ──► analyse ──► decide ──► write ──► order executors ──► monitor
 
-Whoever reads gets the last state that was written, without waiting. Requests are refused before anything is written;
-what executors reported while the store could not be written is told again with the next step.
+Readers get the last state that was written, without waiting. Requests are refused before anything is written;
+reports that arrive while the store cannot be written are repeated with the next step.
 
-Nothing ends the loop but the loss of the lease. Whoever makes a step raise is set aside and the step is taken without
-it (`core.guarded`); the same is done if its values cannot be stored (`unstorable`). Everything around the step (nodes,
-executors, code of triggers, orders, watchers, statistics, provisioning) is a part of its own: one that raises is said
-as trouble, and the others go on. So is a step that nobody can be blamed for: the next look takes another one.
+Nothing ends the loop but the loss of the lease. A culprit that makes a step raise is set aside and the step is
+taken without it (`core.guarded`); the same is done if its values cannot be stored (`unstorable`). Everything
+around the step (nodes, executors, code of triggers, orders, watchers, statistics, provisioning) is a part of its own:
+one that raises is reported as trouble, and the others continue. So is a step without a known culprit: the next look
+takes another one.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from penstock.control.store.store import Store
 
 LOOK_SECONDS = 0.2
-"""How often executors and nodes are looked at."""
+"""Seconds between two looks at executors and nodes."""
 CLOSE_SECONDS = 30.0
 """A look that hangs is not waited for any longer when the controller goes away."""
 
@@ -84,9 +85,9 @@ class Controller:
     wall: Clock
     """The time leases live in: that of the machine."""
     first: ControllerState = field(default_factory=ControllerState)
-    """What a new store starts with."""
+    """The initial state of a new store."""
     signals: Callable[[ControllerState, Sequence[Observation]], Sequence[Incoming]] | None = None
-    """Adds what the code of triggers says to the readings."""
+    """Adds the answers of trigger code to the readings."""
     look_seconds: float = LOOK_SECONDS
     provisioning: ProvisioningOptions | None = None
     """Nodes come and go by themselves within these bounds; None: only by request."""
@@ -141,12 +142,12 @@ class Controller:
         return ControllerHealth(trouble is None, trouble, age, quarantined, alive, hangs)
 
     def watch(self, watcher: Callable[[StepOutcome], None]) -> Callable[[], None]:
-        """`watcher` gets every step that was written; what comes back ends that."""
+        """Call `watcher` with every step that was written. Return a function that ends this."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
 
     def ask(self, request: Request) -> ControllerState:
-        """What a person wants. Raises where it is refused, and then nothing has changed."""
+        """Apply a person's request. Raise if it is refused; then nothing has changed."""
         with self._lock:
             self._keep_lease()
             self._step([request], asked_by.get())
@@ -157,7 +158,7 @@ class Controller:
             self._check_budget(count)
             with self._lock:
                 self._renew_lease()
-            # outside the lock of the state: whoever gives nodes may take a minute, or hang
+            # outside the lock of the state: a node provider may take a minute, or hang
             made = self.nodes.acquire(count, size)
             with self._lock:
                 self._step([ExpectNode(node, why) for node in made], asked_by.get())
@@ -174,8 +175,8 @@ class Controller:
         self.ask(ReleaseNode(name))
 
     def look(self) -> None:
-        """One round: what has happened, what follows from it. Whoever no longer has the lease does not even look:
-        executors start what is wanted and is not there."""
+        """Make one round: read what happened and decide. Without the lease, do not even look: executors start whatever
+        is wanted and missing."""
         with self._lock:
             since, now = self._last_look, self.clock.now()
             self._keep_lease()
@@ -195,7 +196,7 @@ class Controller:
             with self._troubles.of("provisioning"):
                 self._provision(now)
             state = self._state
-        # outside the lock: nobody who asks waits for metrics to be written
+        # outside the lock: requests do not wait for metrics to be written
         reports = [observation for observation in observations if isinstance(observation, Readings)]
         with self._troubles.of("statistics"):
             self.statistics.take(reports, state, now)
@@ -218,7 +219,7 @@ class Controller:
             self._troubles.was_said()
 
     def _provision(self, now: float) -> None:
-        """Nodes for what is wanted; what is idle goes. One question at a time, in a thread of its own."""
+        """Acquire missing nodes and release idle ones. One request at a time, in a thread of its own."""
         if self.provisioning is None or (self._acquiring is not None and self._acquiring.is_alive()):
             return
         self._provisioning, todo = provision(
@@ -248,7 +249,7 @@ class Controller:
                 self._step([NodesRefused(refused)])
 
     def _keep_lease(self) -> None:
-        """By the clock of the machine and by a stopwatch: one may be set, the other may have stood still."""
+        """Check the lease by the machine's clock and by a stopwatch: one may be set, the other may have stood still."""
         if self._lost is not None:
             raise self._lost
         third = LEASE_SECONDS / 3
@@ -261,7 +262,7 @@ class Controller:
         self._renewed, self._since_renewal = now, Stopwatch()
 
     def _step(self, happened: Sequence[Incoming], by: str = "") -> None:
-        """Decide, write, and only then let anybody know. What a person asked for is kept with the name."""
+        """Decide, write, and only then publish. A person's request is stored with their name."""
         self._settle_unknown_step()
         before, now = self._state, self.clock.now()
         made = self._decided(before, happened, now, by)
@@ -329,7 +330,7 @@ class Controller:
     def _storable_without(
         self, before: ControllerState, made: StepOutcome, happened: Sequence[Incoming], error: Exception
     ) -> dict[str, str]:
-        """Who must be set aside so that a step can be written, and why; raises where that would not help."""
+        """Return pipelines to set aside so that a step can be written, with reasons. Raise if that would not help."""
         faults = {} if is_of_the_store(error) else unstorable(before, made)
         for name in faults:
             if any(isinstance(event, Request) and pipeline_of_event(event) == name for event in happened):
@@ -385,7 +386,7 @@ class Controller:
 
 
 def without_old_readings(observations: Sequence[Observation]) -> list[Observation]:
-    """Of each pipeline only the last: while the store cannot be written they would pile up."""
+    """Keep only the last readings of each pipeline: they would pile up while the store cannot be written."""
     last = {observation.pipeline: observation for observation in observations if isinstance(observation, Readings)}
     return [
         observation

@@ -1,4 +1,4 @@
-"""How a controller is: whether its loop still decides, since when it has not, and who was set aside so that it can."""
+"""Health of a controller: whether its loop still decides, since when it has not, and which culprits were set aside."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEAST_PERIOD_SECONDS = 1.0
 MOST_UNSAID = 20
 SAY_SECONDS = 5.0
 MOST_QUARANTINED = 200
-"""The newest so many are kept."""
+"""Max entries; the newest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ def late_after(look_seconds: float) -> float:
 
 
 class Troubles:
-    """What is wrong right now, by the part of the controller it is wrong with. Each is logged when it begins."""
+    """Present trouble by part of the controller. Each trouble is logged when it begins."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._now: dict[str, str] = {}
         self._unsaid: list[str] = []
-        """What began since it was last said; "" for an end of all trouble."""
+        """Trouble that began since the last report; "" for an end of all trouble."""
         self._since_said: Stopwatch | None = None
 
     @property
@@ -70,7 +70,7 @@ class Troubles:
 
     @contextmanager
     def of(self, part: str) -> Iterator[None]:
-        """Whatever is raised inside is trouble of that part, and goes no further; only the loss of the lease does."""
+        """Record an exception raised inside as trouble of that part. Only the loss of the lease is raised further."""
         try:
             yield
         except LostLeaseError:
@@ -95,7 +95,7 @@ class Troubles:
                 self._unsaid.append("")
 
     def to_say(self) -> list[str]:
-        """Now and then only: what comes and goes with every look must not drive all other events out of the store."""
+        """Return messages at intervals: trouble that flaps must not drive all other events out of the store."""
         with self._lock:
             early = self._since_said is not None and self._since_said.seconds() < SAY_SECONDS
             return [] if early else list(dict.fromkeys(self._unsaid))
@@ -107,13 +107,13 @@ class Troubles:
 
 
 class Quarantined:
-    """Who was set aside since the start, and why."""
+    """Culprits that were set aside since the start, with reasons."""
 
     def __init__(self) -> None:
         self._reasons: dict[Culprit, str] = {}
 
     def after(self, aside: Sequence[SetAside], now: float) -> list[Event]:
-        """Keeps who was set aside. Events of those nobody else says anything about: what was left out, once."""
+        """Record culprits that were set aside. Return one event for each that no other event reports."""
         events = []
         for new in aside:
             culprit = new.culprit

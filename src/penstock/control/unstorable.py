@@ -1,4 +1,4 @@
-"""Whose values a store cannot take: numbers beyond its integers, what is no number, text that is no Unicode. Asked only
+"""Whose values a store cannot take: numbers beyond its integers, NaN, text that is no Unicode. Asked only
 after a step could not be written for another reason than the store itself."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_of_the_store(error: Exception) -> bool:
 
 
 def unstorable(before: ControllerState, made: StepOutcome) -> dict[str, str]:
-    """By pipeline what is wrong, of all that this step would write."""
+    """Return the fault of each pipeline whose values this step could not write."""
     faults: dict[str, str] = {}
     for pipeline, value in _written(before, made):
         fault = fault_of(value)
@@ -50,7 +50,7 @@ def _written(before: ControllerState, made: StepOutcome) -> Iterator[tuple[str, 
 
 
 def fault_of(value: Any, where: str = "") -> str | None:
-    """What of a plain value cannot be stored and read again; None: all can."""
+    """Describe the part of a plain value that cannot be stored and read again; None if all can."""
     fault: str | None = f"{where}: {type(value).__name__}"
     match value:
         case bool() | None:

@@ -1,5 +1,5 @@
-"""Code of users (`module:attribute` of triggers and vetoes), each in a process of its own with a time limit. Whoever
-asks never waits: a question is put, and its answer fetched later. Code that hangs, exits, raises or answers nonsense is
+"""Code of users (`module:attribute` of triggers and vetoes), each in a process of its own with a time limit. Callers
+never wait: a question is put, and its answer fetched later. Code that hangs, exits, raises or answers nonsense is
 an error in words; its process is ended, and started again with the next question.
 """
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
 CODE_SECONDS = 2.0
-"""A function may take so long for an answer."""
+"""Max seconds a function may take to answer."""
 IMPORT_SECONDS = 15.0
-"""Its module may take so long to import."""
+"""Max seconds its module may take to import."""
 IDLE_SECONDS = 120.0
-"""A process that was asked nothing for so long is ended."""
+"""Seconds without a question after which a process is ended."""
 MOST_PROCESSES = 24
 """The one that was asked longest ago makes room for another."""
 MOST_ANSWERS = 10_000
@@ -53,24 +53,24 @@ class _Asked:
 
 
 class NoAnswerError(Exception):
-    """In words for whoever named the code."""
+    """A message for the user who named the code."""
 
 
 class UserCode:
     def __init__(
         self, folder: Path | None = None, seconds: float = CODE_SECONDS, import_seconds: float = IMPORT_SECONDS
     ) -> None:
-        """`folder`: modules are found there too; the present one unless said."""
+        """`folder`: modules are found there too; by default the working directory."""
         self._folder = folder
         self._seconds = seconds
         self._import_seconds = import_seconds
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
-        """By code, the one that was asked last is the last."""
+        """Processes by code, the least recently asked first."""
         self._answers: dict[Hashable, tuple[CodeAnswer, Stopwatch]] = {}
 
     def check(self, code: str, field: str) -> None:
-        """Raises where the code is not there, is no function, or takes too long to import. Waits for that."""
+        """Raise if the code is missing, is no function, or takes too long to import. Waits for the import."""
         process = _Process(code, self._folder, self._seconds)
         try:
             process.start(self._import_seconds)
@@ -167,7 +167,7 @@ class _Process:
         self._read = b""
 
     def start(self, seconds: float) -> None:
-        """Nothing where it runs already."""
+        """Start the process unless it runs already."""
         if self._process is not None:
             return
         self._read = b""
@@ -246,5 +246,5 @@ class _Process:
 
 
 USER_CODE = UserCode()
-"""Of this process."""
+"""The instance of this process."""
 atexit.register(USER_CODE.close)

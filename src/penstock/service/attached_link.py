@@ -29,12 +29,12 @@ class ControllerLink:
         self._priority = priority
         self._registered = False
         self.let_go = False
-        """Somebody killed it on the controller: it goes on alone."""
+        """True after it was killed on the controller: it continues alone."""
         self.trouble: str | None = None
-        """Why the controller was not told the last time; None where it was."""
+        """Why the last report did not reach the controller; None if it did."""
 
     def report(self, report: dict[str, Any]) -> Admitted | None:
-        """None while the controller says nothing."""
+        """Send a report and return the admitted size; None without an answer of the controller."""
         if self.let_go:
             return None
         try:

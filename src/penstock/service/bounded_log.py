@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_LOG_BYTES = 5 * 1024 * 1024
-"""Of the file; as much again is kept beside it, with the suffix .1."""
+"""Max bytes of the file; as much again is kept beside it, with the suffix .1."""
 MAX_REPEATS = 10
 """Messages of one kind in `WINDOW_SECONDS`."""
 WINDOW_SECONDS = 60.0
 MAX_MESSAGES = 300
-"""Of all kinds together in `WINDOW_SECONDS`."""
+"""Max messages of all kinds together in `WINDOW_SECONDS`."""
 MAX_KINDS = 200
 ALL_KINDS = ("", "")
 MAX_KIND_LETTERS = 80
@@ -46,7 +46,7 @@ class RepeatFilter(logging.Filter):
         return passes and self._count(ALL_KINDS, MAX_MESSAGES)[1]
 
     def _count(self, kind: tuple[str, str], most: int) -> tuple[int, bool]:
-        """How many the last window left out, if this message begins a new one; whether this message passes."""
+        """Return the count left out of the last window, if this message begins a new one, and whether it passes."""
         now = self._watch.seconds()
         began, count = self._kinds.pop(kind, (now, 0))
         left_out = 0

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 SECONDS = 60.0
 USER_HEADER = "Penstock-User"
-"""Who asks, as they say: kept with what they asked for."""
+"""Header with the user's own name, stored with the request."""
 
 
 class RequestRefusedError(PenstockError):
-    """The controller said no: `status` is HTTP's, the text its reason."""
+    """The controller refused a request: `status` is HTTP's, the text its reason."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class Client:
     """`with penstock.connect() as controller: controller.submit("orders", "linear", rate=100)`"""
 
     def __init__(self, url: str, token: str, seconds: float = SECONDS) -> None:
-        """An answer is waited for so long."""
+        """Wait for an answer for at most `seconds`."""
         self.url = url.rstrip("/")
         self.token = token
         headers = {"Authorization": f"Bearer {token}", USER_HEADER: user_name()}
@@ -106,15 +106,15 @@ class Client:
         return self._object("POST", "/v1/attached", _told(body))
 
     def report_attached(self, name: str, report: dict[str, Any]) -> dict[str, Any]:
-        """What it says of itself, for what it is admitted to."""
+        """Send an application's report; return the admitted size."""
         return self._object("POST", _at("attached", name, "reports"), report)
 
     def advice(self, name: str) -> dict[str, Any]:
-        """The last an attached application said it needs, and what limits it."""
+        """The last advice of an attached application: the size it needs and the limit."""
         return self._object("GET", _at("attached", name, "advice"))
 
     def attached(self, name: str) -> dict[str, Any]:
-        """An attached application: its target, limits, and what it is admitted to."""
+        """An attached application: its target, limits and admitted size."""
         return self._object("GET", _at("attached", name))
 
     def leave(self, name: str) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Client:
         return self._object("GET", _at("pipelines", name))
 
     def target(self, name: str, *, rate: float | None = None, latency_ms: float | None = None) -> dict[str, Any]:
-        """What must hold from now on; what is not said no longer has to."""
+        """Set the target. A value that is not given is removed from it."""
         return self._amend(name, target=_told({"rate": rate, "latency_ms": latency_ms}))
 
     def priority(self, name: str, level: int) -> dict[str, Any]:
@@ -174,17 +174,17 @@ class Client:
         return self._call("DELETE", _at("pipelines", name, "triggers", number))
 
     def switch(self, name: str, number: int, *, on: bool) -> dict[str, Any]:
-        """By hand."""
+        """Switch a trigger on or off by hand."""
         return self._object("POST", _at("pipelines", name, "triggers", number, "on" if on else "off"))
 
     def policy(self, sharing: str | None = None, **options: Any) -> dict[str, Any]:
-        """How the cluster is shared; with a name, how it is from now on."""
+        """Return the sharing policy; with a name, set it first."""
         if sharing is None:
             return self._object("GET", "/v1/policy")
         return self._object("PUT", "/v1/policy", _told({"sharing": sharing, **options}))
 
     def fairness(self, since: float | None = None) -> dict[str, Any]:
-        """How fairly the cluster is shared: of every pipeline and of all, so far and over time."""
+        """Fairness of the cluster's division: of every pipeline and of all, so far and over time."""
         return self._object("GET", "/v1/fairness" + ("" if since is None else f"?since={since:.3f}"))
 
     def nodes(self) -> Any:
@@ -197,7 +197,7 @@ class Client:
         return self._object("DELETE", _at("nodes", name))
 
     def decisions(self, pipeline: str | None = None, since: float | None = None) -> Any:
-        """What was decided and why, what was not and why not."""
+        """Decisions and rejected alternatives, each with its reason."""
         return self._all("/v1/decisions", pipeline=pipeline, since=since)
 
     def events(self, pipeline: str | None = None, since: float | None = None) -> Any:
@@ -218,7 +218,7 @@ class Client:
         return str(self._object("POST", "/v1/login-codes")["code"])
 
     def health(self) -> dict[str, Any]:
-        """`status` is ok or trouble; then `trouble` and `quarantined` say what is not decided upon, and why."""
+        """`status` is ok or trouble; then `trouble` and `quarantined` list all that is not decided upon."""
         answer: dict[str, Any] = self._answer("GET", "/health", expected=(503,)).json()
         return answer
 
@@ -283,7 +283,7 @@ def _numbers(body: Any, field: str = "") -> Iterator[tuple[str, float]]:
 
 
 def user_name() -> str:
-    """Of whoever runs this process; a header takes plain letters only."""
+    """Name of the user of this process; a header takes plain letters only."""
     try:
         return getpass.getuser().encode("ascii", "replace").decode()
     except (KeyError, OSError):

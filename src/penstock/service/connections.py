@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     import socket
 
 HEADER_SECONDS = 10.0
-"""From the connection, or from the end of the last answer, to the end of the header."""
+"""Max seconds from the connection, or from the end of the last answer, to the end of the header."""
 REQUEST_SECONDS = 30.0
 """The same, to the end of the body."""
 STALLED_SECONDS = 30.0
-"""A client that takes no byte of its answer for so long is dropped."""
+"""A client that takes no byte of its answer for this long is dropped."""
 MAX_OPEN = 1000
 MAX_WAITING_PER_PEER = 600
 """Connections of one address without a complete request."""
 ACCEPTED_AT_ONCE = 32
-"""In one turn of the loop: far fewer than one peer may have waiting, so that a connection whose request comes at once
-is read before it could be dropped; and those that are accepted already are answered in between."""
+"""Connections per turn of the loop: far fewer than one peer may have waiting, so that a connection whose request comes
+at once is read before it could be dropped; and those that are accepted already are answered in between."""
 QUEUE = 1024
 """Connections the system holds until they are accepted: one it has no room for tries again only after a second."""
 KEEP_ALIVE_SECONDS = 5
 SPARE_FILES = 200
-"""For the store, drivers, logs and modules."""
+"""Open files reserved for the store, drivers, logs and modules."""
 UNFINISHED = frozenset({h11.IDLE, h11.SEND_BODY})
 TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 def raise_file_limit() -> int:
-    """As many open files as this process may have; returns the connections that fit."""
+    """Raise the limit of open files to the hard limit. Return the number of connections that fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -74,7 +74,7 @@ class Crowd:
         self.leave(connection)
 
     def wait(self, connection: LimitedProtocol) -> None:
-        """From now on `connection` may be dropped; drops those for which there is no room."""
+        """Mark `connection` as one that may be dropped. Drop those for which there is no room."""
         self._waiting[connection] = None
         peers = self._by_peer.setdefault(connection.peer, {})
         peers[connection] = None
@@ -169,7 +169,7 @@ class LimitedProtocol(H11Protocol):
 class LimitedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # asyncio takes one number for both: what it accepts at once, and what the system holds
+        # asyncio takes one number for both: connections accepted at once, and connections the system holds
         for listener in sockets or ():
             listener.listen(QUEUE)
 

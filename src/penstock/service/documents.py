@@ -1,4 +1,4 @@
-"""What requests are answered with: records as plain values, with the names others rely on."""
+"""Answers to requests: records as plain values, with the names others rely on."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _learned(figure: Learned | None) -> dict[str, Any] | None:
 
 
 def elastic(record: PipelineRecord) -> dict[str, Any] | None:
-    """How its size follows its load: None where it was submitted with one."""
+    """The elastic settings and state of a pipeline; None if it was submitted with a fixed size."""
     if record.submission.desired is not None:
         return None
     options = options_of(record)
@@ -154,7 +154,7 @@ def policy(record: Policy) -> dict[str, Any]:
 
 
 def decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """As it stands in the store."""
+    """A decision as it is stored."""
     return {
         "number": row["number"],
         "at": row["at"],
@@ -171,7 +171,7 @@ def decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decision(record: Decision) -> dict[str, Any]:
-    """As it is made."""
+    """A decision as it is made."""
     return decision_row(
         {
             **{name: getattr(record, name) for name in ("number", "at", "pipeline", "before", "after", "why")},

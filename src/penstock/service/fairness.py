@@ -1,4 +1,4 @@
-"""How fairly the cluster is shared: of every pipeline and of all together, so far and over time."""
+"""Fairness of the cluster's division: of every pipeline and of all together, so far and over time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OVER = {PipelineState.KILLED, PipelineState.ENDING, PipelineState.FAILED}
 
 
 def of_all(degrees: Sequence[float]) -> dict[str, float | None]:
-    """The mean of the degrees, the least, and Jain's index of them; None where there is nobody."""
+    """The mean of the degrees, the least, and Jain's index of them; None if there are none."""
     if not degrees:
         return {"degree": None, "least": None, "jain": None}
     return {"degree": fairness_degree(degrees), "least": min(degrees), "jain": jain(degrees)}

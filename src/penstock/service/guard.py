@@ -45,11 +45,11 @@ LOGIN_CODES = "/v1/login-codes"
 WATCH = "/v1/watch"
 ATTACHED = "/v1/attached"
 USER_HEADER = "penstock-user"
-"""Who holds the token, as they say: for the log of what was asked for."""
+"""Header with the user's own name, for the log of requests."""
 COOKIE = "penstock"
 HEADER_EXPECTED = "expected the header 'Authorization: Bearer TOKEN' with a token of this controller"
 MAX_WRONG_TOKENS = 30
-"""From one address in a minute; right ones are let in whatever came before."""
+"""Max wrong tokens of one address in a minute; right ones are always accepted."""
 WRONG_TOKEN_SECONDS = 60.0
 MAX_PEERS = 1000
 
@@ -139,7 +139,7 @@ class Guard:
                 self._answering[counted] -= 1
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The last resort: an error nobody expected is logged once and shows nothing of itself."""
+        """Answer a request. As a last resort log an unexpected error once and reveal nothing of it."""
         begun = False
 
         async def sending(message: Message) -> None:
@@ -222,7 +222,7 @@ def max_body(path: str, visitor: Visitor | None) -> int:
 
 
 def log_failure(what: str) -> str:
-    """Log the error that is being handled, under a number that can be told to whoever asked."""
+    """Log the error that is being handled, under a number that can be shown to the client."""
     failure = secrets.token_hex(4)
     log.exception("error %s: %s", failure, plain_name(what))
     return failure
@@ -241,7 +241,7 @@ def session_of(cookies: str) -> str:
 
 
 def plain_name(text: str) -> str:
-    """What somebody calls themselves, as it can stand in a log."""
+    """Make a user's name safe for a log."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:LONGEST_NAME]
 
 
@@ -253,5 +253,5 @@ def urlsplit_host(origin: str) -> str:
 
 
 def same(given: str, token: str) -> bool:
-    """In a time that says nothing about how much of it was right."""
+    """Compare in constant time, which reveals nothing about matching parts."""
     return bool(token) and secrets.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())

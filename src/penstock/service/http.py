@@ -1,4 +1,4 @@
-"""What all routes share: bodies within bounds, threads of each token's holders, pages of lists, errors as answers."""
+"""Helpers of all routes: bodies within bounds, threads of each token's holders, pages of lists, errors as answers."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ R = TypeVar("R")
 B = TypeVar("B", bound="Spec")
 
 MOST_ROWS = 1000
-"""Of one answer: the next page is named in the header `Link`."""
+"""Max rows of one answer: the next page is named in the header `Link`."""
 
 THREADS = {Role.READ: 8, Role.ATTACH: 4, Role.WRITE: 8}
-"""For each token: holders of one that may only read cannot fill those that change something."""
+"""Threads for each token: holders of one that may only read cannot fill those that change something."""
 MAX_BODY_IN_LOOP = 16 * 1024
 """A longer body is parsed in a thread: others are answered meanwhile."""
 
@@ -79,7 +79,7 @@ def make_threads() -> dict[Role, CapacityLimiter]:
 
 
 async def in_thread(request: Request, work: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
-    """In one of the threads of those who hold the same token."""
+    """Run `work` in one of the threads for holders of the same token."""
     limiter = request.app.state.threads[request.state.visitor.role]
     return await to_thread.run_sync(partial(work, *args, **options), limiter=limiter)
 
@@ -130,12 +130,12 @@ async def refused(_: Request, error: Exception) -> JSONResponse:
 
 
 async def hung_up(_: Request, __: Exception) -> JSONResponse:
-    """The client left before its request was complete: nobody reads this."""
+    """Answer a client that left before its request was complete: the answer is not read."""
     return JSONResponse({"error": "the request was not finished"}, 400)
 
 
 async def failed(request: Request, _: Exception) -> JSONResponse:
-    """An error nobody expected: logged once; the answer shows nothing of it."""
+    """Log an unexpected error once; the answer shows nothing of it."""
     request.state.failure = log_failure(f"{request.method} {request.url.path}")
     return broken(request.state.failure)
 
@@ -183,6 +183,6 @@ def paged(request: Request, rows: list[dict[str, Any]], *, more: bool) -> JSONRe
 
 
 def body_schema(shape: type[Any]) -> dict[str, Any]:
-    """For the OpenAPI page: bodies are read by hand, so that errors are ours."""
+    """Schema for the OpenAPI page: bodies are read by hand, so that errors are ours."""
     schema_of = shape.model_json_schema(ref_template="#/components/schemas/{model}")
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of}}}}

@@ -40,7 +40,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class UpController:
-    """Where the controller is, and the files with the tokens that open it."""
+    """Address of a controller, and the files with the tokens that open it."""
 
     url: str
     token_file: Path
@@ -105,7 +105,7 @@ def find_controller(state: str | Path | None = None) -> UpController:
 
 
 def stop_controller(state: str | Path | None = None) -> str | None:
-    """Ends it, and says where it was; None where none ran. Its store stays."""
+    """Stop the controller and return its address; None if none ran. Its store stays."""
     base = state_folder(state)
     with locked(base):
         folder = controller_folder(base)

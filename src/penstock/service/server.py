@@ -66,18 +66,18 @@ if TYPE_CHECKING:
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 LONGEST_LOOK, SHORTEST_LOOK = 0.2, 0.05
 ASK_MASTER_SECONDS, ASK_COMMANDS_SECONDS = 1.0, 5.0
-"""How often it is asked which nodes there are."""
+"""Seconds between two requests for the list of nodes."""
 
 SWITCH_SECONDS = 0.0005
-"""A thread that computes gives way to one that has something to answer after so long; Python's own 5 ms are paid at
+"""A thread that computes gives way to one that has something to answer after this long; Python's own 5 ms are paid at
 every reading and writing of a request while a pass is made."""
 GARBAGE = (10_000, 20, 50)
-"""How much is made before it is looked for garbage: a state is thousands of values that refer to each other in no
+"""Thresholds of garbage collection: a state is thousands of values that refer to each other in no
 circle, so looking as often as Python does finds nothing and holds up answers."""
 
 
 def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller, WithAttached]:
-    """With the state of its store, if it has one; and whom applications that register themselves talk to."""
+    """Make a controller with the state of its store, if any, and the executors for attached applications."""
     store = Store(settings.store or own_store_url(folder), folder=folder, take_over=settings.take_over)
     known = store.load()
     sizing = ModelSizing(reference_library(), settings.unit_slots)
@@ -105,7 +105,7 @@ def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller
 
 
 def _nodes(settings: ServiceSettings, known: ControllerState | None) -> tuple[Nodes, int, float | None]:
-    """Where nodes come from; slots and price of one more."""
+    """Return the node provider, and slots and price of one more node."""
     if settings.provider:
         commands = read_value(ProviderCommands, Path(settings.provider))
         there = [node.name for node in known.nodes.values() if node.state is not NodeState.GONE] if known else []
@@ -128,7 +128,7 @@ def _simulated_nodes(settings: ServiceSettings, known: ControllerState | None) -
 
 
 def _executors(settings: ServiceSettings, folder: Path, store: Store, sizing: ModelSizing, now: float) -> Executors:
-    """Drivers find the cluster as everybody does: by the folder it keeps its state in."""
+    """Make the executors. Drivers find the cluster as all clients do: by the folder of its state."""
     if settings.simulated:
         return SimulatedExecutors(sizing, settings.unit_slots, now=now)
     environment = {**os.environ, "PENSTOCK_STATE": settings.cluster_folder}
@@ -188,7 +188,7 @@ def serve(folder: Path) -> None:
     log_to_stderr(folder / LOG)
     server = LimitedServer(server_config(app))
     sys.setswitchinterval(SWITCH_SECONDS)
-    # what was loaded stays: to look through all of it for garbage would hold up every answer
+    # loaded objects stay: to look through all of them for garbage would hold up every answer
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE)

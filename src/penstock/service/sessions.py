@@ -14,11 +14,11 @@ from threading import Lock
 from penstock.clock import Stopwatch
 
 SESSION_SECONDS = 86_400.0
-"""Without use."""
+"""Seconds without use after which a session ends."""
 CODE_SECONDS = 600.0
-"""A code that nobody used by then opens nothing."""
+"""Seconds after which an unused code expires."""
 MAX_SESSIONS = 1000
-"""For each role: the oldest of the same role gives way."""
+"""Max sessions for each role: the oldest of the same role gives way."""
 
 
 class Role(StrEnum):
@@ -27,14 +27,14 @@ class Role(StrEnum):
     READ = "read"
     """Sees everything, changes nothing."""
     ATTACH = "attach"
-    """Registers an application, reports for it, reads what it is admitted to."""
+    """Registers an application, reports for it, reads its admitted size."""
     WRITE = "write"
     """Everything; that includes running code as the controller's user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who was let in: what they call themselves, and the rights of their token."""
+    """An authenticated user: the name they give, and the rights of their token."""
 
     who: str
     role: Role

@@ -39,18 +39,18 @@ class ServiceSettings(Spec):
     answer_to: tuple[Name, ...] = ()
     """Names others reach it by, beside the host and this machine's own."""
     price: Amount | None = None
-    """Of a node for an hour."""
+    """Price of a node for an hour."""
     provider: str = ""
-    """Where nodes come from: nothing (this machine, or simulated ones) or a file of commands."""
+    """Source of nodes: nothing (this machine, or simulated ones) or a file of commands."""
     budget: Count | None = None
     """Nodes there are at most; with it they come and go by themselves."""
     hourly_budget: Amount | None = None
-    """What all nodes may cost in an hour."""
+    """Max cost of all nodes in an hour."""
     idle_seconds: Positive = IDLE_SECONDS
     cluster_file: str = ""
     """Simulated: the nodes are those of this file."""
     cluster_folder: str = ""
-    """Of the Spark cluster, where there is one."""
+    """Folder of the Spark cluster, if there is one."""
     master: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events: every step of the controller, to everybody who watches. A slow reader misses the oldest steps; a
+"""Server-sent events: every step of the controller, to all watchers. A slow reader misses the oldest steps; a
 stream ends with the session it was opened in."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_WAITING = 1000
 KEEP_ALIVE_SECONDS = 15.0
 MAX_WATCHERS = 100
-"""For each token."""
+"""Max watchers for each token."""
 
 
 class Watching:
@@ -39,7 +39,7 @@ class Watching:
         self._send(None, [queue for queue, visitor in self._queues.items() if session and visitor.session == session])
 
     def _heard(self, step: StepOutcome) -> None:
-        """In the controller's thread."""
+        """Receive a step, in the controller's thread."""
         if self._queues and self._loop is not None and (text := _text(step)) is not None:
             self._loop.call_soon_threadsafe(self._send, text)
 

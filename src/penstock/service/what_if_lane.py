@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 MAX_ASKED = 4
 """Questions of holders of one token: one is computed, the others wait."""
 MAX_SECONDS = 30.0
-"""One question may be computed for so long."""
+"""Max seconds to compute one question."""
 IDLE_SECONDS = 60.0
-"""The process ends after so long without a question."""
+"""Seconds without a question after which the process ends."""
 LENGTH_BYTES = 8
 REFUSED = "refused"
-"""The key of an answer that is an error of whoever asked."""
+"""The key of an answer that is an error of the client."""
 
 
 class WhatIfLane:
@@ -73,7 +73,7 @@ class WhatIfLane:
                 f"seconds: this took more than {MAX_SECONDS:g} s; ask for fewer seconds, nodes or a lower rate"
             ) from error
         except BaseException:
-            # cancelled, or the process died: what it computes is of no use to the next
+            # cancelled, or the process died: its result is of no use to the next
             self._end()
             raise
         self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end)
@@ -98,7 +98,7 @@ class WhatIfLane:
             )
             self._end_process = weakref.finalize(self, _kill, self._process)
             if isinstance(sizing, ModelSizing):
-                # without what it remembers, which grows: the process remembers for itself
+                # without its cache, which grows: the process has a cache of its own
                 sizing = ModelSizing(sizing.library, sizing.unit_slots, sizing.allocator)
             first = _framed(sizing)
         return self._process, first
@@ -145,7 +145,7 @@ class _StatePickler(pickle.Pickler):
 
 
 def _framed(value: Any) -> bytes:
-    """For our own process over its pipe; nothing from elsewhere is ever read so."""
+    """Frame a value for our own process over its pipe; no other input is ever read this way."""
     buffer = io.BytesIO()
     _StatePickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
     data = buffer.getvalue()

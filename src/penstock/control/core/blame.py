@@ -1,6 +1,6 @@
 """Whose fault an exception of a step is: the pipeline, trigger, node, event or policy that was being worked on.
 
-A step is pure: whoever knows the culprit takes the step again without it (`guarded`).
+A step is pure: once the culprit is known, the step is taken again without it (`guarded`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Blamable(StrEnum):
 class Culprit:
     kind: Blamable
     name: str = ""
-    """Of the pipeline, the node or the policy."""
+    """Name of the pipeline, the node or the policy."""
     number: int = 0
-    """Of a trigger, or the place of an event."""
+    """Number of a trigger, or position of an event."""
 
     def __str__(self) -> str:
         if self.kind is Blamable.TRIGGER:
@@ -51,8 +51,8 @@ class BlamedError(Exception):
 
 
 class Blaming:
-    """Whatever is raised inside is the culprit's fault, unless somebody else was blamed already. Whoever interrupts the
-    process from outside is not blamed."""
+    """Blames the culprit for an exception raised inside, unless another was blamed already. An interrupt from outside
+    the process blames none."""
 
     __slots__ = ("_culprit",)
 

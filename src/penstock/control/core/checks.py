@@ -26,7 +26,7 @@ LOWEST_LEVEL = 1000
 MOST_GAIN = 1e12
 """Tuples of an operator for one of a source's."""
 MOST_SLOTS = 10_000
-"""Of a node."""
+"""Max slots of a node."""
 MOST_CAPACITY = 1e15
 LONGEST_DWELL = 86_400.0
 """Seconds."""
@@ -60,7 +60,7 @@ def check_sizes(turn: Turn, minimum: int, maximum: int | None, desired: int | No
 
 
 def check_target(target: ServiceTarget) -> None:
-    """A source that emits what the target says must be able to."""
+    """Raise if the rate or the latency of the target is out of range."""
     rate, latency = target.rate, target.latency_ms
     if rate is not None and not LEAST_RATE <= rate <= MOST_RATE:
         raise FieldError("target.rate", f"expected {LEAST_RATE:g} to {MOST_RATE:g} tuples/s, found {rate:g}")

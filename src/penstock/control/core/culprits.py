@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PLAIN_WISH = asdict(Wish("a plain pipeline", desired=1, minimum=1, priority=1, waited=0.0, fairness=1.0, slots=()))
-"""A pipeline nobody can object to."""
+"""A pipeline that no policy should reject."""
 
 
 def blamed_division(inputs: Mapping[str, Any]) -> Division:
@@ -36,7 +36,7 @@ def _culprit(inputs: Mapping[str, Any]) -> Culprit:
 
 
 def _shortest(count: int, inputs_with: Callable[[int], Mapping[str, Any]]) -> int:
-    """By bisection, how many of the first raise while one less does not. None of them do not, all do."""
+    """Find by bisection the smallest n for which the first n raise. Requires: the first 0 do not raise, all do."""
     fine, raising = 0, count
     while raising - fine > 1:
         middle = (fine + raising) // 2

@@ -1,20 +1,20 @@
-"""A step that nobody can prevent: whoever makes it raise is set aside, and the step is taken again without it.
+"""A step that no input can prevent: a culprit that makes it raise is set aside, and the step is taken again without it.
 
     step ──► done
-      │ raises, and it is known who was being worked on (`blame`)
+      │ raises, and the culprit is known (`blame`)
       ▼
     pipeline: failed, with the reason; its driver is ended, and its slots are taken until that is reported
     trigger:  disabled, with the reason
     node:     lost, with the reason
     event:    left out; if it was more than readings, its pipeline has failed
-    policy:   no pass is made; everybody keeps what it has
+    policy:   no pass is made; every pipeline keeps its slots
       │
       └──► step, without it
 
 A division that raises does not say whose fault that is. It is repeated for a plain pipeline (if that raises, a node or
-the policy is to blame) and then for the first so many pipelines, by bisection: the last of the shortest row that raises
-is set aside (`culprits`). A request is never left out: one that raises is refused, and nothing has changed. What can be
-blamed on nobody, or on the same one twice, is raised: the controller is in trouble, and looks again.
+the policy is to blame) and then for the first n pipelines, by bisection: the last of the shortest row that raises
+is set aside (`culprits`). A request is never left out: one that raises is refused, and nothing has changed. An
+exception without a culprit, or with the same one twice, is raised: the controller is in trouble, and looks again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger("penstock.control")
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Who was left out of a step, and why."""
+    """A culprit that was left out of a step, with the reason."""
 
     culprit: Culprit
     error: BaseException
@@ -62,7 +62,7 @@ class GuardedStep:
 def guarded_step(
     state: ControllerState, happened: Sequence[Incoming], now: float, sizing: Sizing, *, first: Sequence[Incoming] = ()
 ) -> GuardedStep:
-    """Raises if a request is refused, or nobody can be blamed. `first`: remedies that are known to be needed."""
+    """Raises if a request is refused, or no culprit is found. `first`: remedies that are known to be needed."""
     attempt = _Attempt(list(first), list(happened))
     while True:
         try:
@@ -81,7 +81,7 @@ def guarded_step(
 
 
 class _Attempt:
-    """What the next try is made of."""
+    """Inputs of the next try."""
 
     def __init__(self, remedies: list[Incoming], events: list[Incoming]) -> None:
         self.remedies = remedies

@@ -15,7 +15,7 @@ def plain_text(text: str) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """What is no number, or too large for one, becomes None; what is of no plain kind its text."""
+    """Turn numbers that are not finite or too large into None, and values of other types into text."""
     match value:
         case None | bool():
             return value

@@ -1,4 +1,4 @@
-"""Setting aside a pipeline or a trigger that makes steps raise, so that everybody else is decided upon."""
+"""Setting aside a pipeline or a trigger that makes steps raise, so that all others are decided upon."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ UNTOUCHED = frozenset({PipelineState.FAILED, PipelineState.ENDING, PipelineState
 
 
 def quarantine(turn: Turn, remedy: Quarantine) -> None:
-    """Failed, from any state in which it takes part. All that was worked out for it is forgotten, because any of it may
-    be what raises; what it may hold is not: its slots are taken until its executors say otherwise."""
+    """Set a pipeline to failed, from any state in which it takes part. Forget all that was computed for it, because any
+    of it may raise, but not the slots it may hold: they are taken until its executors report otherwise."""
     record = turn.pipelines.get(remedy.pipeline)
     if record is None or record.state in UNTOUCHED:
         return

@@ -56,7 +56,7 @@ def create_tables(connection: Connection) -> None:
 
 
 def prepare_file(path: Path, shown: str) -> None:
-    """Make a new store if there is no file, and let nobody but its owner read it. A file appears with all its tables
+    """Make a new store if there is no file, readable by its owner only. A file appears with all its tables
     or not at all: an empty one is a store that was lost."""
     try:
         status = path.stat()
@@ -119,7 +119,7 @@ def found_version(connection: Connection, shown: str) -> int | None:
 
 
 def check_tables(connection: Connection, shown: str) -> None:
-    """Raise if a table or column is missing. Nothing is made anew: that would forget what it held."""
+    """Raise if a table or column is missing. Nothing is made anew: that would lose its content."""
     inspector = inspect(connection)
     names = set(inspector.get_table_names())
     for table in schema.metadata.sorted_tables:

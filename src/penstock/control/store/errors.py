@@ -14,7 +14,7 @@ class StoreError(PenstockError):
 
 
 class UnknownOutcomeError(StoreError):
-    """The database failed while it committed: the step may have been written, or not. `Store.was_written` tells."""
+    """The database failed while it committed: the step may have been written, or not. See `Store.was_written`."""
 
     def __init__(self, message: str, step: str = "") -> None:
         super().__init__(f"{message} (it is not known whether the step was written)" if step else message)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HOUR, DAY, MONTH = 3600, 86_400, 30 * 86_400
 AGES = ((HOUR, int(WINDOW_SECONDS), 60), (DAY, 60, HOUR), (MONTH, HOUR, 0))
-"""Older than, means over so many seconds, become means over so many."""
+"""(age, from, to): means over `from` seconds that are older than `age` become means over `to` seconds."""
 
 THIN_EVERY = 60.0
 """Often, so that little is to be done each time."""
@@ -27,7 +27,7 @@ class History:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._means: dict[str, Means] = {}
-        """By owner."""
+        """Means per owner."""
         self._window = -1.0
         self._thinned = 0.0
 
@@ -39,7 +39,7 @@ class History:
         means.add(subject, values.items())
 
     def turn(self, now: float) -> None:
-        """Writes the window that is over, and now and then thins what has aged."""
+        """Write the window that is over, and now and then thin old windows."""
         window = now // WINDOW_SECONDS * WINDOW_SECONDS
         if window == self._window:
             return

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 LEASE_SECONDS = 15.0
-"""A holder out of sight that has not written for so long is taken for dead; it renews at a third of that."""
+"""A holder out of sight that has not written for this long is taken for dead; it renews at a third of that."""
 
 POLL_SECONDS = 0.25
 FOLDER_ID = "folder-id"

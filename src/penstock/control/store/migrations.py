@@ -1,6 +1,6 @@
 """Steps that bring the tables of an earlier version to those of the next, each in one transaction.
 
-A step says in its own words which tables there were and which there are afterwards: it does not change when the schema
+A step lists for itself which tables there were and which there are afterwards: it does not change when the schema
 does. Version 3 had two forms of `metrics`: the first still had a row for every value.
 """
 
@@ -104,7 +104,7 @@ def _from_3(connection: Connection) -> None:
 
 
 STEPS: dict[int, Callable[[Connection], None]] = {2: _from_2, 3: _from_3}
-"""By the version they start from."""
+"""Migration steps, keyed by the version they start from."""
 
 
 def _double(connection: Connection) -> str:
@@ -141,7 +141,7 @@ def _pack_metrics(connection: Connection) -> None:
 
 
 def _owner(subject: str) -> tuple[str, str]:
-    """PIPELINE, PIPELINE/OPERATOR, PIPELINE/OPERATOR/NODE/SLOT or /NODE as an owner and what is measured of it."""
+    """PIPELINE, PIPELINE/OPERATOR, PIPELINE/OPERATOR/NODE/SLOT or /NODE as an owner and the subject of a metric."""
     first, _, rest = subject.partition("/")
     if not first:
         return NODES, rest

@@ -1,6 +1,6 @@
 """Rows as the database returns them, checked against their table column by column.
 
-SQLite keeps what it is given whatever the column says, and a damaged file returns anything: nothing is taken from a
+SQLite stores any value whatever the column's type, and a damaged file returns anything: nothing is taken from a
 store before it was checked here.
 """
 
@@ -30,7 +30,7 @@ _INFINITY = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')
 
 def encode_json(value: Any) -> str:
     """JSON that both databases keep. Infinity is written as a number that is too large, which is read as infinity
-    again; what is not a number at all is rejected."""
+    again; NaN is rejected."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:

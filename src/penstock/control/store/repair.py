@@ -41,7 +41,7 @@ HIGH_NUMBER = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class StoreRepair:
-    """The result of a repair, or with `dry_run` what it would be."""
+    """The result of a repair, or with `dry_run` its expected result."""
 
     store: str
     rows: dict[str, int]

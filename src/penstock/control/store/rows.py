@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.control.core.records import ControllerState
 
 HELD = ("assigned", "requested", "held", "may_hold")
-"""What `holdings` keeps, by kind."""
+"""Kinds of rows in `holdings`."""
 
 NOT_REST = frozenset({"number", "state", "since", "priority", "submission", *HELD, "triggers", "readings", "following"})
 REST = tuple(field.name for field in fields(PipelineRecord) if field.name not in NOT_REST)

@@ -1,4 +1,4 @@
-"""The tables of the store. `holdings` lets no slot be assigned, asked for or possibly held twice, whoever writes."""
+"""The tables of the store. `holdings` lets no slot be assigned, asked for or possibly held twice, by any writer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The controller's state from the rows of a store, and every row that cannot be used, with the reason.
 
-The same reader serves a start, which stops at the first fault, and a repair, which goes on without the row.
+The same reader serves a start, which stops at the first fault, and a repair, which continues without the row.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ _MADE: Mapping[str, Callable[[dict[str, Any]], object]] = MappingProxyType(
         "nodes": rows.node_of,
     }
 )
-"""What the reader makes of a row, by table."""
+"""Types that the reader builds from a row, by table."""
 
 
 def _write_state(connection: Connection, before: ControllerState, after: ControllerState, step_id: str) -> None:

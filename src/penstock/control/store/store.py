@@ -1,7 +1,7 @@
 """Everything the controller must not forget, in one database: a SQLite file, or PostgreSQL by URL.
 
-Every step is one transaction: the new state, what happened and what was decided, and the lease renewed. It is written
-before anybody acts on it; a crash in between leaves the state before or the state after, and orders follow from either.
+Every step is one transaction: the new state, events and decisions, and the lease renewed. It is written
+before any action follows; a crash in between leaves the state before or the state after, and orders follow from either.
 Readers wait for no writer.
 """
 
@@ -53,7 +53,7 @@ log = logging.getLogger("penstock.control")
 
 BUSY_SECONDS = 10.0
 KEPT = MappingProxyType({"events": 20_000, "decisions": 20_000, "passes": 500})
-"""The newest so many rows are kept."""
+"""Max rows per table; the newest are kept."""
 
 _NOT_STORABLE = (OverflowError, UnicodeError, ValueError, TypeError, RecursionError)
 """Raised by drivers for values that no column takes."""
@@ -66,7 +66,7 @@ class Store:
     def __init__(self, url: str, *, folder: Path | None = None, take_over: bool = False) -> None:
         self._address = StoreAddress.of(url)
         self.url = str(self._address)
-        """Without passwords."""
+        """The URL without passwords."""
         self._holder = leasing.LeaseHolder.own(folder)
         self._take_over = take_over
         path = self._address.path
@@ -210,14 +210,14 @@ class Store:
                 raise self._damaged(_first_fault(connection, tables) or self._reason(error)) from error
 
     def add_windows(self, seconds: int, windows: Iterable[tuple[str, float, bytes]]) -> None:
-        """(owner, at, readings), means over `seconds`; what is there already stays."""
+        """(owner, at, readings), means over `seconds`; existing windows stay."""
         if values := _window_rows(seconds, windows):
             with self._writing(self._metrics) as connection:
                 _add_windows(connection, values)
 
     def windows(self, owner: str, since: float, until: float = math.inf) -> Iterator[tuple[float, int, Readings]]:
-        """When, over how many seconds, and what was measured, the oldest first. Windows that cannot be read are left
-        out, and logged."""
+        """Yield start, length in seconds and readings of each window, the oldest first. Leave out and log windows that
+        cannot be read."""
         table = schema.metrics
         question = select(table).where(table.c.owner == owner, table.c.at >= since).order_by(table.c.at)
         if until < math.inf:

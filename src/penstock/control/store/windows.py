@@ -1,4 +1,4 @@
-"""What was measured in one window, as one compressed value for each owner: thousands of numbers every ten seconds are
+"""Readings of one window, as one compressed value for each owner: thousands of numbers every ten seconds are
 written, thinned and forgotten as a few hundred rows.
 
     PIPELINE    the pipeline itself (subject ""), its operators, and the partitions it reads: TOPIC/PARTITION
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Readings = dict[str, dict[str, float]]
-"""By subject and metric."""
+"""Values by subject and metric."""
 
 NODES = "/"
 FAST = 1
-"""Of zlib's levels: ten times smaller already."""
+"""Level of zlib: already ten times smaller."""
 
 
 def threads_of(pipeline: str) -> str:
@@ -42,7 +42,7 @@ def unpacked(value: bytes) -> Readings:
 
 
 class Means:
-    """Of readings that come one after the other."""
+    """Running means of readings."""
 
     def __init__(self) -> None:
         self._sums: dict[str, dict[str, tuple[float, int]]] = {}

@@ -18,7 +18,7 @@ DEFAULT_SECONDS = 300.0
 
 
 def asked_question(words: Mapping[str, str], state: ControllerState) -> Question:
-    """`pipeline`, and any of `rate`, `priority`, `nodes`, `policy`, `seconds`; empty words count as not said."""
+    """`pipeline`, and any of `rate`, `priority`, `nodes`, `policy`, `seconds`; empty words count as missing."""
     name = words.get("pipeline", "")
     if name not in state.pipelines:
         raise NotFoundError(f"no pipeline '{name}'; {nearest(name, state.pipelines)}")

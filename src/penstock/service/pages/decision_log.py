@@ -1,4 +1,4 @@
-"""Decisions, newest first: what, why, what was rejected, what was expected, and what came of it."""
+"""Decisions, newest first, each with its reason, rejected alternatives, expected result and measured result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.control.store.store import Store
 
 OUTCOME_SECONDS = 60.0
-"""What a decision did is the mean over so long, from when its first tuple was through."""
+"""The measured result of a decision is the mean over this long, from when its first row was through."""
 AFTERWARDS = (Metric.RATE, Metric.HELD, Metric.LATENCY_MS, Metric.BACKLOG, Metric.OFFERED_RATE)
 
 
@@ -36,7 +36,7 @@ def decision_log(
 
 
 def _did(store: Store, row: dict[str, Any]) -> dict[str, float] | None:
-    """None where it changed no share, or nothing was measured after it yet."""
+    """Measured result of a decision; None if it changed no share, or nothing was measured after it yet."""
     if not row["pipeline"] or row["kind"] in {"priority", "scale", "nothing"}:
         return None
     start = row["at"] + sum((row["overhead"] or {}).values()) + WINDOW_SECONDS

@@ -45,7 +45,7 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class LoginPage:
-    """Whole in itself: nothing else is sent to somebody who is not let in."""
+    """Complete in itself: nothing else is sent to a client without a session."""
 
     body: bytes
     headers: dict[str, str]
@@ -53,7 +53,7 @@ class LoginPage:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """By name."""
+    """Assets by name."""
     return {
         path.name: Asset(body := path.read_bytes(), MEDIA_TYPES[path.suffix], _tag(body))
         for path in sorted(ASSETS.iterdir())

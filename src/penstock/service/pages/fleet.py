@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TRAIL_LENGTH = 60
 TRAIL_SECONDS = 5.0
-"""Of the controller's clock, between two points of a trail."""
+"""Seconds of the controller's clock between two points of a trail."""
 
 
 class Trails:
@@ -48,7 +48,7 @@ class Trails:
 
 
 def cost_per_hour(slots: Iterable[Slot], nodes: Mapping[str, NodeRecord]) -> float | None:
-    """Sum over slots held of price(node) / slots(node); None where a node has no price."""
+    """Sum over slots held of price(node) / slots(node); None if a node has no price."""
     total = 0.0
     for slot in slots:
         node = nodes.get(slot.node)
@@ -95,8 +95,8 @@ def row(state: ControllerState, record: PipelineRecord, trails: Trails) -> dict[
 
 
 def meets_target(record: PipelineRecord) -> bool | None:
-    """Keeps up with what arrives, up to its target's rate, within its target's latency; None where it has no target or
-    says nothing."""
+    """Keeps up with what arrives, up to its target's rate, within its target's latency; None if it has no target or
+    no readings."""
     target, readings = record.target, record.readings
     if (target.rate is None and target.latency_ms is None) or Metric.RATE not in readings:
         return None

@@ -1,4 +1,4 @@
-"""One pipeline as the page shows it: its graph, what every operator does, and where its threads sit."""
+"""One pipeline as the page shows it: its graph, what every operator does, and the slots of its threads."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def one_pipeline(controller: Controller, record: PipelineRecord) -> dict[str, An
         "capacity": controller.sizing.rate_on(record.submission, state.units(record.held)) if record.held else None,
     }
     if record.submission.engine is Engine.ATTACHED:
-        # nobody but Spark knows its graph
+        # only Spark knows its graph
         return {**page, "graph": None, "operators": {}}
     pipeline = pipeline_of(record.submission)
     return {**page, "graph": graph.drawn(pipeline), "operators": operators(controller, record)}
 
 
 def operators(controller: Controller, record: PipelineRecord) -> dict[str, dict[str, Any]]:
-    """What each operator does now. Where its executors report it, that; else what the models say of the rate it has.
+    """Activity of each operator: as its executors report it, else as the models predict for its rate.
 
     busy = rate of the operator / what its threads can do on the units held
     """
@@ -57,14 +57,14 @@ def operators(controller: Controller, record: PipelineRecord) -> dict[str, dict[
         values = dict(modelled.get(name, {}))
         reported = _reported(measured.get(name, {}))
         if operator.kind == "source" and "backlog" not in reported and backlog is not None:
-            # what was not read yet waits before the source
+            # rows that were not read yet wait before the source
             values["backlog"] = backlog
         rows[name] = {**values, **reported, "measured": bool(reported)}
     return rows
 
 
 def _reported(values: Mapping[str, float]) -> dict[str, float]:
-    """Its rate is what it takes; a source takes nothing and gives."""
+    """Convert reported values. The rate is the input rate; that of a source, which has no input, its output rate."""
     reported = {str(what): values[what] for what in (Metric.BUSY, Metric.BACKLOG, Metric.THREADS) if what in values}
     rate = values.get(Metric.RATE_IN) or values.get(Metric.RATE_OUT)
     return reported if rate is None else {**reported, "rate": rate}
@@ -98,7 +98,7 @@ def _most(operator: OperatorAllocation, model: Model) -> float:
 
 
 def seats(controller: Controller, record: PipelineRecord) -> dict[str, Any]:
-    """Where its threads sit. Fused: every slot runs the whole pipeline on its share of the stream."""
+    """Slots of its threads. Fused: every slot runs the whole pipeline on its share of the stream."""
     operators = list(pipeline_of(record.submission).operators)
     placed = record.submission.engine is Engine.PLACED
     planned = _planned_seats(controller, record) if placed else None

@@ -1,4 +1,4 @@
-"""The answer to a what-if question: everybody's share before and after, what becomes of one pipeline, and its plan."""
+"""The answer to a what-if question: all shares before and after, what becomes of one pipeline, and its plan."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _cluster(state: ControllerState, count: int | None) -> Cluster:
 
 
 def plan_of(state: ControllerState, sizing: Sizing, question: Question) -> dict[str, Any] | None:
-    """What the planner wants for the rate: threads, slots, latency; None where its models say nothing."""
+    """The plan for the rate: threads, slots, latency; None if there are no models."""
     record = state.pipelines[question.pipeline]
     rate = question.rate or record.target.rate
     if rate is None or not isinstance(sizing, ModelSizing) or (planner := sizing.planner(record.submission)) is None:

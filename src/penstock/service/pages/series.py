@@ -69,7 +69,7 @@ def predicted(
 
 
 def changes(store: Store, name: str, since: float) -> list[dict[str, Any]]:
-    """Decisions about it and states it went through: what is marked in the charts."""
+    """Decisions about it and states it went through: the marks in the charts."""
     decisions, events = schema.decisions, schema.events
     decided = store.read(
         select(decisions.c.at, decisions.c.kind, decisions.c.before, decisions.c.after, decisions.c.why)

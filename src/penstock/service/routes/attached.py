@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MAX_APPLICATIONS = 1000
-"""That live: whoever holds the token of applications cannot fill the store with them."""
+"""Max live applications: holders of the token of applications cannot fill the store with them."""
 
 
 def attached_routes(controller: Controller, attached: WithAttached) -> APIRouter:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.control.health import ControllerHealth
 
 STUCK_SECONDS = 120.0
-"""A loop that hangs for so long does not come back by itself."""
+"""A loop that hangs for this long does not come back by itself."""
 
 
 def health_routes(controller: Controller) -> APIRouter:
