@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -211,7 +212,7 @@ def test_no_plan_is_made_of_a_pipeline_with_a_secret(tmp_path: Path) -> None:
     assert "say connection.uri.env: VARIABLE" in done.stderr
     assert not (tmp_path / "plan.json").exists()
     file.write_text(file.read_text().replace("connection.uri:", "connection.uri.env:").replace(uri, "MONGO_URI"))
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={"MONGO_URI": uri})
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "MONGO_URI": uri})
     assert done.returncode == 0, done.stderr
     assert "MONGO_URI" in (tmp_path / "plan.json").read_text()
     assert S not in (tmp_path / "plan.json").read_text()
