@@ -231,7 +231,7 @@ class Bench:
             self.figures.last.append(f"{status} {request}")
         if answer and answer.status >= 500:
             text = answer.body[:300].decode("utf-8", "replace")
-            self.figures.add("five_hundreds", f"{answer.status} {request}\n    {text}")
+            self.figures.add("five_hundreds", f"{answer.status} {request}\n    {text}\n{siege.log_about(text)}")
         if status == "none":
             self.figures.add("unanswered", str(request)[:300])
 

@@ -45,6 +45,7 @@ class Bookkeeper:
         self.first, self.protected, self.complain = number == 0, protected, complain
         self.entries = {f"kept-{number}-{one}": Entry() for one in range(5)}
         self.policy: list[str] = []
+        """The policy in force, or nothing: unknown until a change was answered."""
         self.nodes: dict[str, bool] = {}
         self.lock = threading.Lock()
 
@@ -113,9 +114,11 @@ class Bookkeeper:
     def change_cluster(self, siege: Siege) -> None:
         if self.draw.random() < 0.5:
             sharing = self.draw.choice(POLICIES)
-            self.policy = self.after(
-                Entry(), siege.ask("PUT", "/v1/policy", {"sharing": sharing}), self.policy, sharing
-            )
+            answer = siege.ask("PUT", "/v1/policy", {"sharing": sharing})
+            if answer is None:
+                self.policy = []
+            elif answer.status < 300:
+                self.policy = [sharing]
         elif len(self.nodes) > 3 or (self.nodes and self.draw.random() < 0.3):
             node = self.draw.choice(sorted(self.nodes))
             self.nodes.pop(node)

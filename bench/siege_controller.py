@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -169,6 +170,13 @@ class Siege:
             if not line.startswith(" "):
                 break
         return "\n".join(kept)[-size:]
+
+    def log_about(self, answer: str) -> str:
+        """The exception that the log has under the number that an answer of 500 names."""
+        number = re.search(r"under ([0-9a-f]+)", answer)
+        log = self.folder / "controller" / "controller.log"
+        text = log.read_bytes()[-5_000_000:].decode("utf-8", "replace") if number and log.exists() else ""
+        return text[text.find(number[1]) :][:8000].partition("\n20")[0][-900:] if number and number[1] in text else ""
 
     def connect(self, seconds: float) -> socket.socket:
         return socket.create_connection((self.host, self.port), timeout=seconds)
