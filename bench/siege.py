@@ -231,6 +231,8 @@ class Bench:
             self.figures.last.append(f"{status} {request}")
         if answer and answer.status >= 500:
             text = answer.body[:300].decode("utf-8", "replace")
+            if killed:
+                self.figures.add("five_hundreds_while_stopping")
             self.figures.add("five_hundreds", f"{answer.status} {request}\n    {text}\n{siege.log_about(text)}")
         if status == "none":
             self.figures.add("unanswered", str(request)[:300])
