@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from service_builders import APPLICATION, READER, TOKEN, WRITER, Served, serve
+from starlette.requests import Request
 
 import penstock
 from penstock.cli.commands.controller.reach import warn_of_trouble
 from penstock.clock import Stopwatch, pause
 from penstock.control.health import ControllerHealth
 from penstock.service.guard import MAX_WRONG_TOKENS
+from penstock.service.http import paged
 from penstock.service.routes.health import is_live
 from penstock.verbs.attach import TOKEN_FILE, _link
 
@@ -270,3 +272,19 @@ class TestTheClient:
         with penstock.connect(f"http://127.0.0.1:{stranger.server_port}", "its-own") as client:
             client.list()
         assert [path for path, _ in Stranger.asked] == ["/v1/pipelines", "/v1/pipelines?offset=1&limit=1"]
+
+
+def test_the_next_page_of_a_name_of_any_script_is_a_header() -> None:
+    query = "pipeline=\u0437\u0430\u043a\u0430\u0437&limit=1"
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "scheme": "http",
+        "server": ("127.0.0.1", 80),
+        "path": "/v1/statistics/\u0437\u0430\u043a\u0430\u0437",
+        "query_string": query.encode(),
+        "headers": [],
+    }
+    link = paged(Request(scope), [{}], more=True).headers["Link"]
+    assert link.isascii()
+    assert "limit=1" in link

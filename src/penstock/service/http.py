@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from urllib.parse import quote
 
 from anyio import CapacityLimiter, to_thread
 from fastapi.responses import JSONResponse
@@ -178,7 +179,9 @@ def paged(request: Request, rows: list[dict[str, Any]], *, more: bool) -> JSONRe
     if more:
         first, last = page_of(request)
         following = request.url.include_query_params(offset=last, limit=last - first)
-        headers["Link"] = f'<{following}>; rel="next"'
+        # headers are Latin-1; names of pipelines are of any script
+        address = quote(str(following), safe="%/:=&?~#+!$,;'@()*[]")
+        headers["Link"] = f'<{address}>; rel="next"'
     return JSONResponse(rows, headers=headers)
 
 

@@ -148,6 +148,8 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
         app,
         http=limited_protocol(Crowd(raise_file_limit())),
         ws="none",
+        # the address of a client is that of its connection, whatever it claims
+        proxy_headers=False,
         backlog=ACCEPTED_AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=2,
