@@ -23,7 +23,7 @@ ZEROS = [
 ]
 
 
-@pytest.mark.unproven("waits for the loop that survives anything")
+@pytest.mark.long("a hundred seconds on a busy machine")
 def test_a_controller_under_siege_keeps_deciding_and_loses_nothing() -> None:
     done = subprocess.run(
         [sys.executable, str(BENCH), "--json", *SHORT.split()], capture_output=True, text=True, check=False
