@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import stat
 import sys
@@ -24,6 +25,7 @@ MAX_MESSAGES = 300
 MAX_KINDS = 200
 ALL_KINDS = ("", "")
 MAX_KIND_LETTERS = 80
+DIGITS = re.compile(r"\d+")
 
 
 class RepeatFilter(logging.Filter):
@@ -39,7 +41,7 @@ class RepeatFilter(logging.Filter):
         text = record.getMessage()
         error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         beginning = text.partition("\n")[0][:MAX_KIND_LETTERS]
-        kind = (record.name, f"{error} {''.join(letter for letter in beginning if not letter.isdigit())}")
+        kind = (record.name, f"{error} {DIGITS.sub('', beginning)}")
         left_out, passes = self._count(kind, MAX_REPEATS)
         if passes and left_out:
             record.msg, record.args = f"{text} ({left_out} more were left out)", ()
