@@ -19,12 +19,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from penstock.clock import Stopwatch, cpu_seconds, today
+from penstock.base.clock import Stopwatch, cpu_seconds, today
+from penstock.base.files import write_output
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import topological_order
-from penstock.files import write_output
-from penstock.jobs.find import logic_of
+from penstock.inputs.finders import logic_of
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Step

@@ -25,10 +25,10 @@ from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
 import penstock
-from penstock.clock import seconds_of
+from penstock.base.clock import seconds_of
+from penstock.spark.clusters.standalone.cluster import running_cluster
 from penstock.spark.session.cluster import start_fused_session
 from penstock.spark.session.embedded import end_session, start_session
-from penstock.spark.standalone.cluster import running_cluster
 
 WARM_BATCHES = 3
 COMPILED_BATCHES = 50

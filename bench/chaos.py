@@ -4,7 +4,7 @@
 
 A run is conducted by a process of its own; this one hurts it, and looks only at its files. Its code answers differently
 whenever it is run again, and every tuple takes two ways to the sink. Without --spark bundles are plain processes
-(`penstock.spark.placed.local_launcher`): faults come every few seconds. With --spark they are tasks of Spark on a
+(`penstock.engines.placed.launchers`): faults come every few seconds. With --spark they are tasks of Spark on a
 cluster of two nodes, and with --namespaces (root) nodes and driver are hosts with links that can be cut.
 
 Faults, where the harness has them: a bundle's process, an executor or all of a node is killed (-9), or stopped and goes
@@ -35,23 +35,23 @@ import pyarrow.dataset as ds
 
 from chaos_figures import figures_of
 from chaos_run import conduct_locally, conduct_on_spark, plan_names
-from penstock.clock import Stopwatch, pause
-from penstock.errors import PenstockError
-from penstock.flow.checkpoint import FolderCheckpoint
-from penstock.spark.placed.run_folder import RunFolder, RunRequest
-from penstock.spark.standalone.cluster import kill_worker, running_cluster, start_worker
-from penstock.spark.standalone.namespaces import DRIVER
-from penstock.spark.standalone.processes import tree
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.errors import PenstockError
+from penstock.connectors.checkpoint import FolderCheckpoint
+from penstock.engines.placed.run_folder import RunFolder, RunRequest
+from penstock.spark.clusters.standalone.cluster import kill_worker, running_cluster, start_worker
+from penstock.spark.clusters.standalone.namespaces import DRIVER
+from penstock.spark.clusters.standalone.processes import tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.flow.commit import Commit
-    from penstock.spark.standalone.state import RunningCluster
+    from penstock.connectors.commit import Commit
+    from penstock.spark.clusters.standalone.state import RunningCluster
 
 LONGEST_RECOVERY = 120.0
 DISK_MB = 96
-WORKER_DAEMON = "penstock.spark.placed.worker_daemon"
+WORKER_DAEMON = "penstock.engines.placed.bundle.worker_daemon"
 
 
 class Chaos:

@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import penstock
-from penstock.clock import now, pause
+from penstock.base.clock import now, pause
+from penstock.base.errors import BadInputError, RunError
+from penstock.base.files import write_text
 from penstock.cluster.file import read_cluster
 from penstock.cluster.topology import Slot
 from penstock.connectors.staged_sinks import SinkFiles, publish
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.errors import BadInputError, RunError
-from penstock.files import write_text
-from penstock.flow.states import Patience
-from penstock.jobs.placed_replacing import with_threads
-from penstock.planning.file import SavedPlan
-from penstock.spark.placed.conducting import Conducting, Plans, RunControl
-from penstock.spark.placed.conductor import Conductor
-from penstock.spark.placed.laying_out import Code, LaidOut, lay_out
-from penstock.spark.placed.local_launcher import LocalLauncher
-from penstock.spark.placed.run_folder import VERSION, RunDescription, RunFolder
-from penstock.spark.placed.setting import ConductorSetting
-from penstock.spark.standalone.cluster import find_cluster
+from penstock.engines.placed.bundle_plan import Code, LaidOut, lay_out
+from penstock.engines.placed.conductor import Conductor, ConductorSetting
+from penstock.engines.placed.flow.states import Patience
+from penstock.engines.placed.launchers import LocalLauncher
+from penstock.engines.placed.replacement import with_threads
+from penstock.engines.placed.run_control import Conducting, Plans, RunControl
+from penstock.engines.placed.run_folder import VERSION, RunDescription, RunFolder
+from penstock.planning.files import SavedPlan
+from penstock.spark.clusters.standalone.cluster import find_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path

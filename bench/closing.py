@@ -16,9 +16,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock.clock import now
-from penstock.jobs.fused import INTERVAL_MS, prepare
-from penstock.prediction.closing import closing_seconds
+from penstock.base.clock import now
+from penstock.engines.fused.preparation import INTERVAL_MS, prepare
+from penstock.planning.prediction.latency import closing_seconds
 from unseen import WINDOWS, keyed, unseen
 
 if TYPE_CHECKING:

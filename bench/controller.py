@@ -24,24 +24,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock import clock
-from penstock.clock import Stopwatch, cpu_seconds, pause
+from penstock.base import clock
+from penstock.base.clock import Stopwatch, cpu_seconds, pause
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
-from penstock.control.core.incoming import Amend, Kill, Submit
+from penstock.control.core.messages import Amend, Kill, Submit
 from penstock.control.core.records import ControllerState, Policy, ServiceTarget, Submission
 from penstock.control.core.step import step
-from penstock.control.described import described
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
+from penstock.control.pipeline_document import described
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
 from penstock.modelling.library import reference_library
 from penstock.service.bodies import fingerprint
 from penstock.service.client import Client, connect
-from penstock.service.local import start_controller, stop_controller
-from penstock.service.settings import ServiceSettings, controller_folder
-from penstock.spark.standalone.guard import guarded
-from penstock.spark.standalone.state import state_folder
+from penstock.service.local import ServiceSettings, controller_folder, start_controller, stop_controller
+from penstock.spark.clusters.standalone.guard import guarded
+from penstock.spark.clusters.standalone.state import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.spark.standalone.cluster import kill_worker
-from penstock.spark.standalone.guard import guarded
+from penstock.spark.clusters.standalone.cluster import kill_worker
+from penstock.spark.clusters.standalone.guard import guarded
 
 sys.path.insert(0, str(Path(__file__).parent))
 from attach import EXAMPLES, ROWS, feed, window_count
@@ -119,9 +119,9 @@ class _application:  # noqa: N801 - used as a function
 
 def application(state: Path) -> None:
     """Until its standard input ends."""
+    from penstock.spark.clusters.standalone.cluster import find_cluster  # noqa: PLC0415 - Spark loads when used
     from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415 - Spark loads when used
     from penstock.spark.session.embedded import end_session  # noqa: PLC0415 - Spark loads when used
-    from penstock.spark.standalone.cluster import find_cluster  # noqa: PLC0415 - Spark loads when used
 
     folder, cluster = state / "shop", find_cluster(state)
     settings = {**penstock.attachable_settings(by_controller=True), "spark.sql.shuffle.partitions": "2"}

@@ -18,11 +18,11 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.verbs.deploy import deploy
-from penstock_lab.p_deployer.pipelines import BUDGET, NODE_SLOTS, library, nodes, pipelines
+from penstock.api.deployment import deploy
+from penstock_lab.experiments.p_deployer import BUDGET, NODE_SLOTS, library, nodes, pipelines
 
 if TYPE_CHECKING:
-    from penstock.control.deploying.values import Deployment
+    from penstock.control.deployment import Deployment
 
 MICRO_RATE = 2000.0
 TWITTER_TIMES = 20.0

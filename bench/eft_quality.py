@@ -23,18 +23,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.cluster.topology import Cluster, Node
-from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
-from penstock.placement.eft.balanced import BalancedEft, best_schedule, least_bottleneck
-from penstock.placement.eft.placer import Eft
-from penstock.placement.eft.schedule import Instances, Machines, Rules, Schedule, Tasks, Transfer, schedule
-from penstock.placement.eft.timeline import Gaps, Queue
+from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
+from penstock.planning.placement.placers.balanced_eft import BalancedEft, best_schedule, least_bottleneck
+from penstock.planning.placement.placers.eft import Eft
+from penstock.planning.placement.placers.eft_schedule import (
+    Gaps,
+    Instances,
+    Machines,
+    Queue,
+    Rules,
+    Schedule,
+    Tasks,
+    Transfer,
+    schedule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from penstock.placement.contract import Placer
+    from penstock.planning.placement.contract import Placer
 
 Held = dict[tuple[int, int], "np.ndarray[tuple[int], np.dtype[np.float64]]"]
 

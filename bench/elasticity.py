@@ -22,13 +22,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.clock import Stopwatch
+from penstock.base.clock import Stopwatch
 from penstock.dataflow.load import read_trace
-from penstock_lab.control.compare import compare, means
-from penstock_lab.control.loads import SHAPES, traffic, traffic_of
-from penstock_lab.control.many import POLICIES, run_day
+from penstock_lab.control.experiment import POLICIES, compare, means, run_day
 from penstock_lab.control.oracle import with_few_changes
-from penstock_lab.control.plant import site
+from penstock_lab.control.plant import SHAPES, site, traffic, traffic_of
 
 FEW_CHANGES_WORTH = (900, 3600, 7200)
 

@@ -15,20 +15,19 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from penstock.clock import Stopwatch, now
+from penstock.base.clock import Stopwatch, now
+from penstock.base.errors import RunError
 from penstock.cluster.topology import Slot
+from penstock.connectors.checkpoint import FolderCheckpoint
+from penstock.connectors.commit import Commit
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.errors import RunError
-from penstock.flow.checkpoint import FolderCheckpoint
-from penstock.flow.commit import Commit
-from penstock.flow.states import FlowState
-from penstock.runtime.histogram import Histogram
-from penstock.spark.placed.conductor import Conductor
-from penstock.spark.placed.laying_out import Code, LaidOut, lay_out
-from penstock.spark.placed.local_launcher import LocalLauncher
-from penstock.spark.placed.setting import ConductorSetting
+from penstock.engines.placed.bundle_plan import Code, LaidOut, lay_out
+from penstock.engines.placed.conductor import Conductor, ConductorSetting
+from penstock.engines.placed.flow.states import FlowState
+from penstock.engines.placed.launchers import LocalLauncher
+from penstock.runtime.account import Histogram
 
 NAMES = ("source", "first", "second", "third", "sink")
 SEGMENTS = [("source", "first"), ("second",), ("third", "sink")]

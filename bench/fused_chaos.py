@@ -29,10 +29,10 @@ import psutil
 import pyarrow.parquet as pq
 
 import penstock
-from penstock.clock import Stopwatch, pause
-from penstock.files import temporary_folder
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.files import temporary_folder
+from penstock.spark.clusters.standalone.cluster import running_cluster
 from penstock.spark.session.embedded import end_session, start_session
-from penstock.spark.standalone.cluster import running_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

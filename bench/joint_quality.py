@@ -19,17 +19,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import penstock
-from penstock.allocation.joint.allocator import JointPacking as JointAllocator
-from penstock.allocation.joint.problem import Fixed, Problem
-from penstock.allocation.joint.solver import NoLayout, solve
-from penstock.allocation.mba import ModelBased
 from penstock.cluster.catalogue import find_catalogue
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.modelling.model import SINK_DEMAND, SOURCE_DEMAND, Model, Point
-from penstock.placement.slot_aware.joint import Joint as JointPlacer
-from penstock.placement.slot_aware.sam import Sam
+from penstock.planning.allocation.joint import JointPacking as JointAllocator
+from penstock.planning.allocation.joint_problem import Fixed, NoLayout, Problem, solve
+from penstock.planning.allocation.mba import ModelBased
+from penstock.planning.placement.placers.joint import Joint as JointPlacer
+from penstock.planning.placement.placers.sam import Sam
 from penstock.planning.plan import Plan
 from penstock.planning.planner import Planner
 

@@ -31,29 +31,28 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.clock import Stopwatch
+from penstock.base.clock import Stopwatch
+from penstock.base.errors import ClusterError
+from penstock.base.files import temporary_folder
 from penstock.cluster.topology import Slot
-from penstock.connectors.log.address import LogAddress, parse_log
+from penstock.connectors.checkpoint import FolderCheckpoint
+from penstock.connectors.commit import Commit
+from penstock.connectors.topic_address import LogAddress, parse_log
 from penstock.dataflow.load import Load
-from penstock.errors import ClusterError
-from penstock.files import temporary_folder
-from penstock.flow.checkpoint import FolderCheckpoint
-from penstock.flow.commit import Commit
+from penstock.engines.placed.bundle_plan import Code, LaidOut, lay_out
+from penstock.engines.placed.conductor import Conductor, ConductorSetting
+from penstock.engines.placed.endpoints import named_sinks, sinks_of, topic_shares
+from penstock.engines.placed.launchers import LocalLauncher
 from penstock.spark.broker.broker import broker_down, broker_up
 from penstock.spark.broker.jars import CONNECTOR, fetch
-from penstock.spark.placed.conductor import Conductor
-from penstock.spark.placed.endpoints import named_sinks, sinks_of, topic_shares
-from penstock.spark.placed.laying_out import Code, LaidOut, lay_out
-from penstock.spark.placed.local_launcher import LocalLauncher
-from penstock.spark.placed.setting import ConductorSetting
+from penstock.spark.clusters.standalone.guard import guarded
 from penstock.spark.session.embedded import end_session, start_session
-from penstock.spark.standalone.guard import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.connectors.log.contract import TopicLog
+    from penstock.connectors.log_contract import TopicLog
 
 PARTITIONS = 2
 BYTES = 100

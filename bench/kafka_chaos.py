@@ -31,19 +31,19 @@ import numpy as np
 import psutil
 
 import penstock
-from penstock.clock import Stopwatch, pause
-from penstock.connectors.log.address import parse_log
-from penstock.errors import PenstockError
-from penstock.files import temporary_folder
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.errors import PenstockError
+from penstock.base.files import temporary_folder
+from penstock.connectors.topic_address import parse_log
 from penstock.spark.broker.broker import broker_down, broker_up
 from penstock.spark.broker.jars import CONNECTOR, fetch
-from penstock.spark.standalone.cluster import running_cluster
-from penstock.spark.standalone.guard import guarded
+from penstock.spark.clusters.standalone.cluster import running_cluster
+from penstock.spark.clusters.standalone.guard import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.connectors.log.contract import TopicLog
+    from penstock.connectors.log_contract import TopicLog
 
 MODULE = """
 import random

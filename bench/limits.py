@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.clock import seconds_of
+from penstock.base.clock import seconds_of
 from penstock.control.attached.advice import Limit
 
 if TYPE_CHECKING:

@@ -35,14 +35,12 @@ import numpy as np
 import pyarrow.compute as pc
 
 import penstock
+from penstock.base.files import temporary_folder
 from penstock.dataflow.code import code_of
 from penstock.dataflow.load import Load
-from penstock.files import temporary_folder
-from penstock.jobs.fused import prepare
-from penstock.spark.fused import load_source
-from penstock.spark.fused.arrow_batches import MOST_BYTES, NO_LOOK
-from penstock.spark.fused.engine import FusedQuery
-from penstock.spark.fused.spec import FusedSpec
+from penstock.engines.fused.preparation import prepare
+from penstock.engines.fused.query import MOST_BYTES, NO_LOOK, FusedQuery, FusedSpec
+from penstock.spark import load_source
 from penstock.spark.session.embedded import embedded_session, with_settings
 
 if TYPE_CHECKING:

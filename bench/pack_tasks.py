@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.cluster.topology import Cluster, Node
-from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
-from penstock.placement.packing.placer import Packing
+from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
+from penstock.planning.placement.placers.packing import Packing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

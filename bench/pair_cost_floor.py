@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.placement.compact.placer import Compact
-from penstock.placement.contract import PlacementRequest, Room
-from penstock.placement.weights import thread_pairs
+from penstock.planning.files import read_whole_cluster
+from penstock.planning.placement.communication import thread_pairs
+from penstock.planning.placement.contract import PlacementRequest, Room
+from penstock.planning.placement.placers.compact import Compact
 from penstock.planning.whole_cluster import place_all
-from penstock.planning.whole_cluster_file import read_whole_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

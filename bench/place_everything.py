@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.cluster.topology import Cluster, Node
-from penstock.placement.compact.placer import Compact
-from penstock.placement.contract import OperatorRequest, PlacementRequest, Room
-from penstock.placement.repair.bound import most_that_fit, total_demand
-from penstock.placement.repair.together import one_by_one
+from penstock.planning.placement.contract import OperatorRequest, PlacementRequest, Room
+from penstock.planning.placement.group_placement import most_that_fit, one_by_one, total_demand
+from penstock.planning.placement.placers.compact import Compact
 from penstock.planning.whole_cluster import place_all
 
 if TYPE_CHECKING:

@@ -24,21 +24,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.cluster.topology import Cluster, Node
-from penstock.placement.baselines.random_feasible import RandomFeasible
-from penstock.placement.baselines.round_robin import RoundRobin
-from penstock.placement.compact.placer import Compact
-from penstock.placement.contract import OperatorRequest, PlacementRequest, Repairs, Room
-from penstock.placement.repair.together import one_by_one
-from penstock.placement.resource_aware.r_storm import RStorm
-from penstock.planning.cheapest import place_cheaply
-from penstock.planning.whole_cluster import place_all
-from penstock.planning.whole_cluster_file import read_whole_cluster
+from penstock.planning.files import read_whole_cluster
+from penstock.planning.placement.contract import OperatorRequest, PlacementRequest, Repairs, Room
+from penstock.planning.placement.group_placement import one_by_one
+from penstock.planning.placement.placers.baselines import RandomFeasible, RoundRobin
+from penstock.planning.placement.placers.compact import Compact
+from penstock.planning.placement.placers.r_storm import RStorm
+from penstock.planning.whole_cluster import place_all, place_cheaply
 from plain_r_storm import PlainRStorm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.placement.contract import Placer
+    from penstock.planning.placement.contract import Placer
 
 Work = tuple[Cluster, list[tuple[PlacementRequest, int]]]
 

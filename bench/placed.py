@@ -31,23 +31,23 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import penstock
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.files import write_text
 from penstock.cluster.file import read_cluster
 from penstock.cluster.topology import Slot
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.files import write_text
-from penstock.jobs.placed_replacing import Threads, with_threads
-from penstock.jobs.placed_run import placed_session
-from penstock.planning.file import SavedPlan
+from penstock.engines.placed.placed_run import placed_session
+from penstock.engines.placed.replacement import Threads, with_threads
+from penstock.planning.files import SavedPlan
+from penstock.spark.clusters.standalone.cluster import running_cluster
 from penstock.spark.session.process_tree import java_started_here
-from penstock.spark.standalone.cluster import running_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.report.placed_result import PlacedResult
-    from penstock.spark.standalone.state import RunningCluster
+    from penstock.report.result import PlacedResult
+    from penstock.spark.clusters.standalone.state import RunningCluster
 
 SCHEMA = "value bigint"
 MORE_THAN_ANY = 8_000_000.0

@@ -22,16 +22,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.allocation.registry import ALLOCATORS
+from penstock.base.errors import Refusal
 from penstock.cluster.catalogue import find_catalogue
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.errors import Refusal
 from penstock.modelling.library import reference_library
-from penstock.placement.contract import Repairs, Room
-from penstock.placement.registry import PLACERS
-from penstock.placement.repair.together import one_by_one
-from penstock.planning.cheapest import place_cheaply
+from penstock.planning.placement.contract import Repairs, Room
+from penstock.planning.placement.group_placement import one_by_one
 from penstock.planning.planner import Planner
+from penstock.planning.registry import ALLOCATORS, PLACERS
+from penstock.planning.whole_cluster import place_cheaply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """R-Storm as the plain loop: for every thread, the distance of every node.
 
-The baseline for speed, and the reference that `penstock.placement.resource_aware.r_storm` must equal thread by thread.
+The baseline for speed, and the reference that `penstock.planning.placement.placers.r_storm` must equal thread by
+thread.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from penstock.placement.board import Board, Fits
-from penstock.placement.contract import Placement
-from penstock.placement.refusals import no_node
-from penstock.placement.resource_aware.order import breadth_first, thread_order
-from penstock.placement.resource_aware.r_storm import network_distance, reference_node
-from penstock.placement.slots import bundled
+from penstock.planning.placement.board import Board, Fits, no_node
+from penstock.planning.placement.contract import Placement
+from penstock.planning.placement.placers.r_storm import breadth_first, network_distance, reference_node, thread_order
+from penstock.planning.placement.slots import bundled
 
 if TYPE_CHECKING:
-    from penstock.errors import Refusal
-    from penstock.placement.contract import PlacementRequest, Room
+    from penstock.base.errors import Refusal
+    from penstock.planning.placement.contract import PlacementRequest, Room
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from penstock.planning.plan import Plan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.errors import Refusal
+    from penstock.base.errors import Refusal
 
 CASES = [(pipeline, rate) for pipeline in ("linear", "diamond", "star") for rate in (50.0, 100.0, 200.0)]
 

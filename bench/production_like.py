@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.cluster.topology import Cluster, Node
-from penstock.placement.compact.placer import Compact
-from penstock.placement.contract import OperatorRequest, PlacementRequest
-from penstock.placement.repair.bound import most_that_fit, total_demand
+from penstock.planning.files import read_whole_cluster
+from penstock.planning.placement.contract import OperatorRequest, PlacementRequest
+from penstock.planning.placement.group_placement import most_that_fit, total_demand
+from penstock.planning.placement.placers.compact import Compact
 from penstock.planning.whole_cluster import place_all
-from penstock.planning.whole_cluster_file import read_whole_cluster
 from ras_peer import placed_by_peer
 
 if TYPE_CHECKING:

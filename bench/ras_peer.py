@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.placement.contract import Room
-from penstock.placement.resource_aware.order import breadth_first, thread_order
+from penstock.planning.placement.contract import Room
+from penstock.planning.placement.placers.r_storm import breadth_first, thread_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.cluster.topology import Cluster
-    from penstock.placement.contract import PlacementRequest
+    from penstock.planning.placement.contract import PlacementRequest
 
 SLACK = 1e-6
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.clock import Stopwatch, cpu_seconds, now, pause
+from penstock.base.clock import Stopwatch, cpu_seconds, now, pause
 from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.segment import Segment, SegmentOptions

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.sharing.contract import Divides
-from penstock.sharing.handover import Moves, hand_over
-from penstock.sharing.registry import SHARERS
-from penstock.sharing.share import share_cluster
-from penstock.sharing.tenants import Tenant, Tenants
+from penstock.planning.registry import SHARERS
+from penstock.planning.sharing.contract import Divides, Tenant, Tenants
+from penstock.planning.sharing.handover import Moves, hand_over
+from penstock.planning.sharing.share import share_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -37,7 +37,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
 from siege_books import Bookkeeper
 from siege_controller import Request, Siege, StartError
 from siege_requests import Attacker, write_material

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
 
 START_SECONDS = 90.0
 SOFT_FILES = min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -20,24 +20,23 @@ import numpy as np
 import simpy
 
 import penstock
-from penstock.allocation.pipeline import demands_of
-from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT
 from penstock.dataflow.load import Load
-from penstock.placement.compact.placer import Compact
+from penstock.planning.allocation.pipeline import demands_of
+from penstock.planning.files import read_whole_cluster
+from penstock.planning.placement.placers.compact import Compact
+from penstock.planning.prediction.rate import Routing
 from penstock.planning.whole_cluster import place_all
-from penstock.planning.whole_cluster_file import read_whole_cluster
-from penstock.prediction.rate import Routing
-from penstock.simulation.arrays.engine import simulate_arrays
-from penstock.simulation.events.engine import simulate_events
+from penstock.simulation.array_engine import simulate_arrays
+from penstock.simulation.event_engine import simulate_events
 from penstock.simulation.from_plan import Options, from_plan
-from penstock.simulation.layout import layout
-from penstock.simulation.sources import Emission
-from penstock.simulation.system import NANOSECONDS, Scenario, SimulatedPipeline, SimulatedRoute, Station
+from penstock.simulation.layout import Emission, layout
+from penstock.simulation.scenario import NANOSECONDS, Scenario, SimulatedPipeline, SimulatedRoute, Station
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from penstock.placement.contract import Placement, PlacementRequest
+    from penstock.planning.placement.contract import Placement, PlacementRequest
     from penstock.simulation.layout import StageLayout
     from penstock.simulation.outcome import SimulationOutcome
 

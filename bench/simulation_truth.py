@@ -21,7 +21,7 @@ import numpy as np
 
 import penstock
 from penstock.cluster.cores import cores_here
-from penstock.jobs.fused import prepare
+from penstock.engines.fused.preparation import prepare
 from penstock.report.simulated_result import measured_of
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import penstock
+from penstock.base.errors import PenstockError
 from penstock.dataflow.load import Load
-from penstock.errors import PenstockError
-from penstock.jobs.fused import prepare
-from penstock.report.settling import WORKING_OFF
+from penstock.engines.fused.preparation import prepare
+from penstock.report.report import WORKING_OFF
 from unseen import unseen
 
 if TYPE_CHECKING:

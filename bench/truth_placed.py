@@ -24,20 +24,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import penstock
-from penstock.clock import pause
+from penstock.base.clock import pause
+from penstock.base.errors import PenstockError
 from penstock.cluster.cores import cores_here
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.errors import PenstockError
-from penstock.jobs.placed import prepare_placed
-from penstock.jobs.placed_run import placed_session
-from penstock.spark.standalone.cluster import running_cluster
+from penstock.engines.placed.placed_run import placed_session
+from penstock.engines.placed.preparation import prepare_placed
+from penstock.spark.clusters.standalone.cluster import running_cluster
 from truth import r_squared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.spark.standalone.state import RunningCluster
+    from penstock.spark.clusters.standalone.state import RunningCluster
 
 SCHEMA = "value bigint"
 SHAPES = (("ask", "parse"), ("look", "spin"), ("spin",), ("parse", "ask", "look"), ("look", "parse"))

@@ -21,8 +21,8 @@ from pyarrow import dataset
 
 import penstock
 from penstock.control.executors.driver_files import DRIVER, DriverProcess, get
-from penstock.service.settings import read_running
-from penstock.spark.standalone.cluster import cluster_status, kill_worker
+from penstock.service.local import read_running
+from penstock.spark.clusters.standalone.cluster import cluster_status, kill_worker
 
 OUT = os.environ.get("PENSTOCK_EXAMPLE_OUT", "out")
 DEAR_FROM = 1500

@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.cluster.topology import Cluster, Node, Slot
+from penstock.cluster.topology import CPU, MEMORY, Cluster, Node, Slot
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import FixedDemand, Model, Point
-from penstock.modelling.task_profile import Bound, TaskProfile, memory, thread_cpu_range
-from penstock.modelling.traffic import Traffic
-from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
+from penstock.modelling.task_profile import Bound, TaskProfile, Traffic, memory, thread_cpu_range
+from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from _pytest.mark import ParameterSet
 
-    from penstock.allocation.contract import ThreadBundle
+    from penstock.planning.allocation.contract import ThreadBundle
 
 SLOT_MEMORY_MB = 3584.0
 VECTORS = Path(os.environ.get("PENSTOCK_VECTORS") or Path(__file__).parent / "vectors")

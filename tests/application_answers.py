@@ -9,9 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.workloads.applications.auction import auction_event
-from penstock.workloads.applications.lexicon import VALENCE
-from penstock.workloads.applications.messages import page_event, tweet
+from penstock.workloads.applications.messages import auction_event, page_event, tweet
+from penstock.workloads.applications.sentiment import VALENCE
 from penstock.workloads.operators.words import line
 
 BEGINNING, TICK = 1_767_225_600, 0.01

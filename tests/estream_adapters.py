@@ -13,8 +13,15 @@ import numpy as np
 
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.task_graph import Edge, kahn_order
-from penstock.placement.eft.schedule import Instances, Machines, Rules, Tasks, Transfer, schedule
-from penstock.placement.eft.timeline import Queue
+from penstock.planning.placement.placers.eft_schedule import (
+    Instances,
+    Machines,
+    Queue,
+    Rules,
+    Tasks,
+    Transfer,
+    schedule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from adapters import Given
-    from penstock.placement.eft.schedule import Schedule, Shortfall
+    from penstock.planning.placement.placers.eft_schedule import Schedule, Shortfall
 
 PROBE = " out"
 """Behind a vertex's name: an operator that receives all the vertex sends, so that its output rate can be read."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.clock import Stopwatch, pause
-from penstock.connectors.log.contract import NONE_YET, FencedError, GoneError, TopicLog, UnknownTopicError
-from penstock.errors import BadInputError
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.errors import BadInputError
+from penstock.connectors.log_contract import NONE_YET, FencedError, GoneError, TopicLog, UnknownTopicError
 
 
 def values_of(log: TopicLog, topic: str) -> list[bytes]:

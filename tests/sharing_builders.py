@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from penstock.cluster.resources import CPU, MEMORY, Dimension
-from penstock.cluster.topology import Cluster, Node
-from penstock.sharing.tenants import Tenant, Tenants
+from penstock.cluster.topology import CPU, MEMORY, Cluster, Dimension, Node
+from penstock.planning.sharing.contract import Tenant, Tenants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 from penstock.modelling.model import Point
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.base.errors import BadInputError
 from penstock.dataflow.aggregate import Aggregate
-from penstock.dataflow.file import parse_pipeline, pipeline_document
-from penstock.errors import BadInputError
+from penstock.dataflow.code import parse_pipeline, pipeline_document
 
 
 def test_keys_fields_and_calls_are_read() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.spark.fused.arrow_batches import BATCH_BYTES, MOST_BYTES, MOST_ROWS, NO_LOOK, bounded_by_rows, row_bytes
+from penstock.engines.fused.query import BATCH_BYTES, MOST_BYTES, MOST_ROWS, NO_LOOK, bounded_by_rows, row_bytes
 
 
 @pytest.mark.parametrize(

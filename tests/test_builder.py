@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.dataflow.code import code_of, frame_function, write_function
-from penstock.dataflow.file import parse_pipeline, pipeline_document, read_pipeline
+from penstock.base.errors import BadInputError
+from penstock.dataflow.code import (
+    code_of,
+    frame_function,
+    parse_pipeline,
+    pipeline_document,
+    read_pipeline,
+    write_function,
+)
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rewrite import fuse, separate
-from penstock.errors import BadInputError
-from penstock.jobs.find import find_pipeline, logic_of
+from penstock.inputs.finders import find_pipeline, logic_of
 from penstock.workloads.builtin import builtin_pipeline, known_pipelines
 
 WORDS = {

@@ -8,12 +8,11 @@ import pytest
 
 import penstock
 from adapters import chain, cluster, declared, model, source
-from penstock.allocation.registry import ALLOCATORS
+from penstock.base.errors import BadInputError
 from penstock.dataflow.pipeline import Operator
-from penstock.errors import BadInputError
 from penstock.modelling.library import ModelLibrary
-from penstock.placement.registry import PLACERS
 from penstock.planning.capacity import Capacity
+from penstock.planning.registry import ALLOCATORS, PLACERS
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.base.errors import BadInputError
 from penstock.cluster.catalogue import (
     Acquisition,
     Catalogue,
@@ -16,8 +17,7 @@ from penstock.cluster.catalogue import (
     with_prices,
 )
 from penstock.cluster.file import parse_cluster
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.errors import BadInputError
+from penstock.cluster.topology import CPU, MEMORY
 
 
 # cover: floor(slots / largest) of the largest, then the smallest that covers the rest.

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from penstock.base.errors import BadInputError
 from penstock.cluster.file import parse_cluster
-from penstock.errors import BadInputError
 
 
 @pytest.mark.parametrize(

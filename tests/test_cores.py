@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.errors import ClusterError
 from penstock.cluster import cores
 from penstock.cluster.cores import cores_here, cpu_limit
-from penstock.errors import ClusterError
-from penstock.jobs.fused import prepare
-from penstock.jobs.sessions import SparkOptions
-from penstock.spark.standalone import cluster as standalone
+from penstock.engines.fused.preparation import prepare
+from penstock.runs.environment import SparkOptions
+from penstock.spark.clusters.standalone import cluster as standalone
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_process_has_what_it_is_bound_to_and_allowed(
 
 
 def test_slots_elsewhere_have_a_core_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.jobs.fused.cores_here", lambda: 2)
+    monkeypatch.setattr("penstock.engines.fused.preparation.cores_here", lambda: 2)
     here = prepare("linear", 5, 8, None, search=False)
     elsewhere = prepare("linear", 5, 8, None, search=False, here=False)
     assert here.setup is not None

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from adapters import chain, sink, source
+from penstock.base.errors import BadInputError
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import Gain, checked_rate, gains, topological_order
-from penstock.errors import BadInputError
 
 
 def operators(*names: str, sources: tuple[str, ...] = ("s",)) -> list[Operator]:

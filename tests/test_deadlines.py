@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.sharing.deadlines import share_in_time
-from penstock.sharing.registry import SHARERS
-from penstock.sharing.tenants import Tenant, Tenants
+from penstock.planning.registry import SHARERS
+from penstock.planning.sharing.contract import Tenant, Tenants
+from penstock.planning.sharing.share import share_in_time
 
 
 def tenants(nodes: int, *desired: int, priorities: tuple[int, ...] = ()) -> Tenants:

@@ -8,10 +8,9 @@ import pytest
 
 import estream_adapters as es
 from adapters import Given, cases, close
-from penstock.dataflow.convex import convex_groups
 from penstock.dataflow.rates import gains
-from penstock.dataflow.task_graph import communication_to_computation, joined_pairs, upward_ranks
-from penstock.placement.eft.schedule import Schedule, Shortfall
+from penstock.dataflow.task_graph import communication_to_computation, convex_groups, joined_pairs, upward_ranks
+from penstock.planning.placement.placers.eft_schedule import Schedule, Shortfall
 
 
 @pytest.mark.parametrize(("given", "expected"), cases("es_rates"))

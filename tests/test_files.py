@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInputError
-from penstock.files import (
+from penstock.base.errors import BadInputError
+from penstock.base.files import (
     DEEPEST_NESTING,
     LARGEST_FILE,
     LARGEST_YAML,
@@ -237,7 +237,10 @@ def test_a_temporary_folder_is_private_and_ends_with_its_block(temporary: Path) 
 
 
 def test_folders_of_killed_processes_are_swept(temporary: Path) -> None:
-    code = "from penstock.files import temporary_folder\nwith temporary_folder('t') as f: print(f, flush=True); input()"
+    code = (
+        "from penstock.base.files import temporary_folder\n"
+        "with temporary_folder('t') as f: print(f, flush=True); input()"
+    )
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.allocation.pipeline import demands_of
-from penstock.clock import Stopwatch
-from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.base.clock import Stopwatch
+from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Operator
-from penstock.jobs.find import find_pipeline, logic_of
-from penstock.jobs.profiling import Profile, profile_settings
-from penstock.modelling.doubts import changed_code
+from penstock.inputs.finders import find_pipeline, logic_of
 from penstock.modelling.fingerprint import fingerprint
+from penstock.modelling.fit import changed_code
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.planning.allocation.pipeline import demands_of
+from penstock.profiling.profiler import Profile, profile_settings
 from penstock.report.listener import Listener
 
 CODE = """

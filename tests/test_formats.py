@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.allocation.pipeline import demands_of
+from penstock.base.errors import BadInputError
 from penstock.dataflow.endpoints import reading_of, writing_of
-from penstock.errors import BadInputError
-from penstock.jobs.find import find_models_for, find_pipeline
-from penstock.jobs.fused import prepare
-from penstock.modelling.file import models_document, read_models
-from penstock.modelling.library import ModelLibrary
+from penstock.engines.fused.preparation import prepare
+from penstock.inputs.finders import find_models_for, find_pipeline
+from penstock.modelling.library import ModelLibrary, models_document, read_models
 from penstock.modelling.model import Model, Point
-from penstock.planning.file import read_plan, write_plan
+from penstock.planning.allocation.pipeline import demands_of
+from penstock.planning.files import read_plan, write_plan
 
 OF_0_1 = Path(__file__).parent / "formats_0_1"
 """Made with commit 47d9253, by its own `plan`, `models import` and `profile`."""

@@ -13,14 +13,14 @@ from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import Gain, topological_order
-from penstock.jobs.fused_results import closing_notes, unmeasured_ends
-from penstock.jobs.rehearsing import rows_to_rehearse
+from penstock.engines.fused.preparation import closing_notes, unmeasured_ends
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
-from penstock.prediction.closing import closing_seconds
-from penstock.prediction.crews import crews_of
-from penstock.prediction.fused import PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
-from penstock.prediction.rate import Demands
-from penstock.runtime import crew
+from penstock.planning.prediction.fused import PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
+from penstock.planning.prediction.fused_setup import crews_of
+from penstock.planning.prediction.latency import closing_seconds
+from penstock.planning.prediction.rate import Demands
+from penstock.profiling.profiler import rows_to_rehearse
+from penstock.runtime import workers as crew
 from penstock.runtime.steps import Read, Step, plan_crews
 
 ON = MeasuredOn(slot_memory_mb=1000.0, batch_seconds=1.0, base_memory_mb=80.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.dataflow.rates import Gain
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.prediction.fused import FusedSetup
+from penstock.planning.prediction.fused import FusedSetup
 from penstock.report.report import Audit, summarise
 from penstock.simulation.fused_run import FusedScenario, simulate_fused
 

@@ -11,11 +11,11 @@ import pytest
 from adapters import model
 from penstock.cluster.topology import Slot
 from penstock.dataflow.pipeline import KEYED, Grouping, Stream
-from penstock.flow import dealing as flow
-from penstock.prediction.groupings import stream_shares
+from penstock.engines.placed.flow import routing as flow
+from penstock.planning.prediction.rate import stream_shares
 from penstock.runtime.batch import Batch
 from penstock.simulation.dealing import StreamDealer
-from penstock.simulation.system import SimulatedRoute, Station
+from penstock.simulation.scenario import SimulatedRoute, Station
 
 # 1 thread does 10/s, 2 do 18, 3 do 24: slot-aware shares are 24, 10 and 18 of 52; by threads 3, 1 and 2 of 6
 MODEL = model("m", (1, 10, 0.1, 0.1), (2, 18, 0.2, 0.2), (3, 24, 0.3, 0.3))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.control.described import described
+from penstock.control.pipeline_document import described
 
 OPTIONAL = {"uvloop", "httptools", "orjson", "simplejson", "colorama", "sitecustomize", "usercustomize"}
 """Modules that libraries import if they are installed."""
@@ -23,7 +23,7 @@ STREAMS = "[{from: a, to: b}, {from: b, to: c}]"
 DOCUMENT = f"{{name: own, operators: {{a: {{kind: source}}, b: {{model: pi}}, c: {{kind: sink}}}}, streams: {STREAMS}}}"
 OWN = f"""
 import yaml
-from penstock.dataflow.file import parse_pipeline
+from penstock.dataflow.code import parse_pipeline
 def code(row): return row
 pipeline = parse_pipeline(yaml.safe_load({DOCUMENT!r}), "own")
 """

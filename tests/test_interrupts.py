@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import RunFailedError
-from penstock.jobs.conducting import await_with_interrupts
-from penstock.jobs.handle import RunHandle
+from penstock.base.errors import RunFailedError
+from penstock.engines.fused.foreground import await_with_interrupts
+from penstock.runs.handle import RunHandle
 
 
 class Run:

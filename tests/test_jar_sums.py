@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import ClusterError
+from penstock.base.errors import ClusterError
 from penstock.spark.broker import jars
 from penstock.spark.broker.jars import JarSet
 

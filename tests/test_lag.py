@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.base.errors import BadInputError
 from penstock.dataflow.endpoints import Reading
-from penstock.errors import BadInputError
-from penstock.report.figures import RecentBatches
-from penstock.report.lag import by_source, kept_apart, waiting_notes
+from penstock.engines.fused.sources.topics import connector_of, lag_of, reached_by
+from penstock.report.figures import RecentBatches, by_source, kept_apart, waiting_notes
 from penstock.report.report import Audit, BatchObservation, summarise
-from penstock.spark.fused.told_groups import reached_by
-from penstock.spark.fused.topics import connector_of, lag_of
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def wrong_imports(layer: str, names: set[str]) -> set[str]:
 
 def test_the_rule_can_fail() -> None:
     tree = ast.parse(
-        "def f():\n    from penstock.placement.slot_aware.sam import Sam\n    import penstock.modelling.model"
+        "def f():\n    from penstock.planning.placement.placers.sam import Sam\n    import penstock.modelling.model"
     )
     assert wrong_imports("cluster", set(imported(tree))) == {"placement", "modelling"}
     assert wrong_imports("placement", set(imported(tree))) == set()

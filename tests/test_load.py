@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.base.errors import BadInputError
 from penstock.dataflow.load import Load, find_gap, load_of_trace, parse_load
-from penstock.errors import BadInputError
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import yaml
 
 import penstock
 from penstock.cli.main import run
-from penstock.spark.fused.executors import executor_settings
+from penstock.spark.internals.executors import executor_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

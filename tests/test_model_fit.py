@@ -9,20 +9,19 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.api import models as measuring
+from penstock.base.errors import BadInputError
 from penstock.cli.main import run
 from penstock.dataflow.logic import Logic, Per
-from penstock.errors import BadInputError
-from penstock.jobs.find import find_pipeline
-from penstock.jobs.fused import prepare
-from penstock.jobs.profiling import Profile, own_point, profile_settings, progress_of
-from penstock.modelling.file import models_document
+from penstock.engines.fused.preparation import prepare
+from penstock.inputs.finders import find_pipeline
 from penstock.modelling.fingerprint import fingerprint
 from penstock.modelling.fit import described, disturbed, fits, misfits, other_selectivity
-from penstock.modelling.library import ModelLibrary, reference_library
+from penstock.modelling.library import ModelLibrary, models_document, reference_library
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
+from penstock.profiling.profiler import Profile, own_point, profile_settings, progress_of
 from penstock.report.listener import Listener
-from penstock.verbs import profile as measuring
 
 LAPTOP = MeasuredOn(cpu="Laptop CPU", cores=8, spark="4.3.0")
 SERVER = MeasuredOn(cpu="Server CPU", cores=64, spark="4.3.0")

@@ -9,11 +9,17 @@ import pytest
 
 import penstock
 from adapters import model
-from penstock.errors import BadInputError
-from penstock.modelling.file import models_document, parse_models, read_csv_models, read_models
-from penstock.modelling.library import ModelLibrary, reference_library
+from penstock.base.errors import BadInputError
+from penstock.modelling.adjustments import within_one_core
+from penstock.modelling.library import (
+    ModelLibrary,
+    models_document,
+    parse_models,
+    read_csv_models,
+    read_models,
+    reference_library,
+)
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.modelling.one_core import within_one_core
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
+from penstock.base.errors import BadInputError
 from penstock.cluster.file import parse_cluster
-from penstock.errors import BadInputError
 from penstock.modelling.library import reference_library
 from penstock.modelling.model import Model, Point
 from penstock.pictures.canvas import check_ending
-from penstock.pictures.drawing.layout import Box, arrange
-from penstock.pictures.models import draw_models
-from penstock.pictures.plan import draw_plan
+from penstock.pictures.drawings import draw_models, draw_plan
+from penstock.pictures.plan_page import Box, arrange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +97,7 @@ class TestPlans:
             assert words in text
 
     def test_more_operators_than_colours(self, tmp_path: Path) -> None:
-        from penstock.pictures.drawing.plan_page import looks_of
+        from penstock.pictures.plan_page import looks_of
 
         looks = looks_of([f"operator-{number}" for number in range(40)])
         assert len(set(looks.values())) == 40
@@ -106,7 +105,7 @@ class TestPlans:
         assert "sink" in (tmp_path / "plan.svg").read_text(encoding="utf-8")
 
     def test_parts_of_a_slot_add_up_to_its_predicted_load(self, linear: Plan) -> None:
-        from penstock.pictures.drawing.plan_page import parts_by_slot
+        from penstock.pictures.plan_page import parts_by_slot
 
         for slot, parts in parts_by_slot(linear):
             load = linear.prediction.slots[slot]

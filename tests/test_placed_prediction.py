@@ -10,8 +10,7 @@ from penstock.cluster.topology import Slot
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
 from penstock.modelling.model import FixedDemand, Model, Point
-from penstock.prediction.own_cpu import cpu_seconds_per_tuple
-from penstock.prediction.placed import (
+from penstock.planning.prediction.placed import (
     BundleLoad,
     PlacedCosts,
     bundle_loads,
@@ -20,7 +19,8 @@ from penstock.prediction.placed import (
     slots_at,
     without_engine,
 )
-from penstock.prediction.rate import Demands, Routing
+from penstock.planning.prediction.rate import Demands, Routing
+from penstock.planning.prediction.usage import cpu_seconds_per_tuple
 
 FAST = Model("fast", (Point(threads=1, rate=100.0, cpu=0.5, memory=0.1),))
 SLOW = Model(

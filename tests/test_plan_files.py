@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
+from penstock.base.errors import BadInputError
+from penstock.base.files import check
 from penstock.cluster.topology import Slot
-from penstock.errors import BadInputError
-from penstock.files import check
-from penstock.planning.diff import diff
-from penstock.planning.file import SavedPlan, read_plan, write_plan
+from penstock.planning.files import SavedPlan, read_plan, write_plan
+from penstock.planning.plan_changes import diff
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,24 +9,22 @@ import pytest
 
 import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, declared, model, sink, source
-from penstock.allocation.contract import slots_needed
-from penstock.allocation.registry import ALLOCATORS
+from penstock.base.errors import Refusal, Shortage
 from penstock.cluster.catalogue import find_catalogue
 from penstock.cluster.file import parse_cluster
 from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Operator, Pipeline
-from penstock.errors import Refusal, Shortage
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.placement.registry import PLACERS
-from penstock.planning.growth import grow
-from penstock.planning.planner import Planner
+from penstock.planning.allocation.contract import slots_needed
+from penstock.planning.planner import Planner, grow
+from penstock.planning.registry import ALLOCATORS, PLACERS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.placement.contract import Placement, PlacementRequest, Room
+    from penstock.planning.placement.contract import Placement, PlacementRequest, Room
 
 
 @pytest.mark.parametrize(("rate", "lsa", "mba", "mba_with_ends"), [(50, 7, 4, 4), (100, 13, 7, 7), (200, 25, 14, 15)])

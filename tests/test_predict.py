@@ -17,10 +17,15 @@ from penstock.dataflow.pipeline import Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
 from penstock.modelling.bounds import ModelledDemand, fewest_slots
 from penstock.modelling.model import FixedDemand, Model, Point
-from penstock.prediction.groupings import supported_rate_as_declared
-from penstock.prediction.latency import LatencyAssumptions, erlang_c, latency_ms, sojourn_seconds
-from penstock.prediction.rate import Routing, highest_peak, lowest_peak, supported_rate
-from penstock.prediction.usage import SlotUsage, node_usage, slot_usage
+from penstock.planning.prediction.latency import LatencyAssumptions, erlang_c, latency_ms, sojourn_seconds
+from penstock.planning.prediction.rate import (
+    Routing,
+    highest_peak,
+    lowest_peak,
+    supported_rate,
+    supported_rate_as_declared,
+)
+from penstock.planning.prediction.usage import SlotUsage, node_usage, slot_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock import process_identity
-from penstock.process_identity import ProcessIdentity, boot_id, identity_of, own_identity
-from penstock.spark.standalone import processes
-from penstock.spark.standalone.processes import end, find, start
+from penstock.base import process_identity
+from penstock.base.process_identity import ProcessIdentity, boot_id, identity_of, own_identity
+from penstock.spark.clusters.standalone import processes
+from penstock.spark.clusters.standalone.processes import end, find, start
 
 
 @pytest.fixture

@@ -18,32 +18,30 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 from effort import tries
-from penstock.allocation.pipeline import profiles_of
-from penstock.allocation.registry import ALLOCATORS
+from penstock.base.errors import BadInputError, Refusal
+from penstock.base.files import parse_json, parse_yaml
 from penstock.cluster.catalogue import Acquisition, Catalogue, acquire
 from penstock.cluster.file import parse_cluster
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.cluster.topology import CPU, MEMORY
+from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.dataflow.pipeline import Grouping, Pipeline
 from penstock.dataflow.rates import gains, stream_rates
-from penstock.errors import BadInputError, Refusal
-from penstock.files import parse_json, parse_yaml
-from penstock.modelling.file import parse_models
-from penstock.placement.packing.placer import Packing
-from penstock.placement.registry import PLACERS
-from penstock.planning.file import read_plan, write_plan
-from penstock.planning.growth import SINGLE_STEPS
+from penstock.modelling.library import parse_models
+from penstock.planning.allocation.pipeline import profiles_of
+from penstock.planning.files import parse_whole_cluster, read_plan, write_plan
+from penstock.planning.placement.placers.packing import Packing
 from penstock.planning.plan import Plan
-from penstock.planning.whole_cluster_file import parse_whole_cluster
+from penstock.planning.planner import SINGLE_STEPS
+from penstock.planning.registry import ALLOCATORS, PLACERS
 from strategies import Asked, models, pipelines, requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.allocation.contract import ThreadBundle
     from penstock.cluster.topology import Slot
     from penstock.modelling.model import Model
-    from penstock.placement.contract import Placement, PlacementRequest, Room
+    from penstock.planning.allocation.contract import ThreadBundle
+    from penstock.planning.placement.contract import Placement, PlacementRequest, Room
 
 patiently = tries(1, picky=True)  # requests for hundreds of threads are thrown away while they are drawn
 turns = st.integers(0, len(ALLOCATORS.names()) - 1)

@@ -30,7 +30,7 @@ def defaults(function: object) -> dict[str, object]:
 def test_resume_takes_in_the_shell_what_it_takes_in_python() -> None:
     shell, python = (
         set(inspect.signature(verb).parameters)
-        for verb in (import_module("penstock.cli.commands.resume").resume, penstock.resume)
+        for verb in (import_module("penstock.cli.commands.run").resume, penstock.resume)
     )
     # a pipeline, and what hears of it, are things of Python's
     assert python - shell == {"given", "patience", "listener"}

@@ -9,12 +9,11 @@ import pytest
 
 import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, declared, model, source
-from penstock.allocation.registry import ALLOCATORS
+from penstock.base.errors import BadInputError, Refusal, RefusedError
 from penstock.cluster.file import parse_cluster
 from penstock.dataflow.pipeline import Operator, Pipeline
-from penstock.errors import BadInputError, Refusal, RefusedError
 from penstock.modelling.library import ModelLibrary
-from penstock.placement.registry import PLACERS
+from penstock.planning.registry import ALLOCATORS, PLACERS
 
 
 def refusal(pipeline: Pipeline, offer: Any, placer: str, library: ModelLibrary | None = None) -> Refusal:

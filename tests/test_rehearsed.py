@@ -9,13 +9,19 @@ import pytest
 
 import penstock
 from penstock.dataflow.rates import Gain
-from penstock.jobs.fused_results import unmeasured_ends
-from penstock.modelling.file import models_document, parse_models
+from penstock.engines.fused.preparation import unmeasured_ends
+from penstock.modelling.fingerprint import shape_of
+from penstock.modelling.library import models_document, parse_models
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
-from penstock.modelling.shape import shape_of
-from penstock.prediction.fused import FusedSetup, rows_of_batch
-from penstock.prediction.fused_setup import fused_setup, rehearsals_of
-from penstock.prediction.rehearsed import Correction, correction_by, correction_for, rehearsed_cpu_seconds
+from penstock.planning.prediction.fused import FusedSetup, rows_of_batch
+from penstock.planning.prediction.fused_setup import (
+    Correction,
+    correction_by,
+    correction_for,
+    fused_setup,
+    rehearsals_of,
+    rehearsed_cpu_seconds,
+)
 
 
 def batches(tuples: int, seconds: float, cpu_seconds: float = 0.0) -> RehearsedBatches:

@@ -10,15 +10,14 @@ import pytest
 
 import penstock
 from adapters import cluster
+from penstock.base.errors import BadInputError, Refusal
 from penstock.cluster.topology import Cluster, Node, Slot
-from penstock.errors import BadInputError, Refusal
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.task_profile import TaskProfile
-from penstock.placement.compact.placer import Compact
-from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
-from penstock.planning.file import read_plan, write_plan
-from penstock.planning.moves import ThreadMoves, moves
-from penstock.planning.placement_file import parse_placement
+from penstock.planning.files import parse_placement, read_plan, write_plan
+from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
+from penstock.planning.placement.placers.compact import Compact
+from penstock.planning.plan_changes import ThreadMoves, moves
 from penstock.planning.replan_cluster import place_again
 from penstock.planning.whole_cluster import place_all
 

@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.api.runs import run_options, spark_options
+from penstock.base.errors import BadInputError, RunFailedError
 from penstock.cli.main import run
-from penstock.errors import BadInputError, RunFailedError
-from penstock.jobs import fused_run, resuming
-from penstock.jobs.fused import INTERVAL_MS, FusedJob, prepare
-from penstock.jobs.fused_run import FusedOptions, spec_of, start_fused
-from penstock.jobs.handle import RunHandle
-from penstock.jobs.sessions import RunSession, SparkOptions
-from penstock.planning.file import write_plan
+from penstock.engines.fused import launcher as fused_run
+from penstock.engines.fused import launcher as resuming
+from penstock.engines.fused import run as run_module
+from penstock.engines.fused.launcher import FusedOptions, spec_of, start_fused
+from penstock.engines.fused.preparation import INTERVAL_MS, FusedJob, prepare
+from penstock.planning.files import write_plan
 from penstock.report.listener import Listener
-from penstock.spark.fused import run as run_module
-from penstock.spark.fused.run_folder import FusedRunFolder, RunState
-from penstock.spark.session.default_files import FOLDERS, is_local_by_default
-from penstock.verbs.run import run_options, spark_options
+from penstock.runs.environment import RunSession, SparkOptions
+from penstock.runs.handle import RunHandle
+from penstock.runs.run_folder import FusedRunFolder, RunState
+from penstock.spark.session.hadoop import FOLDERS, is_local_by_default
 
 PIPELINE = """
 name: p

@@ -11,22 +11,21 @@ from hypothesis import strategies as st
 import penstock
 from adapters import model, sink, source
 from effort import tries
-from penstock.allocation.pipeline import demands_to_run
-from penstock.dataflow.file import parse_pipeline, pipeline_document
+from penstock.base.errors import BadInputError
+from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import flows, gains
-from penstock.dataflow.rewrite import What, fuse, replicate, separate
-from penstock.dataflow.rewrite_choice import fuse_busy, separate_heavy
-from penstock.errors import BadInputError
-from penstock.jobs.find import logic_of
-from penstock.jobs.fused import prepare
-from penstock.jobs.placed import prepare_placed
+from penstock.dataflow.rewrite import What, fuse, fuse_busy, replicate, separate, separate_heavy
+from penstock.engines.fused.preparation import prepare
+from penstock.engines.placed.preparation import prepare_placed
+from penstock.inputs.finders import logic_of
 from penstock.modelling.fusion import fused_model
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.modelling.traffic import handled_per_tuple, traffic_of
-from penstock.prediction.fused_setup import fused_setup
+from penstock.modelling.task_profile import handled_per_tuple, traffic_of
+from penstock.planning.allocation.pipeline import demands_to_run
+from penstock.planning.prediction.fused_setup import fused_setup
 from strategies import pipelines
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.errors import BadInputError
 from penstock.connectors.storage import LocalStorage
-from penstock.errors import BadInputError
-from penstock.jobs.runs import new_run_folder
-from penstock.spark.fused.run_folder import FusedRunFolder
-from penstock.spark.placed.run_folder import RunFolder
+from penstock.engines.placed.run_folder import RunFolder
+from penstock.engines.run_index import new_run_folder
+from penstock.runs.run_folder import FusedRunFolder
 from penstock.spark.session.embedded import _jvm_messages_in
 
 NOBODY = 65534

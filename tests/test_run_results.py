@@ -12,24 +12,23 @@ import pytest
 import typer
 
 import penstock
+from penstock.api.runs import run, warm_up_of
+from penstock.base.errors import BadInputError
 from penstock.cli.live import LiveListener
-from penstock.cli.placed_view import print_placed
+from penstock.cli.reports import print_placed
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Pipeline
-from penstock.errors import BadInputError
-from penstock.jobs.fused import prepare
-from penstock.jobs.fused_run import FusedOptions, check_ends, path_on_disk
+from penstock.engines.fused.launcher import FusedOptions, check_ends, path_on_disk
+from penstock.engines.fused.preparation import prepare
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.pictures.run import draw_run
-from penstock.planning.file import write_plan
-from penstock.report.disturbance import disturbance
+from penstock.pictures.drawings import draw_run
+from penstock.planning.files import write_plan
 from penstock.report.figures import RecentBatches
 from penstock.report.listener import Progress
-from penstock.report.placed_result import PlacedResult
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation, history, summarise
-from penstock.report.result import RunResult, TriedRate
-from penstock.verbs.run import run, warm_up_of
+from penstock.report.result import PlacedResult, RunResult, TriedRate
+from penstock.report.totals import disturbance
 
 NOTHING_LOST = Audit(0, 0, 0, 0, 0)
 
@@ -228,7 +227,7 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
 
 
 def test_the_rate_of_whole_batches_over_two_seconds() -> None:
-    from penstock.pictures.drawing.run_charts import smoothed
+    from penstock.pictures.run_charts import smoothed
 
     moments = history([batch(1000 + at, tuples=30) for at in (0.5, 1.5, 2.5, 4.5, 5.0)], began=1000.0)
     # 90 tuples in 2.5 s, 30 in 2 s, 30 in the last half

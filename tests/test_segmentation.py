@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 import penstock
 from adapters import chain, library, sink, source
 from effort import tries
+from penstock.base.errors import BadInputError, PenstockError
 from penstock.cluster.topology import Slot
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
-from penstock.errors import BadInputError, PenstockError
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import Model, Point
-from penstock.segmentation.contract import Costs, Segment, segmentation
-from penstock.segmentation.costs import costs_of
-from penstock.segmentation.on_slots import segments_on_slots
-from penstock.segmentation.registry import SEGMENTERS
+from penstock.planning.registry import SEGMENTERS
+from penstock.planning.segmentation import Costs, Segment, costs_of, segmentation, segments_on_slots
 from strategies import pipelines
 
 

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from penstock.dataflow.load import Load
-from penstock.report.report import BatchObservation
-from penstock.report.settling import became_faster, first_settled, notes_of_all, notes_under_load, settled_after
+from penstock.report.report import (
+    BatchObservation,
+    became_faster,
+    first_settled,
+    notes_of_all,
+    notes_under_load,
+    settled_after,
+)
 
 
 def batches(*backlogs: int, tuples: int = 100) -> list[BatchObservation]:

@@ -13,18 +13,16 @@ from hypothesis import strategies as st
 
 from effort import tries
 from penstock.cluster.topology import Node, Slot
-from penstock.sharing.contract import Divides
-from penstock.sharing.handover import Moves
-from penstock.sharing.registry import SHARERS
-from penstock.sharing.share import share_cluster
-from penstock.sharing.tenants import Tenant, Tenants
-from penstock.sharing.threads import dealt, moved_least, worker_slots
+from penstock.planning.registry import SHARERS
+from penstock.planning.sharing.contract import Divides, Tenant, Tenants
+from penstock.planning.sharing.handover import Moves, dealt, moved_least, worker_slots
+from penstock.planning.sharing.share import share_cluster
 from sharing_builders import running_tenancies, sized_nodes, unequal_tenancies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.sharing.handover import HandOver
+    from penstock.planning.sharing.handover import HandOver
 
 patiently = tries(1)
 BY_NODE = [name for name in SHARERS.names() if SHARERS.create(name).divides is Divides.NODES]

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effort import tries
-from penstock.sharing.contract import Divides, Sharer, Shares
-from penstock.sharing.policies.dominant_fair import unit_demands
-from penstock.sharing.registry import SHARERS
-from penstock.sharing.share import share_cluster
-from penstock.sharing.tenants import Tenant, Tenants
+from penstock.planning.registry import SHARERS
+from penstock.planning.sharing.contract import Divides, Sharer, Shares, Tenant, Tenants
+from penstock.planning.sharing.dominant_fair import unit_demands
+from penstock.planning.sharing.share import share_cluster
 from sharing_builders import demands, pipelines, tenancies
 
 patiently = tries(1)

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effort import tries
-from penstock.sharing.measures import Served, jain
-from penstock.sharing.policies.admission import aged_level
-from penstock.sharing.policies.filling import filled, round_half_up, whole_shares
-from penstock.sharing.registry import SHARERS
-from penstock.sharing.tenants import Tenant, Tenants
+from penstock.planning.registry import SHARERS
+from penstock.planning.sharing.contract import Tenant, Tenants
+from penstock.planning.sharing.division import aged_level, filled, round_half_up, whole_shares
+from penstock.planning.sharing.measures import Served, jain
 from sharing_builders import pipelines, sized_nodes, tenancies, tenants
 
 patiently = tries(1)

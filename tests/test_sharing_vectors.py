@@ -8,14 +8,13 @@ import pytest
 
 from adapters import Given, cases, close
 from penstock.cluster.topology import Cluster, Node
-from penstock.sharing.contract import Sharer
-from penstock.sharing.handover import Moves, hand_over
-from penstock.sharing.measures import Served, fairness_degree
-from penstock.sharing.policies.filling import filled, whole_shares
-from penstock.sharing.policies.max_min import by_fairness
-from penstock.sharing.registry import SHARERS
-from penstock.sharing.share import share_cluster
-from penstock.sharing.tenants import Tenant, Tenants
+from penstock.planning.registry import SHARERS
+from penstock.planning.sharing.contract import Sharer, Tenant, Tenants
+from penstock.planning.sharing.division import filled, whole_shares
+from penstock.planning.sharing.handover import Moves, hand_over
+from penstock.planning.sharing.max_min import by_fairness
+from penstock.planning.sharing.measures import Served, fairness_degree
+from penstock.planning.sharing.share import share_cluster
 
 
 def standing(got: float, wanted: float) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import BadInputError, InterruptedWorkError
-from penstock.jobs.simulated import parse_network, parse_outage, parse_switch
-from penstock.jobs.simulated_search import highest_stable
-from penstock.planning.file import write_plan
+from penstock.base.errors import BadInputError, InterruptedWorkError
+from penstock.engines.rate_search import highest_stable
+from penstock.engines.simulated.preparation import parse_network, parse_outage, parse_switch
+from penstock.planning.files import write_plan
 from penstock.report.simulated_result import Measured, read_measured
-from penstock.simulation.system import Outage
+from penstock.simulation.scenario import Outage
 
 LINEAR = penstock.plan("linear", 100)
 """7 slots: 80 tuples/s with shuffle routing, 100 with slot-aware."""

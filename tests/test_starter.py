@@ -13,12 +13,12 @@ import typer
 
 import penstock
 from adapters import model
+from penstock.base.errors import BadInputError
 from penstock.cli.main import app
 from penstock.dataflow.endpoints import reading_of, writing_of
 from penstock.dataflow.logic import Per
-from penstock.errors import BadInputError
-from penstock.jobs.find import logic_of
-from penstock.jobs.starter import DATA_FILES, SAMPLE_ORDERS, sample_orders
+from penstock.inputs.finders import logic_of
+from penstock.inputs.starter import DATA_FILES, SAMPLE_ORDERS, sample_orders
 from penstock.modelling.library import ModelLibrary
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters import Given, cases, close
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 from stepwise import Steps, Used, slope, stepwise_points
 
 

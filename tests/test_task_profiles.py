@@ -13,12 +13,23 @@ from hypothesis import strategies as st
 import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, model, source
 from effort import tries
+from penstock.base.errors import BadInputError, RefusedError
 from penstock.dataflow.pipeline import Operator
-from penstock.errors import BadInputError, RefusedError
-from penstock.modelling.conversion import MOST_THREADS, model_of, profile_of
-from penstock.modelling.file import models_document, parse_models_and_profiles, read_models_and_profiles
-from penstock.modelling.library import ModelLibrary
-from penstock.modelling.task_profile import Bound, TaskProfile, bound_of, threads_per_tuple
+from penstock.modelling.library import (
+    ModelLibrary,
+    models_document,
+    parse_models_and_profiles,
+    read_models_and_profiles,
+)
+from penstock.modelling.task_profile import (
+    MOST_THREADS,
+    Bound,
+    TaskProfile,
+    bound_of,
+    model_of,
+    profile_of,
+    threads_per_tuple,
+)
 from strategies import models, profiles
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -16,14 +16,8 @@ from hypothesis import strategies as st
 import penstock
 from adapters import chain, model, operator_request, request, room, sink, source
 from effort import tries
-from penstock.allocation.contract import ThreadBundle
-from penstock.allocation.registry import ALLOCATORS
-from penstock.cluster.catalogue import DEFAULT_CATALOGUE, find_catalogue
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.cluster.topology import Cluster, Node
-from penstock.dataflow.pipeline import Operator, Pipeline, Stream
-from penstock.dataflow.rewrite_choice import separate_heavy
-from penstock.dataflow.tolerance import (
+from penstock.base.errors import Refusal
+from penstock.base.tolerance import (
     TOLERANCE,
     cell,
     covers,
@@ -36,23 +30,26 @@ from penstock.dataflow.tolerance import (
     whole_down,
     whole_up,
 )
-from penstock.errors import Refusal
+from penstock.cluster.catalogue import DEFAULT_CATALOGUE, find_catalogue
+from penstock.cluster.topology import CPU, MEMORY, Cluster, Node
+from penstock.dataflow.pipeline import Operator, Pipeline, Stream
+from penstock.dataflow.rewrite import separate_heavy
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import Model
-from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
-from penstock.placement.registry import PLACERS
-from penstock.placement.resource_aware.r_storm import reference_node
-from penstock.placement.resource_aware.rsm import Rsm
-from penstock.placement.slot_aware.sam import Sam
+from penstock.planning.allocation.contract import ThreadBundle
+from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
+from penstock.planning.placement.placers.r_storm import reference_node
+from penstock.planning.placement.placers.rsm import Rsm
+from penstock.planning.placement.placers.sam import Sam
 from penstock.planning.planner import Planner
-from penstock.sharing.policies.fair_priority import FairPriority
-from penstock.sharing.registry import SHARERS
-from penstock.sharing.tenants import Tenant, Tenants
+from penstock.planning.registry import ALLOCATORS, PLACERS, SHARERS
+from penstock.planning.sharing.contract import Tenant, Tenants
+from penstock.planning.sharing.fair_priority import FairPriority
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.allocation.contract import OperatorAllocation
+    from penstock.planning.allocation.contract import OperatorAllocation
 
 # ------------------------------------------------------------------------------------------------ the helper
 

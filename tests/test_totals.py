@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.report.kept_batches import KeptBatches
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation
-from penstock.report.totals import Deaths, Totals, deaths_lately, too_many_died
+from penstock.report.totals import Deaths, KeptBatches, Totals, deaths_lately, too_many_died
 
 
 def batch(tuples: int, dead: int) -> BatchObservation:

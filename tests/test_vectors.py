@@ -26,35 +26,32 @@ from adapters import (
     room,
     traffic,
 )
-from penstock.allocation.contract import ThreadBundle
-from penstock.allocation.pipeline import allocate_pipeline
-from penstock.allocation.registry import ALLOCATORS
+from penstock.base.errors import BadInputError, Refusal
 from penstock.cluster.catalogue import Acquisition, acquire
 from penstock.dataflow.rates import gains
-from penstock.errors import BadInputError, Refusal
 from penstock.modelling.task_profile import (
+    Traffic,
     cpu,
     memory,
     parallelism,
     thread_cpu_range,
     threads_per_tuple,
 )
-from penstock.modelling.traffic import Traffic
-from penstock.placement.contract import Placement
-from penstock.placement.packing.node import OpenNode
-from penstock.placement.packing.placer import Packing, pack
-from penstock.placement.packing.tasks import PackingTasks
-from penstock.placement.registry import PLACERS
-from penstock.placement.resource_aware.rsm import Rsm
+from penstock.planning.allocation.contract import ThreadBundle
+from penstock.planning.allocation.pipeline import allocate_pipeline
 from penstock.planning.capacity import capacity
+from penstock.planning.placement.contract import Placement
+from penstock.planning.placement.placers.packing import OpenNode, Packing, PackingTasks, pack
+from penstock.planning.placement.placers.rsm import Rsm
 from penstock.planning.planner import Planner
-from penstock.prediction.rate import Routing, supported_rate
-from penstock.prediction.usage import slot_usage
+from penstock.planning.prediction.rate import Routing, supported_rate
+from penstock.planning.prediction.usage import slot_usage
+from penstock.planning.registry import ALLOCATORS, PLACERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.allocation.contract import Allocation
+    from penstock.planning.allocation.contract import Allocation
 
 
 @pytest.mark.parametrize(("given", "expected"), cases("acquire"))

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import penstock
-from penstock.connectors.log.address import LogAddress
-from penstock.connectors.log.contract import TopicLog
+from penstock.connectors.log_contract import TopicLog
+from penstock.connectors.topic_address import LogAddress
 
 
 def double(row: dict[str, Any]) -> dict[str, Any]:

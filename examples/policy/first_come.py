@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.sharing.contract import Divides, Shares, short_of_minimum
+from penstock.planning.sharing.contract import Divides, Shares, short_of_minimum
 
 if TYPE_CHECKING:
-    from penstock.sharing.tenants import Tenants
+    from penstock.planning.sharing.contract import Tenants
 
 
 @dataclass(frozen=True, slots=True)

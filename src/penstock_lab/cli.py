@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
-from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.pictures.chart import Chart
-    from penstock_lab.published_file import Published
+    from penstock_lab.published_values import Published
 
 Case = dict[str, Any]
 """The parameters of one run: text, numbers and lists of them. Equal cases have equal results."""

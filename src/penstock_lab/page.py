@@ -6,20 +6,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadInputError
-from penstock.files import check, check_writable, read_document, write_output
+from penstock.base.errors import BadInputError
+from penstock.base.files import check, check_writable, read_document, write_output
 from penstock_lab.contract import Agreement, CaseResult, Results, counted
-from penstock_lab.published_file import read_published
+from penstock_lab.published_values import read_published
 from penstock_lab.registry import EXPERIMENTS, LIVE
-from penstock_lab.store import CaseStore, StoredCase, code_version
-from penstock_lab.sweep import Finding, stored_finding
+from penstock_lab.sweep import CaseStore, Finding, StoredCase, code_version, stored_finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from penstock.base.registry import Registry
     from penstock.pictures.chart import Chart
-    from penstock.registry import Registry
     from penstock_lab.contract import Case, Experiment
 
 SHORTENED = "Shortened runs (`--quick`): "
@@ -119,7 +118,7 @@ def _named(case: Case, among: Sequence[StoredCase]) -> str:
 
 def draw(charts: Sequence[Chart], folder: Path, prefix: str = "") -> list[Path]:
     """The charts as PNG files in `folder`."""
-    from penstock.pictures.charts import draw_chart  # noqa: PLC0415 - drawing loads only when it is used
+    from penstock.pictures.drawings import draw_chart  # noqa: PLC0415 - drawing loads only when it is used
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{prefix}{chart.name}.png" for chart in charts]

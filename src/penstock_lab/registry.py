@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.registry import Registry
+from penstock.base.registry import Registry
 
 if TYPE_CHECKING:
     from penstock_lab.contract import Experiment
@@ -13,13 +13,13 @@ EXPERIMENTS: Registry[Experiment] = Registry(
     kind="experiment",
     group="penstock.experiments",
     built_in={
-        "model-driven": "penstock_lab.model_driven.experiment:ModelDrivenEvaluation",
-        "r-storm": "penstock_lab.r_storm.experiment:RStormEvaluation",
-        "priority": "penstock_lab.priority.experiment:Priority",
-        "p-deployer": "penstock_lab.p_deployer.experiment:PDeployerEvaluation",
-        "e-stream": "penstock_lab.e_stream.experiment:EStreamEvaluation",
+        "model-driven": "penstock_lab.experiments.model_driven:ModelDrivenEvaluation",
+        "r-storm": "penstock_lab.experiments.r_storm:RStormEvaluation",
+        "priority": "penstock_lab.experiments.priority:Priority",
+        "p-deployer": "penstock_lab.experiments.p_deployer:PDeployerEvaluation",
+        "e-stream": "penstock_lab.experiments.e_stream:EStreamEvaluation",
         "control": "penstock_lab.control.experiment:Control",
-        "ours": "penstock_lab.ours:Ours",
+        "ours": "penstock_lab.experiments.own_policies:Ours",
     },
 )
 
@@ -27,10 +27,10 @@ LIVE: Registry[Experiment] = Registry(
     kind="experiment on Spark",
     group="penstock.live_experiments",
     built_in={
-        "priority": "penstock_lab.priority.live_experiment:PriorityLive",
-        "p-deployer": "penstock_lab.p_deployer.live:PDeployerLive",
-        "e-stream": "penstock_lab.e_stream.live:EStreamLive",
-        "r-storm": "penstock_lab.r_storm.live:RStormLive",
+        "priority": "penstock_lab.experiments.live_experiments:PriorityLive",
+        "p-deployer": "penstock_lab.experiments.live_experiments:PDeployerLive",
+        "e-stream": "penstock_lab.experiments.live_experiments:EStreamLive",
+        "r-storm": "penstock_lab.experiments.live_experiments:RStormLive",
     },
 )
 """Those that can be run for real: under the controller, one case after the other."""

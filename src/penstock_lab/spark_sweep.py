@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import pause
-from penstock.digits import is_whole
-from penstock.files import temporary_folder, write_text
+from penstock.base.clock import pause
+from penstock.base.files import temporary_folder, write_text
+from penstock.base.text_checks import is_whole
 from penstock.spark.session.interrupts import Interrupt, ignore_interrupts, interrupts
 
 if TYPE_CHECKING:

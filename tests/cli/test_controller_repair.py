@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import run
-from penstock.control.core.outcome import StepOutcome
-from penstock.control.core.records import ControllerState, NodeRecord
-from penstock.control.core.states import NodeState
+from penstock.control.core.messages import StepOutcome
+from penstock.control.core.records import ControllerState, NodeRecord, NodeState
 from penstock.control.store.store import Store
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from outcome import Penstock
 
-from penstock_lab.p_deployer.experiment import PDeployerEvaluation
-from penstock_lab.store import CaseStore
+from penstock_lab.experiments.p_deployer import PDeployerEvaluation
+from penstock_lab.sweep import CaseStore
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from outcome import Penstock
 
+from penstock.base.errors import printable
 from penstock.cli import output
-from penstock.errors import printable
 from penstock.report.run_log import run_log
 
 NASTY = "a\x7f\x9b31m\u202eb\u2066c\u200f"
@@ -103,13 +103,18 @@ def test_a_command_is_quiet_unless_asked(penstock: Penstock, tmp_path: Path, mon
     pytest.importorskip("psutil")
     assert penstock("cluster", "status").err == "error: the Master at spark://h:1 does not answer\n"
     monkeypatch.setenv("PENSTOCK_LOG", "debug")
-    assert "DEBUG penstock.spark.standalone.master_page: nobody answers at" in penstock("cluster", "status").err
+    assert (
+        "DEBUG penstock.spark.clusters.standalone.master_page: nobody answers at" in penstock("cluster", "status").err
+    )
     monkeypatch.setenv("PENSTOCK_LOG", "loud")
     assert penstock("cluster", "status").err == (
         "error: PENSTOCK_LOG: unknown level 'loud'; known: debug, info, warning, error\n"
     )
     monkeypatch.delenv("PENSTOCK_LOG")
-    assert penstock("--verbose", "cluster", "down").err.count("INFO penstock.spark.standalone.cluster: ending") == 1
+    assert (
+        penstock("--verbose", "cluster", "down").err.count("INFO penstock.spark.clusters.standalone.cluster: ending")
+        == 1
+    )
     assert penstock("cluster", "down").err == ""
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from outcome import Penstock
 
-from penstock.jobs.profiling import progress_of
-from penstock.modelling.file import models_document
+from penstock.api import models as measuring
+from penstock.modelling.library import models_document
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.verbs import profile as measuring
+from penstock.profiling.profiler import progress_of
 
 POINTS = (
     Point(threads=1, rate=50, cpu=0.25, memory=0.01, operator_cpu=0.2, engine_cpu=0.05),

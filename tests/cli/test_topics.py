@@ -10,9 +10,9 @@ import pytest
 from outcome import Penstock
 
 import penstock as penstock_in_python
-from penstock.connectors.log.embedded import EmbeddedLog
+from penstock.connectors.embedded_log import EmbeddedLog
 from penstock.dataflow.endpoints import reading_of, writing_of
-from penstock.jobs.find import RunnableLike, runnable
+from penstock.inputs.finders import RunnableLike, runnable
 
 
 def test_produce_by_options_and_by_a_file(penstock: Penstock, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_what_is_wrong_is_one_line(
     penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], complaint: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("penstock.connectors.kafka.client.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("penstock.connectors.kafka_log.ANSWER_SECONDS", 1.0)
     done = penstock(*words)
     assert done.code in {1, 2}
     assert complaint in done.err
@@ -80,7 +80,7 @@ def test_run_takes_topics_instead_of_the_ends_of_a_pipeline_or_plan(
         started.append(pipeline)
         raise penstock_in_python.BadInputError("far enough")
 
-    monkeypatch.setattr("penstock.verbs.run.run", run)
+    monkeypatch.setattr("penstock.api.runs.run", run)
     log = EmbeddedLog(tmp_path / "log")
     log.create("events", 3)
     subject = tmp_path / "plan.json" if planned else "processing"
@@ -113,7 +113,7 @@ def test_the_status_of_a_broker_counts_offsets(
     producer.send("t", [b"1", b"2"])
     producer.close()
     running = SimpleNamespace(address=f"log:{tmp_path}", servers="h:1")
-    monkeypatch.setattr("penstock.verbs.broker.running_broker", lambda folder: running)
+    monkeypatch.setattr("penstock.api.clusters.running_broker", lambda folder: running)
     assert json.loads(penstock("dev", "broker", "status", "--json").out)["topics"] == {
         "t": {"partitions": 2, "offsets": 2}
     }

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
+from penstock.base.clock import Stopwatch, pause
 from penstock.cli.main import run
-from penstock.clock import Stopwatch, pause
-from penstock.sharing.registry import SHARERS
+from penstock.planning.registry import SHARERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,9 @@ import pytest
 import typer
 from outcome import Outcome, Penstock
 
-from penstock.allocation.registry import ALLOCATORS
-from penstock.cli.commands.place import BESIDE
+from penstock.cli.commands.cluster_plans import BESIDE
 from penstock.cli.main import app
-from penstock.placement.registry import PLACERS
+from penstock.planning.registry import ALLOCATORS, PLACERS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -9,7 +9,7 @@ import pytest
 from outcome import Penstock
 
 import penstock as package
-from penstock.cli.words import OPTION_OF, in_options
+from penstock.cli.main import OPTION_OF, in_options
 
 COMMANDS = Path(package.__file__).parent / "cli" / "commands"
 

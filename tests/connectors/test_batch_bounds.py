@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.spark.fused.batch_bounds import MOST_OVER_HOLES, next_bound
-from penstock.spark.fused.topics import covered_of
+from penstock.engines.fused.sources.topics import covered_of
+from penstock.spark.load_source import MOST_OVER_HOLES, next_bound
 
 
 @pytest.mark.parametrize(

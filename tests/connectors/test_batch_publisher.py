@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.log.address import parse_log
-from penstock.connectors.log.contract import LogError
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.spark.fused import topic_writer
-from penstock.spark.fused.topic_writer import BatchPublisher
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.connectors.log_contract import LogError
+from penstock.connectors.topic_address import parse_log
+from penstock.engines.fused.sinks import topic_writer
+from penstock.engines.fused.sinks.topic_writer import BatchPublisher
 
 
 def staged(folder: Path, *values: bytes) -> Path:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.connectors.file_index import FileEntry, FileFormat, FileIndex
-from penstock.connectors.kept_numbers import KeptNumbers
+from penstock.base.errors import BadInputError
+from penstock.connectors.file_source import FileEntry, FileFormat, FileIndex
+from penstock.connectors.number_files import KeptNumbers
 from penstock.dataflow.load import Load
-from penstock.errors import BadInputError
 from penstock.runtime.breadcrumbs import Crumb, read_crumb, read_crumbs, write_crumbs
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_crumbs_are_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", DAMAGED)
 def test_poison_known_before_is_forgotten_not_fatal(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("pyspark")
-    from penstock.spark.fused.region_function import _poisoned
+    from penstock.spark.region_function import _poisoned
 
     crumb, poison = tmp_path / "a.crumb", tmp_path / "a.poison"
     crumb.write_text(json.dumps(["parse", 17, 0, None, None]))
@@ -90,7 +90,7 @@ def test_an_index_that_is_none_says_so(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", DAMAGED)
 def test_the_load_goes_on_as_it_was(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("pyspark")
-    from penstock.spark.fused.load_source import LoadReader, begin, bound_batches, spread_over
+    from penstock.spark.load_source import LoadReader, begin, bound_batches, spread_over
 
     begin(tmp_path)
     bound_batches(tmp_path, 3)
@@ -111,7 +111,7 @@ def test_the_load_goes_on_as_it_was(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", DAMAGED)
 def test_a_trial_goes_on_as_it_was(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("pyspark")
-    from penstock.spark.trials.source import TrialReader, TrialSetting
+    from penstock.profiling.trial_source import TrialReader, TrialSetting
 
     setting = TrialSetting(number=1, operator="a", threads=1, rate=1e9, start=1.0, most_rows=10)
     setting.write(tmp_path)
@@ -126,7 +126,7 @@ def test_a_trial_goes_on_as_it_was(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", DAMAGED)
 def test_counts_of_lost_messages_begin_anew(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("pyspark")
-    from penstock.spark.fused.lost_messages import LOST, lost_messages
+    from penstock.engines.fused.sources.topic_notices import LOST, lost_messages
 
     (tmp_path / LOST).write_bytes(content)
     assert lost_messages(tmp_path).notes == []
@@ -135,7 +135,7 @@ def test_counts_of_lost_messages_begin_anew(tmp_path: Path, content: bytes) -> N
 @pytest.mark.parametrize("content", [*DAMAGED, *map(zlib.compress, DAMAGED)])
 def test_state_that_is_none_says_so(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("pyspark")
-    from penstock.spark.placed.keyed import read_states
+    from penstock.engines.placed.bundle.keyed_segment import read_states
 
     (tmp_path / "state").write_bytes(content)
     with pytest.raises(BadInputError, match="state") as raised:
@@ -146,7 +146,7 @@ def test_state_that_is_none_says_so(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"process 7 on here\n"])
 def test_who_conducts_a_run_is_said_whatever_the_file_holds(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("pyspark")
-    from penstock.spark.fused.run_folder import FusedRunFolder
+    from penstock.runs.run_folder import FusedRunFolder
 
     (tmp_path / "conductor").write_bytes(content)
     assert FusedRunFolder(tmp_path).conductor() == ("process 7 on here" if b"7" in content else "another process")
@@ -155,7 +155,7 @@ def test_who_conducts_a_run_is_said_whatever_the_file_holds(tmp_path: Path, cont
 @pytest.mark.parametrize("content", [*DAMAGED, b"[null]", b'{"state": []}', b'{"state": "dancing"}'])
 def test_a_run_whose_state_cannot_be_read_is_lost_once_its_process_is_gone(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("pyspark")
-    from penstock.spark.fused.run_folder import FusedRunFolder, RunState
+    from penstock.runs.run_folder import FusedRunFolder, RunState
 
     (tmp_path / "state.json").write_bytes(content)
     assert FusedRunFolder(tmp_path).state() == (RunState.LOST, {})

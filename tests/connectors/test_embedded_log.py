@@ -11,12 +11,10 @@ import pyarrow as pa
 import pytest
 
 from log_contract import LogContract, numbered, values_of
-from penstock.connectors.log.address import is_address, parse_log, parse_topic
-from penstock.connectors.log.contract import DamagedLogError, Span, TopicLog
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.connectors.log.frames import STORED
-from penstock.connectors.log.partition import Partition
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
+from penstock.connectors.embedded_log import STORED, EmbeddedLog, Partition
+from penstock.connectors.log_contract import DamagedLogError, Span, TopicLog
+from penstock.connectors.topic_address import is_address, parse_log, parse_topic
 
 
 class TestEmbeddedLog(LogContract):

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.connectors.log.contract import LogError, UnknownTopicError
+from penstock.connectors.log_contract import LogError, UnknownTopicError
 
 ck = pytest.importorskip("confluent_kafka")
-client = pytest.importorskip("penstock.connectors.kafka.client")
+client = pytest.importorskip("penstock.connectors.kafka_log")
 
 
 class ErrorMessage:

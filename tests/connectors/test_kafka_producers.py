@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.connectors.log.contract import LogError, NotTakenError
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
+from penstock.connectors.log_contract import LogError, NotTakenError
 
 ck = pytest.importorskip("confluent_kafka")
-producers = pytest.importorskip("penstock.connectors.kafka.producers")
+producers = pytest.importorskip("penstock.connectors.kafka_log")
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:9"}
 

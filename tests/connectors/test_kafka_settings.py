@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.connectors.kafka.settings import client_settings, java_options
+from penstock.base.errors import BadInputError
+from penstock.connectors.connection_settings import client_settings, java_options
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.errors import BadInputError
-from penstock.spark.fused.letter_topics import letter_topic
+from penstock.engines.fused.sinks.topic_writer import letter_topic
 
 SERVERS = {"kafka.bootstrap.servers": "h:9093"}
 LOGIN = {**SERVERS, "kafka.sasl.username": "me", "kafka.sasl.password.env": "KAFKA_PASSWORD"}

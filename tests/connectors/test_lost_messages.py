@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.spark.fused.lost_messages import LostPiece, lost_messages, note_lost, note_lost_in_task
+from penstock.engines.fused.sources.topic_notices import LostPiece, lost_messages, note_lost, note_lost_in_task
 
 
 def test_a_batch_that_is_planned_again_is_counted_once(tmp_path: Path) -> None:

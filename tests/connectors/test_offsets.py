@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.connectors.log.contract import Span
-from penstock.connectors.log.offsets import (
+from penstock.base.errors import BadInputError
+from penstock.connectors.log_contract import Span
+from penstock.connectors.offsets import (
     Piece,
     admitted,
     begun_anew,
@@ -15,7 +16,6 @@ from penstock.connectors.log.offsets import (
     resolved,
     went_back,
 )
-from penstock.errors import BadInputError
 
 SPANS = {"t": {0: Span(10, 110), 1: Span(0, 40), 2: Span(5, 5)}}
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import penstock
-from penstock.connectors.log.on_topics import reading_from, writing_to
+from penstock.connectors.topic_address import reading_from, writing_to
 from penstock.dataflow.endpoints import reading_of, writing_of
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.log.contract import GoneError, LogError, Span, WentBackError
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.connectors.log.offsets import Piece
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.connectors.log_contract import GoneError, LogError, Span, WentBackError
+from penstock.connectors.offsets import Piece
 
 if find_spec("pyspark.sql.streaming.datasource") is None:
     pytest.skip("reading topics ourselves needs pyspark 4.2", allow_module_level=True)
 
-from penstock.spark.fused import topic_source
+from penstock.engines.fused.sources import topic_source
 
 
 class BrittleLog(EmbeddedLog):

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.connectors.kafka.settings import client_settings
-from penstock.connectors.secrets_elsewhere import with_secrets
-from penstock.dataflow.secret_options import is_secret, secret_elsewhere
-from penstock.errors import BadInputError
-from penstock.workloads.producing.spec import producer_spec
+from penstock.base.errors import BadInputError
+from penstock.connectors.connection_settings import client_settings, with_secrets
+from penstock.dataflow.secrets import is_secret, secret_elsewhere
+from penstock.workloads.producer import producer_spec
 
 SECRETS = (
     "sasl.password",

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.connectors.secrets_elsewhere import with_secrets
-from penstock.dataflow.known_secrets import redact, remember
-from penstock.dataflow.secret_options import check_no_secret, secret_elsewhere
-from penstock.errors import BadInputError
-from penstock.spark.fused.complaints import first_line
-from penstock.spark.fused.run_folder import FusedDescription
+from penstock.connectors.connection_settings import with_secrets
+from penstock.dataflow.secrets import check_no_secret, redact, remember, secret_elsewhere
+from penstock.runs.run_folder import FusedDescription
+from penstock.spark.internals.error_messages import first_line
 
 S = "S3CRETxyz"
 PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{S}\n-----END RSA PRIVATE KEY-----"
@@ -227,7 +226,7 @@ def test_a_wrong_type_of_option_does_not_repeat_its_value() -> None:
 def test_resolved_secrets_are_hidden_in_messages_and_logs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from penstock.cli.logs import log_on_stderr
+    from penstock.cli.main import log_on_stderr
 
     monkeypatch.setenv("MONGO", "mongodb://u:hush-hush-1@h/db")
     monkeypatch.setenv("WORD", 'quo"ted-word')

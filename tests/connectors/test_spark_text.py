@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from message_texts import JSON_ROWS, TEXTS, typed
-from penstock.connectors.log.publishing import as_messages
+from penstock.connectors.staged_sinks import as_messages
 
 
 @pytest.mark.parametrize(("kind", "value", "json_text"), JSON_ROWS, ids=str)

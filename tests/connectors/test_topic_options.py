@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.base.errors import BadInputError
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.dataflow.endpoints import ONLY_SPARKS, check_known_to_us, reading_of, writing_of
 from penstock.dataflow.pipeline import Kind, Operator
-from penstock.dataflow.topic_options import ONLY_SPARKS, check_known_to_us
-from penstock.errors import BadInputError
-from penstock.spark.placed.endpoints import topic_share
+from penstock.engines.placed.endpoints import topic_share
 
 
 def source(**options: str) -> Operator:

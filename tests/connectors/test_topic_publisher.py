@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from log_contract import values_of
-from penstock.connectors.log.contract import LogError, NotTakenError
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.connectors.log.publishing import STAGED_SCHEMA, TopicPublisher, TopicSink, fill
+from penstock.connectors.commit import Output
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.connectors.log_contract import LogError, NotTakenError
+from penstock.connectors.staged_sinks import STAGED_SCHEMA, TopicPublisher, TopicSink, fill
 from penstock.connectors.storage import storage
-from penstock.flow.commit import Output
 
 
 @pytest.fixture

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 
 from log_contract import numbered
-from penstock.connectors.log.contract import GoneError, LogError
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.connectors.log.offsets import Piece
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.connectors.log_contract import GoneError, LogError
+from penstock.connectors.offsets import Piece
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
 
-from penstock.spark.fused import topic_source
-from penstock.spark.fused.away_sign import is_source_away
-from penstock.spark.fused.lost_messages import lost_messages
-from penstock.spark.fused.topic_source import TopicReader
+from penstock.engines.fused.sources import topic_source
+from penstock.engines.fused.sources.topic_notices import is_source_away, lost_messages
+from penstock.engines.fused.sources.topic_source import TopicReader
 
 START, PLANNED = {"t": {"0": 0}}, {"t": {"0": 10}}
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pyarrow.fs import FileSystem
 
 from effort import tries
+from penstock.base.errors import BadInputError
+from penstock.base.lease import RunLease
+from penstock.connectors.checkpoint import KEPT, Checkpoint, FolderCheckpoint, NotWrittenError, ReplacedError
+from penstock.connectors.commit import Commit, Output
 from penstock.connectors.storage import ArrowStorage, storage
 from penstock.connectors.url_checkpoint import UrlCheckpoint, checkpoint_at
-from penstock.errors import BadInputError
-from penstock.flow.checkpoint import KEPT, Checkpoint, FolderCheckpoint, NotWrittenError, ReplacedError
-from penstock.flow.commit import Commit, Output
-from penstock.flow.lease import RunLease
 
 
 def first() -> Commit:

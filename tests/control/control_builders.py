@@ -6,19 +6,23 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from penstock.control.core.incoming import Submit, TimePassed
-from penstock.control.core.records import ControllerState, NodeRecord, Policy, ServiceTarget, Submission
-from penstock.control.core.settle import orders
-from penstock.control.core.states import NodeState
+from penstock.control.core.messages import Submit, TimePassed
+from penstock.control.core.orders import orders
+from penstock.control.core.records import ControllerState, NodeRecord, NodeState, Policy, ServiceTarget, Submission
 from penstock.control.core.step import step
-from penstock.control.executors.simulated import SimulatedExecutors
-from penstock.control.executors.simulated_pipeline import Times
+from penstock.control.executors.simulated import SimulatedExecutors, Times
 
 if TYPE_CHECKING:
-    from penstock.control.core.incoming import Incoming
-    from penstock.control.core.outcome import Decision, Event, MeasuredOverhead, PassRecord, PipelineOrder, StepOutcome
-    from penstock.control.core.records import PipelineRecord
-    from penstock.control.core.states import PipelineState
+    from penstock.control.core.messages import (
+        Decision,
+        Event,
+        Incoming,
+        MeasuredOverhead,
+        PassRecord,
+        PipelineOrder,
+        StepOutcome,
+    )
+    from penstock.control.core.records import PipelineRecord, PipelineState
 
 
 @dataclass(frozen=True)

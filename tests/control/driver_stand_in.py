@@ -6,25 +6,25 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
 from penstock.cluster.topology import Slot
-from penstock.control.core.outcome import OrderKind, PipelineOrder
+from penstock.control.core.messages import OrderKind, PipelineOrder
 from penstock.control.core.records import Submission
 from penstock.control.executors.driver_files import DRIVER, DriverProcess, folder_of, get
-from penstock.control.executors.processes import DriverExecutors
+from penstock.control.executors.driver_processes import DriverExecutors
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.control.core.incoming import Observation
+    from penstock.control.core.messages import Observation
 
 STAND_IN = """
 import os, sys, time
 from pathlib import Path
-from penstock.control.core.outcome import OrderKind
+from penstock.control.core.messages import OrderKind
 from penstock.control.executors.driver_files import *
 from penstock.control.executors.driver_files import JOB, ORDER, REPORT, DRIVER
-from penstock.process_identity import own_identity
+from penstock.base.process_identity import own_identity
 folder = Path(sys.argv[1])
 job = get(DriverJob, folder, JOB)
 put(folder, DRIVER, DriverProcess(incarnation=job.incarnation, **dict(own_identity())))

@@ -15,16 +15,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import Stopwatch
+from penstock.base.clock import Stopwatch
+from penstock.base.errors import PenstockError
 from penstock.cluster.topology import Slot
 from penstock.control.clocks import ToldClock
-from penstock.control.code_signals import CodeSignals
-from penstock.control.controller import Controller
-from penstock.control.core import incoming
+from penstock.control.code_hooks import CodeSignals
+from penstock.control.controller import Controller, fault_of
+from penstock.control.core import messages as incoming
 from penstock.control.core.records import (
     ControllerState,
     Engine,
     NodeRecord,
+    NodeState,
+    PipelineState,
     Policy,
     Rescheduling,
     ServiceTarget,
@@ -32,25 +35,21 @@ from penstock.control.core.records import (
     Trigger,
     TriggerKind,
 )
-from penstock.control.core.states import NodeState, PipelineState
-from penstock.control.described import described
 from penstock.control.elasticity.memory import Following
-from penstock.control.executors.attached import AttachedReport, WithAttached
+from penstock.control.executors.attached_applications import AttachedReport, WithAttached
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.metrics import Metric
+from penstock.control.pipeline_document import described
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
-from penstock.control.unstorable import fault_of
 from penstock.control.user_code import UserCode
-from penstock.errors import PenstockError
 from penstock.modelling.library import reference_library
 from penstock.service.bodies import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.control.core.incoming import Observation
-    from penstock.control.core.outcome import PipelineOrder
+    from penstock.control.core.messages import Observation, PipelineOrder
 
 INF, NAN = float("inf"), float("nan")
 # fmt: off

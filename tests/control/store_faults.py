@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import pause
+from penstock.base.clock import pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,10 +13,8 @@ import penstock
 from penstock.cli.main import run
 from penstock.control.attached.advice import Limit
 from penstock.control.attached.advice import advise as advice_for
-from penstock.control.attached.batches import BatchSeen, BatchTasks, arrivals, batch_of
-from penstock.control.attached.endpoint import batches_of_samples, cores_of, samples_of
-from penstock.control.attached.event_log import PROGRESS, batches_of_log
-from penstock.control.attached.learning import LearnedModel, learn
+from penstock.control.attached.batch_sources import PROGRESS, batches_of_log, batches_of_samples, cores_of, samples_of
+from penstock.control.attached.query_model import BatchSeen, BatchTasks, LearnedModel, arrivals, batch_of, learn
 
 if TYPE_CHECKING:
     from pathlib import Path

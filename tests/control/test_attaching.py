@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
+from penstock.api.applications import _wanted
 from penstock.cluster.topology import Slot
+from penstock.control.attached.advice import SizingGoal
 from penstock.control.attached.attachment import Admitted, Attachment
-from penstock.control.attached.following import SizingGoal
-from penstock.verbs.attach import _wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

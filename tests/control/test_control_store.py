@@ -20,21 +20,19 @@ from sqlalchemy import event, select, text, update
 from test_histories import act, actions
 
 from effort import tries
+from penstock.base.errors import BadInputError
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.division import divide
-from penstock.control.core.incoming import AddTrigger, Kill, SwitchTrigger
-from penstock.control.core.outcome import StepOutcome
-from penstock.control.core.records import ControllerState, Policy, Rescheduling, Trigger, TriggerKind
-from penstock.control.core.states import PipelineState
+from penstock.control.core.messages import AddTrigger, Kill, StepOutcome, SwitchTrigger
+from penstock.control.core.records import ControllerState, PipelineState, Policy, Rescheduling, Trigger, TriggerKind
 from penstock.control.elasticity.memory import Following
+from penstock.control.errors import StoreError, UnstorableError
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.store import rows, schema
-from penstock.control.store.errors import UnstorableError
-from penstock.control.store.history import History
 from penstock.control.store.lease import LeaseHeldError, LostLeaseError
-from penstock.control.store.store import Store, StoreError
-from penstock.errors import BadInputError
+from penstock.control.store.metric_history import History
+from penstock.control.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -339,7 +337,7 @@ class TestAgeing:
     def test_means_are_kept_while_rows_become_few(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A reading of n at second n for two hours: ten minutes of 10 s, half an hour of 60 s, the rest of 600 s."""
         ages = ((600, 10, 60), (2400, 60, 600), (28_800, 600, 0))
-        monkeypatch.setattr("penstock.control.store.history.AGES", ages)
+        monkeypatch.setattr("penstock.control.store.metric_history.AGES", ages)
         store = Store(url)
         history = History(store)
         for second in range(0, 2 * 3600, 10):

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from control_builders import Bench, PerUnit, asked, cluster, node
 
-from penstock.control.core.incoming import (
+from penstock.control.core.messages import (
     AddTrigger,
     Amend,
+    DecisionKind,
     EditTrigger,
     Holds,
     Kill,
@@ -20,9 +21,7 @@ from penstock.control.core.incoming import (
     SwitchTrigger,
     TimePassed,
 )
-from penstock.control.core.outcome import DecisionKind
-from penstock.control.core.records import Policy, Rescheduling, ServiceTarget, Trigger, TriggerKind
-from penstock.control.core.states import (
+from penstock.control.core.records import (
     NODE_MOVES,
     PIPELINE_MOVES,
     Happening,
@@ -30,12 +29,17 @@ from penstock.control.core.states import (
     NodeHappening,
     NodeState,
     PipelineState,
+    Policy,
+    Rescheduling,
+    ServiceTarget,
+    Trigger,
+    TriggerKind,
     node_after,
     pipeline_after,
 )
 from penstock.control.errors import ConflictError, FieldError, NotFoundError
-from penstock.control.executors.simulated_pipeline import Times
-from penstock.sharing.policies.admission import DEFAULT_PATIENCE
+from penstock.control.executors.simulated import Times
+from penstock.planning.sharing.division import DEFAULT_PATIENCE
 
 USE_CASE_1 = [("EventTP1", 8, 4, 1), ("EventTP2", 8, 4, 1), ("ArchivalTP1", 4, 2, 2), ("ArchivalTP2", 4, 2, 2)]
 USE_CASE_2 = [("TP1", 16, 8, 1), ("TP2", 8, 4, 2)]

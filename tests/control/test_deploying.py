@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 import penstock
-from penstock.control.deploying.analyse import analyse
-from penstock.control.deploying.planners.measured import MeasuredCosts
-from penstock.control.deploying.planners.published import PublishedCosts
-from penstock.control.deploying.rounds import deploy_in_rounds
-from penstock.control.deploying.values import (
+from penstock.base.errors import BadInputError
+from penstock.control.deployment import (
     DeployPlan,
     DeployTarget,
+    MeasuredCosts,
     OperatorReading,
+    PublishedCosts,
     RoundReading,
     ShortOf,
     StopReason,
+    analyse,
+    deploy_in_rounds,
 )
-from penstock.errors import BadInputError
 
 TARGET = DeployTarget(1000.0, 500.0, 6)
 
@@ -134,7 +134,7 @@ class TestInSimulatedTime:
             asked.append((seconds, warm_up, slots))
             return penstock.simulate(penstock.plan("linear", 50), rate, seconds=6, warm_up=1)
 
-        monkeypatch.setattr("penstock.verbs.deploy.run", ran)
+        monkeypatch.setattr("penstock.api.deployment.run", ran)
         found = penstock.deploy("linear", 50, budget=8, stabilise_seconds=60, read_seconds=30, most_rounds=1)
         assert asked == [(90, 60, 2 * found.rounds[0].plan.nodes)]
 

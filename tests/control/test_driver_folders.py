@@ -16,14 +16,15 @@ import pytest
 from control_builders import PerUnit
 from driver_stand_in import A, B, executors_in, order, pid, until
 
-from penstock.clock import Stopwatch
+from penstock.base.clock import Stopwatch
+from penstock.base.errors import BadInputError
+from penstock.base.files import private_folder
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
-from penstock.control.core.incoming import Died, DriverEnded, Holds, Started, Submit
-from penstock.control.core.outcome import OrderKind
-from penstock.control.core.records import ControllerState, Submission
-from penstock.control.core.states import PipelineState
-from penstock.control.executors import driver_files, processes
+from penstock.control.core.messages import Died, DriverEnded, Holds, OrderKind, Started, Submit
+from penstock.control.core.records import ControllerState, PipelineState, Submission
+from penstock.control.executors import driver_files
+from penstock.control.executors import driver_processes as processes
 from penstock.control.executors.driver_files import (
     DRIVER,
     JOB,
@@ -39,20 +40,18 @@ from penstock.control.executors.driver_files import (
     keep_fence,
     put,
 )
-from penstock.control.executors.processes import DRIVER_COMMAND, end_drivers
+from penstock.control.executors.driver_processes import DRIVER_COMMAND, end_drivers
 from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.store.store import Store
-from penstock.errors import BadInputError
-from penstock.files import private_folder
+from penstock.service.local import DRIVERS, ServiceSettings
 from penstock.service.server import make_controller
-from penstock.service.settings import DRIVERS, ServiceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.control.core.outcome import PipelineOrder
-    from penstock.control.executors.processes import DriverExecutors
+    from penstock.control.core.messages import PipelineOrder
+    from penstock.control.executors.driver_processes import DriverExecutors
 
 LONG = ["订单" * 14 + "汇", "!" * 200, "é" * 200, "😀" * 200, "😀" * 199 + "x"]
 

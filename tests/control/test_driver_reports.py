@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.clock import Stopwatch, now, pause
+from penstock.base.clock import Stopwatch, now, pause
+from penstock.base.errors import ClusterError
 from penstock.cluster.topology import Slot
-from penstock.control.core.outcome import OrderKind
-from penstock.control.executors.driver import Driver
+from penstock.control.core.messages import OrderKind
+from penstock.control.executors.driver import Driver, batch_cost, busiest, part_of_possible, parts_of
 from penstock.control.executors.driver_files import (
     ORDER,
     REPORT,
@@ -23,8 +24,6 @@ from penstock.control.executors.driver_files import (
     get,
     put,
 )
-from penstock.control.executors.part_reports import batch_cost, busiest, part_of_possible, parts_of
-from penstock.errors import ClusterError
 from penstock.report.figures import Figures, OperatorFlow
 
 if TYPE_CHECKING:

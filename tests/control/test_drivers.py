@@ -11,16 +11,24 @@ from control_builders import PerUnit
 from driver_stand_in import A, B, executors_in, order, pid, until
 from sqlalchemy import select
 
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
-from penstock.control.core.incoming import Died, Drained, DriverEnded, FirstTuple, Holds, PartReading, Started, Submit
-from penstock.control.core.outcome import OrderKind
-from penstock.control.core.records import ControllerState, ServiceTarget, Submission
-from penstock.control.core.reports import LONGEST_WAIT
-from penstock.control.core.states import PipelineState
+from penstock.control.core.messages import (
+    Died,
+    Drained,
+    DriverEnded,
+    FirstTuple,
+    Holds,
+    OrderKind,
+    PartReading,
+    Started,
+    Submit,
+)
+from penstock.control.core.records import ControllerState, PipelineState, ServiceTarget, Submission
+from penstock.control.core.report_handlers import LONGEST_WAIT
 from penstock.control.executors.driver_files import JOB, DriverJob, get
-from penstock.control.executors.processes import DriverExecutors, end_drivers, interval_ms, used_by
+from penstock.control.executors.driver_processes import DriverExecutors, end_drivers, interval_ms, used_by
 from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.store import schema
 from penstock.control.store.store import Store

@@ -10,14 +10,12 @@ import pytest
 from control_builders import Bench, PerUnit, asked, cluster
 
 from penstock.control.core.division import divide
-from penstock.control.core.incoming import Amend, PartReading, Readings
-from penstock.control.core.outcome import DecisionKind
+from penstock.control.core.messages import Amend, DecisionKind, PartReading, Readings
 from penstock.control.core.records import ServiceTarget
-from penstock.control.executors.simulated import SimulatedExecutors
-from penstock.control.executors.simulated_pipeline import Times
+from penstock.control.executors.simulated import SimulatedExecutors, Times
 
 if TYPE_CHECKING:
-    from penstock.control.core.incoming import Incoming
+    from penstock.control.core.messages import Incoming
 
 
 class TestInTheController:

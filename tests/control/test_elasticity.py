@@ -9,21 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.topology import Slot
-from penstock.control.core.incoming import PartReading
-from penstock.control.elasticity import catch_up, gathering, smoothing
-from penstock.control.elasticity.follow import decide
-from penstock.control.elasticity.forecasts.registry import FORECASTS
-from penstock.control.elasticity.forecasts.seasonal import Seasonal
-from penstock.control.elasticity.gathering import NOTHING
-from penstock.control.elasticity.limits import Bounds, even
-from penstock.control.elasticity.memory import LastChange, Memory
-from penstock.control.elasticity.options import ElasticOptions
-from penstock.control.elasticity.response import response_seconds, units_in_time
-from penstock.control.elasticity.verdict import Observed, VerdictKind
-from penstock.control.elasticity.waiting import cost_of_change, doublings_after
-from penstock.control.learning import learned
-from penstock.control.learning.drift import drifted, drifted_from
-from penstock.control.learning.parts import BATCH_COST, SLOT_MEMORY, after_parts
+from penstock.control.core.messages import PartReading
+from penstock.control.elasticity import estimates as catch_up
+from penstock.control.elasticity import learned_factor as learned
+from penstock.control.elasticity import load_forecasts as smoothing
+from penstock.control.elasticity import readings as gathering
+from penstock.control.elasticity.estimates import cost_of_change, doublings_after, response_seconds, units_in_time
+from penstock.control.elasticity.learned_factor import drifted, drifted_from
+from penstock.control.elasticity.load_forecasts import FORECASTS, Seasonal
+from penstock.control.elasticity.memory import LastChange, Memory, Observed, VerdictKind
+from penstock.control.elasticity.options import Bounds, ElasticOptions, even
+from penstock.control.elasticity.readings import BATCH_COST, NOTHING, SLOT_MEMORY, after_parts
+from penstock.control.elasticity.size_decision import decide
 
 
 class Hundred:

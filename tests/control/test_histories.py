@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effort import tries
+from penstock.base.errors import PenstockError
 from penstock.control.core.division import divide
-from penstock.control.core.incoming import (
+from penstock.control.core.messages import (
     AddTrigger,
     Amend,
     Kill,
@@ -24,11 +25,9 @@ from penstock.control.core.incoming import (
     SwitchTrigger,
 )
 from penstock.control.core.passes import taking_part
-from penstock.control.core.records import Policy, Rescheduling, Trigger, TriggerKind
-from penstock.control.core.states import NodeState, PipelineState
-from penstock.errors import PenstockError
-from penstock.sharing.policies.max_min import MaxMin
-from penstock.sharing.registry import SHARERS
+from penstock.control.core.records import NodeState, PipelineState, Policy, Rescheduling, Trigger, TriggerKind
+from penstock.planning.registry import SHARERS
+from penstock.planning.sharing.max_min import MaxMin
 
 if TYPE_CHECKING:
     from collections.abc import Callable

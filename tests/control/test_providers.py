@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from control_builders import Bench, PerUnit, asked, cluster, node
 
-from penstock.control.core.incoming import NodeJoined, NodeLost
-from penstock.control.core.records import ControllerState
-from penstock.control.core.states import NodeState
-from penstock.control.providers.budget import Budget, price_so_far
-from penstock.control.providers.command import CommandProvider, ProviderCommands
-from penstock.control.providers.contract import ProviderError
-from penstock.control.providers.observed import ObservedProvider
-from penstock.control.providers.provisioning import ProvisioningMemory, ProvisioningOptions, provision
+from penstock.control.contracts import ProviderError
+from penstock.control.core.messages import NodeJoined, NodeLost
+from penstock.control.core.records import ControllerState, NodeState
+from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
+from penstock.control.provisioning import Budget, ProvisioningMemory, ProvisioningOptions, price_so_far, provision
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +97,7 @@ class Liar:
         raise ProviderError("it will not go")
 
     def list(self) -> list[object]:
-        from penstock.control.providers.contract import ProvidedNode
+        from penstock.control.contracts import ProvidedNode
 
         if self.fails:
             raise ProviderError("no answer")

@@ -10,19 +10,16 @@ import pytest
 from control_builders import PerUnit, asked
 
 import penstock
+from penstock.base.clock import Stopwatch, pause
 from penstock.cli.main import run
-from penstock.clock import Stopwatch, pause
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
-from penstock.control.core.incoming import Kill
-from penstock.control.core.records import ControllerState
-from penstock.control.core.states import NodeState
+from penstock.control.core.messages import Kill
+from penstock.control.core.records import ControllerState, NodeState
 from penstock.control.errors import ConflictError
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
-from penstock.control.providers.budget import Budget
-from penstock.control.providers.command import CommandProvider, ProviderCommands
-from penstock.control.providers.observed import ObservedProvider
-from penstock.control.providers.provisioning import ProvisioningOptions
+from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
+from penstock.control.provisioning import Budget, ProvisioningOptions
 from penstock.control.store.store import Store
 
 if TYPE_CHECKING:

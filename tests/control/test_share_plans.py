@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
+from penstock.api.live import LiveCluster
+from penstock.base.errors import BadInputError
 from penstock.cluster.topology import Node, Slot
 from penstock.control.executors.driver_files import DriverOrder
-from penstock.control.executors.processes import held_of
-from penstock.control.executors.share_plan import plan_on_share
-from penstock.errors import BadInputError
-from penstock.jobs.placed_file import is_placed_file, one_placed_plan, placed_plans
+from penstock.control.executors.driver_processes import held_of
+from penstock.control.executors.spark_runs import plan_on_share
+from penstock.inputs.finders import is_placed_file, one_placed_plan, placed_plans
 from penstock.modelling.library import reference_library
-from penstock.verbs.live import LiveCluster
 from penstock.workloads.builtin import builtin_pipeline
 
 if TYPE_CHECKING:

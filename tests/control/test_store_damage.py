@@ -16,13 +16,13 @@ from control_builders import asked, cluster
 from sqlalchemy import JSON, Boolean, Float, Integer, LargeBinary, select
 from test_control_store import Kept
 
-from penstock.control.core.incoming import AddTrigger
+from penstock.base.errors import BadInputError, PenstockError
+from penstock.control.core.messages import AddTrigger
 from penstock.control.core.records import Trigger, TriggerKind
 from penstock.control.store import schema
-from penstock.control.store.history import HOUR, History
+from penstock.control.store.metric_history import HOUR, History
 from penstock.control.store.repair import HIGH_NUMBER, repair
 from penstock.control.store.store import Store
-from penstock.errors import BadInputError, PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,17 +14,15 @@ from store_faults import Fault, StoreFaults
 from test_control_store import plain
 
 from effort import tries
+from penstock.base.errors import PenstockError
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
-from penstock.control.core.incoming import Amend, Kill, Submit
-from penstock.control.core.outcome import PipelineOrder, StepOutcome
-from penstock.control.core.records import ControllerState
-from penstock.control.core.states import PipelineState
+from penstock.control.core.messages import Amend, Kill, PipelineOrder, StepOutcome, Submit
+from penstock.control.core.records import ControllerState, PipelineState
+from penstock.control.errors import StoreError, UnknownOutcomeError
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.store import schema
-from penstock.control.store.errors import StoreError, UnknownOutcomeError
 from penstock.control.store.store import Store
-from penstock.errors import PenstockError
 
 
 class Watched(SimulatedExecutors):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from test_control_store import set_lease, sqlite
 
-from penstock.clock import pause
+from penstock.base.clock import pause
 from penstock.control.store.lease import LeaseHeldError, LostLeaseError
 from penstock.control.store.store import Store
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from penstock import clock
-from penstock.control.core.records import ControllerState
-from penstock.control.core.states import PipelineState
-from penstock.control.store import migrations, schema
+from penstock.base import clock
+from penstock.base.errors import BadInputError
+from penstock.control.core.records import ControllerState, PipelineState
+from penstock.control.store import database as migrations
+from penstock.control.store import schema
 from penstock.control.store.lease import LeaseHeldError
 from penstock.control.store.store import Store
-from penstock.errors import BadInputError
 
 SCRIPTS = sorted((Path(__file__).parent / "stores").glob("version-*.sql"))
 

@@ -16,16 +16,19 @@ from sqlalchemy import select, text
 from test_control_store import Kept, plain, sqlite
 
 from effort import tries
+from penstock.base.clock import Stopwatch
+from penstock.base.errors import BadInputError
 from penstock.cli.main import run
-from penstock.clock import Stopwatch
 from penstock.cluster.topology import Slot
-from penstock.control.core.outcome import Decision, DecisionKind, Event, StepOutcome
+from penstock.control.core.messages import Decision, DecisionKind, Event, StepOutcome
 from penstock.control.core.records import (
     Change,
     ControllerState,
     Engine,
     NodeRecord,
+    NodeState,
     PipelineRecord,
+    PipelineState,
     Policy,
     Rescheduling,
     ServiceTarget,
@@ -33,15 +36,13 @@ from penstock.control.core.records import (
     Trigger,
     TriggerKind,
 )
-from penstock.control.core.states import NodeState, PipelineState
+from penstock.control.errors import StoreError, UnstorableError
 from penstock.control.store import schema
-from penstock.control.store.address import StoreAddress
-from penstock.control.store.errors import UnstorableError
-from penstock.control.store.raw_rows import decode_json, encode_json
-from penstock.control.store.store import Store, StoreError
-from penstock.errors import BadInputError
-from penstock.sharing.measures import Served
-from penstock.sharing.registry import SHARERS
+from penstock.control.store.database import StoreAddress
+from penstock.control.store.rows import decode_json, encode_json
+from penstock.control.store.store import Store
+from penstock.planning.registry import SHARERS
+from penstock.planning.sharing.measures import Served
 
 texts = st.text(max_size=8)
 numbers = st.one_of(st.floats(allow_nan=False), st.sampled_from([math.inf, -math.inf, 5e-324, 1.7e308, -0.0]))

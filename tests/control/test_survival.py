@@ -12,26 +12,28 @@ import pytest
 from control_builders import Bench, PerUnit, asked, cluster, node
 from sqlalchemy import select
 
-from penstock.clock import Stopwatch
+from penstock.base.clock import Stopwatch
 from penstock.control import health as health_module
 from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller, without_old_readings
-from penstock.control.core import culprits, division, incoming, reports
-from penstock.control.core.blame import Blamable, Culprit
-from penstock.control.core.guarded import guarded_step
-from penstock.control.core.records import Engine, Policy, ServiceTarget, Trigger, TriggerKind
-from penstock.control.core.states import NodeState, PipelineState
-from penstock.control.errors import ConflictError, FieldError
+from penstock.control.core import division
+from penstock.control.core import division as culprits
+from penstock.control.core import messages as incoming
+from penstock.control.core import report_handlers as reports
+from penstock.control.core.records import Engine, NodeState, PipelineState, Policy, ServiceTarget, Trigger, TriggerKind
+from penstock.control.core.step import guarded_step
+from penstock.control.core.turn import Blamable, Culprit
+from penstock.control.errors import ConflictError, FieldError, StoreError
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.store import schema
 from penstock.control.store.lease import LEASE_SECONDS, LostLeaseError
-from penstock.control.store.store import Store, StoreError
-from penstock.sharing.registry import SHARERS
+from penstock.control.store.store import Store
+from penstock.planning.registry import SHARERS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.control.core.incoming import Observation
+    from penstock.control.core.messages import Observation
     from penstock.control.core.records import ControllerState, Submission
 
 SOON = 20.0

@@ -8,13 +8,11 @@ from dataclasses import replace
 import pytest
 from control_builders import Bench, asked, cluster
 
-from penstock import clock
+from penstock.base import clock
 from penstock.control.clocks import SteadyClock
-from penstock.control.core.incoming import AddTrigger, Readings, TimePassed
-from penstock.control.core.outcome import DecisionKind
-from penstock.control.core.records import Trigger, TriggerKind
-from penstock.control.core.states import PipelineState
-from penstock.control.core.triggers import described, evaluated
+from penstock.control.core.messages import AddTrigger, DecisionKind, Readings, TimePassed
+from penstock.control.core.priorities import described, evaluated
+from penstock.control.core.records import PipelineState, Trigger, TriggerKind
 
 SHARE = Trigger(7, TriggerKind.BATCH_SHARE, above=80.0, field="reading", share=0.8)
 

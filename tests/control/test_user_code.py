@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from control_builders import Bench, PerUnit, asked, cluster
 
-from penstock.clock import Stopwatch
+from penstock.base.clock import Stopwatch
 from penstock.control import user_code
-from penstock.control.code_signals import CodeSignals
-from penstock.control.core.incoming import AddTrigger, DisableTrigger, Readings, TimePassed
-from penstock.control.core.records import Trigger, TriggerKind
-from penstock.control.core.states import PipelineState
+from penstock.control.code_hooks import CodeSignals
+from penstock.control.core.messages import AddTrigger, DisableTrigger, Readings, TimePassed
+from penstock.control.core.records import PipelineState, Trigger, TriggerKind
 from penstock.control.errors import FieldError
 from penstock.control.user_code import CodeAnswer, UserCode
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from world_parts import LINK_HOLDS, Broken, Graph, Office, Process, Row
 
-from penstock.flow import events as ev
-from penstock.flow import instructions as do
-from penstock.flow.bundle import SayBroken, SayLinked, Stage, Standing
-from penstock.flow.commit import Commit, Output, next_commit, state_of
-from penstock.flow.layout import Channel, Layout
-from penstock.flow.run import FlowRun
-from penstock.flow.states import Patience
+from penstock.connectors.commit import Commit, Output, next_commit, state_of
+from penstock.engines.placed.flow import events as ev
+from penstock.engines.placed.flow import instructions as do
+from penstock.engines.placed.flow.bundle import SayBroken, SayLinked, Stage, Standing
+from penstock.engines.placed.flow.layout import Channel, Layout
+from penstock.engines.placed.flow.run import FlowRun
+from penstock.engines.placed.flow.states import Patience
 
 
 class CalmWorld:

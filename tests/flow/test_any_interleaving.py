@@ -12,7 +12,7 @@ from world_parts import LINK_HOLDS, Graph, lay_out
 
 from effort import tries
 from penstock.cluster.topology import Slot
-from penstock.flow.layout import Layout
+from penstock.engines.placed.flow.layout import Layout
 
 NODES = ("n1", "n2", "n3")
 

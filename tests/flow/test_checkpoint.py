@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import BadInputError
-from penstock.flow.bundle import BundleFlow, SayBroken, SayLinked, Stage, Standing
-from penstock.flow.checkpoint import KEPT, Checkpoint, FolderCheckpoint, NotWrittenError, ReplacedError
-from penstock.flow.commit import Commit, Output, next_commit, state_of
-from penstock.flow.events import Staged
-from penstock.flow.key_groups import KEY_GROUPS, group_of, ranges
-from penstock.flow.layout import Bundle, Channel, Layout
-from penstock.flow.lease import LEASE_SECONDS, RunLease, holder
-from penstock.flow.states import ImpossibleError
+from penstock.base.errors import BadInputError
+from penstock.base.lease import LEASE_SECONDS, RunLease, holder
+from penstock.connectors.checkpoint import KEPT, Checkpoint, FolderCheckpoint, NotWrittenError, ReplacedError
+from penstock.connectors.commit import Commit, Output, next_commit, state_of
+from penstock.engines.placed.flow.bundle import BundleFlow, SayBroken, SayLinked, Stage, Standing
+from penstock.engines.placed.flow.events import Staged
+from penstock.engines.placed.flow.layout import KEY_GROUPS, Bundle, Channel, Layout, group_of, ranges
+from penstock.engines.placed.flow.states import ImpossibleError
 
 
 def commit(epoch: int, conductor: int = 1) -> Commit:

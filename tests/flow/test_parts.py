@@ -16,15 +16,14 @@ from pyroaring import BitMap64
 
 from penstock.dataflow.aggregate import Aggregate, Emit
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
-from penstock.flow.accumulators import ACCUMULATORS, accumulator
-from penstock.flow.audit import audit, ways_of
-from penstock.flow.dealing import Dealer, ReceivingBundle, Route
-from penstock.flow.key_groups import ranges
-from penstock.flow.keyed_state import KeyedState
-from penstock.flow.pacing import AIM_SECONDS, FEWEST_ROWS, Window
+from penstock.engines.placed.flow.audit import audit, ways_of
+from penstock.engines.placed.flow.bundle import AIM_SECONDS, FEWEST_ROWS, Window
+from penstock.engines.placed.flow.keyed_state import ACCUMULATORS, KeyedState, accumulator
+from penstock.engines.placed.flow.layout import ranges
+from penstock.engines.placed.flow.routing import Dealer, ReceivingBundle, Route
+from penstock.runtime.account import IdBitmaps
 from penstock.runtime.batch import Batch, Marks, mixed
 from penstock.runtime.dead_letters import StoppedError
-from penstock.runtime.id_bitmaps import IdBitmaps
 
 # Dealing.
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from penstock.cluster.topology import Slot
-from penstock.flow import events as ev
-from penstock.flow import instructions as do
-from penstock.flow.commit import Commit, next_commit
-from penstock.flow.layout import Bundle, Channel, Layout
-from penstock.flow.run import FlowRun
-from penstock.flow.states import FlowState, ImpossibleError, Patience
+from penstock.connectors.commit import Commit, next_commit
+from penstock.engines.placed.flow import events as ev
+from penstock.engines.placed.flow import instructions as do
+from penstock.engines.placed.flow.layout import Bundle, Channel, Layout
+from penstock.engines.placed.flow.run import FlowRun
+from penstock.engines.placed.flow.states import FlowState, ImpossibleError, Patience
 
 START = Commit(run="r", conductor=1, generation=0, epoch=0, plan="p")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from calm_world import CalmWorld
 from world_parts import Broken, Process, Row
 
-from penstock.flow import events as ev
-from penstock.flow.states import OVER, FlowState
+from penstock.engines.placed.flow import events as ev
+from penstock.engines.placed.flow.states import OVER, FlowState
 
 
 class World(CalmWorld):

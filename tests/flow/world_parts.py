@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.cluster.topology import Slot
-from penstock.flow import events as ev
-from penstock.flow import instructions as do
-from penstock.flow.bundle import BundleFlow
-from penstock.flow.key_groups import ranges
-from penstock.flow.layout import Bundle, Channel, Groups, Layout
-from penstock.flow.run import FlowRun
+from penstock.engines.placed.flow import events as ev
+from penstock.engines.placed.flow import instructions as do
+from penstock.engines.placed.flow.bundle import BundleFlow
+from penstock.engines.placed.flow.layout import Bundle, Channel, Groups, Layout, ranges
+from penstock.engines.placed.flow.run import FlowRun
 
 LINK_HOLDS = 3
 GROUPS = 8

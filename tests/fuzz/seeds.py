@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli.main import run
-from penstock.control.attached.event_log import PROGRESS
+from penstock.control.attached.batch_sources import PROGRESS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -21,7 +21,7 @@ from mutations import DOCUMENT_MUTATIONS, at, paths, replaced, spoiled_bytes
 from seeds import event_log, offsets_of_batch
 from trying import faults
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 
 SHARE = 0.1
 """Calls of each kind, as a part of --fuzz: some are enough to see that nothing has come loose."""
@@ -236,7 +236,7 @@ def test_addresses_that_are_none(address: str, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.control.attached import endpoint
+    from penstock.control.attached import batch_sources as endpoint
 
     monkeypatch.setattr(endpoint, "ANSWER_SECONDS", 0.3)
     over = threading.Event()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 from penstock.pictures.chart import Chart, Panel, Series, Style, coloured_names
-from penstock.pictures.charts import draw_chart
+from penstock.pictures.drawings import draw_chart
 
 SERIES = (
     Series("ours", (1.0, None, 3.0), low=(0.5, None, 2.0), high=(1.5, None, 4.0)),

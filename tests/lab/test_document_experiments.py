@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.base.errors import BadInputError
 from penstock.dataflow.load import Load
-from penstock.errors import BadInputError
 from penstock.pictures.chart import Series, spans_decades
 from penstock_lab.contract import Agreement, CaseResult, Experiment, Results
-from penstock_lab.declared import (
+from penstock_lab.experiments.declared_pipelines import (
     Declared,
     Topology,
     chain,
@@ -23,10 +23,10 @@ from penstock_lab.declared import (
     simulated,
     stream_rates,
 )
-from penstock_lab.e_stream.experiment import EStreamEvaluation, stream_topology
-from penstock_lab.ours import Ours, against
-from penstock_lab.priority.experiment import Priority, calibrated
-from penstock_lab.priority.runs import (
+from penstock_lab.experiments.e_stream import EStreamEvaluation, stream_topology
+from penstock_lab.experiments.own_policies import Ours, against
+from penstock_lab.experiments.priority import Priority, calibrated
+from penstock_lab.experiments.priority_runs import (
     SPELL_SECONDS,
     USE_1,
     USE_2,
@@ -39,9 +39,16 @@ from penstock_lab.priority.runs import (
     use_case_2,
     worker_nodes,
 )
-from penstock_lab.published_file import read_published
-from penstock_lab.r_storm.experiment import RStormEvaluation, run_placer_case
-from penstock_lab.r_storm.topologies import cpu_bound, network_bound, storm_cluster, topologies_of, yahoo
+from penstock_lab.experiments.r_storm import (
+    RStormEvaluation,
+    cpu_bound,
+    network_bound,
+    run_placer_case,
+    storm_cluster,
+    topologies_of,
+    yahoo,
+)
+from penstock_lab.published_values import read_published
 
 EXPERIMENTS: tuple[Experiment, ...] = (RStormEvaluation(), Priority(), EStreamEvaluation(), Ours())
 

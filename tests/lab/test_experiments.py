@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInputError, InterruptedWorkError
+from penstock.base.errors import BadInputError, InterruptedWorkError
 from penstock.modelling.task_profile import Bound
 from penstock_lab import sweep
 from penstock_lab.contract import Agreement, Case, CaseResult, Experiment, Measures, Results
-from penstock_lab.model_driven.cases import PAIRS, policies, run_slots, without_ends
-from penstock_lab.model_driven.experiment import ModelDrivenEvaluation
-from penstock_lab.p_deployer import experiment as p_deployer
-from penstock_lab.p_deployer.experiment import PDeployerEvaluation, fewest_nodes
-from penstock_lab.p_deployer.pipelines import BUDGET, PROFILES, library, pipelines
+from penstock_lab.experiments import p_deployer
+from penstock_lab.experiments.model_driven import ModelDrivenEvaluation
+from penstock_lab.experiments.model_driven_cases import PAIRS, policies, run_slots, without_ends
+from penstock_lab.experiments.p_deployer import BUDGET, PROFILES, PDeployerEvaluation, fewest_nodes, library, pipelines
 from penstock_lab.page import cell, write_page
-from penstock_lab.published_file import read_published
+from penstock_lab.published_values import read_published
 from penstock_lab.registry import EXPERIMENTS, LIVE
 from penstock_lab.spark_sweep import SweepOutcome
-from penstock_lab.store import CaseStore, code_version, key_of
+from penstock_lab.sweep import CaseStore, code_version, key_of
 
 NAMES = EXPERIMENTS.names()
 

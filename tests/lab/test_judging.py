@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 from penstock_lab.contract import Agreement, CaseResult, Line, Results, counted
-from penstock_lab.judging import Good, claimed, compared, judge, r_squared, r_squared_of_identity
-from penstock_lab.published_file import How, Value
-from penstock_lab.trials import highest
+from penstock_lab.experiments.model_driven_cases import highest
+from penstock_lab.published_values import How, Value
+from penstock_lab.verdicts import Good, claimed, compared, judge, r_squared, r_squared_of_identity
 
 
 def published(**fields: object) -> Value:

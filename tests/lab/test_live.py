@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import BadInputError, RunError
-from penstock_lab import store
+from penstock.base.errors import BadInputError, RunError
+from penstock_lab import sweep as store
 from penstock_lab.contract import CaseResult, Results
 from penstock_lab.control.live import (
     BASE_RATE,
@@ -21,18 +21,18 @@ from penstock_lab.control.live import (
     judged,
     live_rates,
 )
-from penstock_lab.e_stream.live import SECONDS, EStreamLive
-from penstock_lab.p_deployer.live import (
+from penstock_lab.experiments.live_experiments import (
     BELIEVED_COST,
     BUDGET,
     MISJUDGED,
     TARGETS,
+    EStreamLive,
     PDeployerLive,
     believed_models,
 )
-from penstock_lab.published_file import read_published
-from penstock_lab.store import CaseStore
-from penstock_lab.sweep import live_sweep
+from penstock_lab.experiments.live_experiments import E_STREAM_SECONDS as SECONDS
+from penstock_lab.published_values import read_published
+from penstock_lab.sweep import CaseStore, live_sweep
 
 RISE = 3 * BASE_RATE
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock_lab.contract import Agreement, CaseResult, Results
-from penstock_lab.priority.live_experiment import PriorityLive
-from penstock_lab.published_file import read_published
+from penstock_lab.experiments.live_experiments import PriorityLive
+from penstock_lab.published_values import read_published
 
 
 def done(policy: str, high: float | None, low: float | None) -> CaseResult:

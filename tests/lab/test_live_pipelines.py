@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from penstock_lab.priority.live_pipelines import _archive, _judge, _parse
+from penstock_lab.experiments.priority_live import _archive, _judge, _parse
 
 
 class _State:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import RunError
-from penstock_lab.priority import live, perf
-from penstock_lab.priority.live import PARTITIONS, USE_1, USE_2, WARM_UP, WARM_UP_TUPLES, LiveSite
+from penstock.base.errors import RunError
+from penstock_lab.experiments import priority_live as live
+from penstock_lab.experiments import priority_perf as perf
+from penstock_lab.experiments.priority_live import PARTITIONS, USE_1, USE_2, WARM_UP, WARM_UP_TUPLES, LiveSite
 
 
 class _Client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_lab.priority.perf import (
+from penstock_lab.experiments.priority_perf import (
     Arrival,
     complex_event_seconds,
     misjudged,

@@ -7,8 +7,8 @@ from importlib import resources
 
 import pytest
 
-from penstock.errors import BadInputError
-from penstock_lab.published_file import NOTHING, parse_published, read_published
+from penstock.base.errors import BadInputError
+from penstock_lab.published_values import NOTHING, parse_published, read_published
 from penstock_lab.registry import EXPERIMENTS, LIVE
 
 FILES = sorted(entry.name.removesuffix(".json") for entry in (resources.files("penstock_lab") / "published").iterdir())

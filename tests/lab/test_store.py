@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInputError
-from penstock_lab import store as store_module
+from penstock.base.errors import BadInputError
+from penstock_lab import sweep as store_module
 from penstock_lab.contract import CaseResult, Results
-from penstock_lab.store import CaseStore, columns, key_of
+from penstock_lab.sweep import CaseStore, columns, key_of
 
 CASES = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
 

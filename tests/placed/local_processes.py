@@ -9,20 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.clock import now
+from penstock.base.clock import now
+from penstock.base.errors import RunError
 from penstock.cluster.topology import Slot
+from penstock.connectors.commit import Commit
 from penstock.connectors.staged_sinks import SinkFiles
 from penstock.connectors.url_checkpoint import checkpoint_at
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.errors import RunError
-from penstock.flow.commit import Commit
-from penstock.flow.states import Patience
-from penstock.spark.placed.conductor import Conductor
-from penstock.spark.placed.laying_out import Code, LaidOut, lay_out
-from penstock.spark.placed.local_launcher import LocalLauncher
-from penstock.spark.placed.setting import ConductorSetting
+from penstock.engines.placed.bundle_plan import Code, LaidOut, lay_out
+from penstock.engines.placed.conductor import Conductor, ConductorSetting
+from penstock.engines.placed.flow.states import Patience
+from penstock.engines.placed.launchers import LocalLauncher
 
 
 def line(*code: Logic) -> Pipeline:

@@ -12,12 +12,12 @@ from typing import Any
 from local_processes import code_of, conductor, laid_out
 from test_engine import A, B, C, turn_for, turn_until, wait, written
 
-from penstock.clock import Stopwatch, now
+from penstock.base.clock import Stopwatch, now
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.flow.states import FlowState
-from penstock.spark.placed.conductor import Conductor
-from penstock.spark.placed.local_launcher import LocalLauncher
+from penstock.engines.placed.conductor import Conductor
+from penstock.engines.placed.flow.states import FlowState
+from penstock.engines.placed.launchers import LocalLauncher
 
 FAULTS = 6
 

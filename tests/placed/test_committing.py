@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.log.contract import LogError, NotTakenError
-from penstock.connectors.log.publishing import TopicPublisher, TopicSink
-from penstock.flow.checkpoint import FolderCheckpoint
-from penstock.flow.commit import Commit, Output
-from penstock.flow.instructions import WriteCommit
-from penstock.spark.placed.committing import Committer, SinkAwayError, unsent_note
-from penstock.spark.placed.frame_sinks import NotSentError
+from penstock.connectors.checkpoint import FolderCheckpoint
+from penstock.connectors.commit import Commit, Output
+from penstock.connectors.log_contract import LogError, NotTakenError
+from penstock.connectors.staged_sinks import TopicPublisher, TopicSink
+from penstock.engines.placed.conductor import Committer, SinkAwayError, unsent_note
+from penstock.engines.placed.endpoints import NotSentError
+from penstock.engines.placed.flow.instructions import WriteCommit
 
 
 class AwayPublisher(TopicPublisher):

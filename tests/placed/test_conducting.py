@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import RunError
-from penstock.spark.placed.conducting import Phase, RunControl
+from penstock.base.errors import RunError
+from penstock.engines.placed.run_control import Phase, RunControl
 
 
 def test_who_waits_for_a_change_is_told_when_the_run_ends_in_the_middle_of_it() -> None:

@@ -18,13 +18,13 @@ import pyarrow.dataset as ds
 import pytest
 from local_processes import code_of, conductor, laid_out, line
 
-from penstock.clock import Stopwatch, now
+from penstock.base.clock import Stopwatch, now
 from penstock.cluster.topology import Slot
 from penstock.dataflow.logic import Logic
-from penstock.flow.audit import audit, ways_of
-from penstock.flow.states import FlowState
-from penstock.spark.placed.conductor import Conductor
-from penstock.spark.placed.local_launcher import LocalLauncher
+from penstock.engines.placed.conductor import Conductor
+from penstock.engines.placed.flow.audit import audit, ways_of
+from penstock.engines.placed.flow.states import FlowState
+from penstock.engines.placed.launchers import LocalLauncher
 
 A, B, C = Slot("n1", 0), Slot("n1", 1), Slot("n2", 0)
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 from penstock.cluster.topology import Slot
 from penstock.dataflow.load import Load
+from penstock.engines.placed.conductor import EpochDone, StagedPart
+from penstock.engines.placed.monitoring import EpochObserver
 from penstock.runtime.account import Account, OperatorCount
-from penstock.spark.placed.execution import EpochObserver
-from penstock.spark.placed.setting import EpochDone, StagedPart
 
 
 def observed(commit: dict[str, int], *epochs: tuple[int, dict[str, int], int]) -> EpochObserver:

@@ -18,13 +18,13 @@ from test_engine import A, B, C, launcher, turn_for, turn_until, wait
 from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.flow.audit import audit, ways_of
-from penstock.flow.key_groups import KEY_GROUPS
-from penstock.flow.states import FlowState
+from penstock.engines.placed.bundle.keyed_segment import KeyedCode, KeyedSegment, sample_groups
+from penstock.engines.placed.flow.audit import audit, ways_of
+from penstock.engines.placed.flow.layout import KEY_GROUPS
+from penstock.engines.placed.flow.states import FlowState
+from penstock.engines.placed.launchers import LocalLauncher
 from penstock.runtime.batch import Batch, Marks
-from penstock.runtime.row_hashes import hash_rows
-from penstock.spark.placed.keyed import KeyedCode, KeyedSegment, sample_groups
-from penstock.spark.placed.local_launcher import LocalLauncher
+from penstock.runtime.row_values import hash_rows
 
 __all__ = ["launcher"]
 

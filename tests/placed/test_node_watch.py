@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from penstock.spark.placed.execution import NodeWatch
-from penstock.spark.standalone.daemons import offered_resources
-from penstock.spark.standalone.master_page import MasterPage, parse_page
+from penstock.engines.placed.monitoring import NodeWatch
+from penstock.spark.clusters.standalone.daemons import offered_resources
+from penstock.spark.clusters.standalone.master_page import MasterPage, parse_page
 
 
 def page(**states: str) -> MasterPage:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import penstock
-from penstock.jobs.placed_cluster import PlacedCluster
-from penstock.planning.file import SavedPlan
-from penstock.spark.standalone.requested import requested_cluster
-from penstock.spark.standalone.state import ClusterNode, RunningCluster, write_cluster_file, write_state
+from penstock.engines.placed.application import PlacedCluster
+from penstock.planning.files import SavedPlan
+from penstock.spark.clusters.standalone.cluster import requested_cluster
+from penstock.spark.clusters.standalone.state import ClusterNode, RunningCluster, write_cluster_file, write_state
 
 
 def running(folder: Path, *names: str) -> RunningCluster:

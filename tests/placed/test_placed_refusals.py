@@ -13,20 +13,20 @@ from local_processes import code_of, conductor, laid_out, line
 from test_engine import A, B, C, launcher, same, turn_until, wait, written
 
 import penstock
+from penstock.base.errors import BadInputError, ClusterError
 from penstock.cluster.topology import Slot
 from penstock.connectors.staged_sinks import SinkFiles, sweep
 from penstock.connectors.storage import storage
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.errors import BadInputError, ClusterError
-from penstock.flow.states import FlowState
-from penstock.jobs.placed import check_nodes, prepare_placed
+from penstock.engines.placed import monitoring as execution
+from penstock.engines.placed.endpoints import check_sources
+from penstock.engines.placed.flow.states import FlowState
+from penstock.engines.placed.launchers import LocalLauncher
+from penstock.engines.placed.preparation import check_nodes, prepare_placed
+from penstock.engines.placed.run_folder import VERSION, RunDescription, RunFolder
 from penstock.runtime.dead_letters import DEAD_LETTERS
-from penstock.spark.placed import execution
-from penstock.spark.placed.endpoints import check_sources
-from penstock.spark.placed.local_launcher import LocalLauncher
-from penstock.spark.placed.run_folder import VERSION, RunDescription, RunFolder
-from penstock.spark.standalone.master_page import ALIVE
+from penstock.spark.clusters.standalone.master_page import ALIVE
 
 assert launcher  # a fixture
 

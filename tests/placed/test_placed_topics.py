@@ -10,23 +10,21 @@ import pytest
 from test_engine import turn_until
 from topic_chaos import TopicChaos, rounds, topic_pipeline, values
 
-from penstock.clock import pause
-from penstock.connectors.log.address import LogAddress, parse_log
-from penstock.connectors.log.contract import GoneError, LogError
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.connectors.log.feed import LOOK_SECONDS, TopicFeed, TopicShare, look_interval
+from penstock.base.clock import pause
+from penstock.base.errors import BadInputError
+from penstock.connectors.commit import Commit, of_sources, taken_in
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.connectors.log_contract import GoneError, LogError
+from penstock.connectors.topic_address import LogAddress, parse_log
+from penstock.connectors.topic_feed import LOOK_SECONDS, TopicFeed, TopicShare, look_interval
 from penstock.dataflow.load import Load
 from penstock.dataflow.pipeline import Pipeline
-from penstock.errors import BadInputError
-from penstock.flow.commit import Commit
-from penstock.flow.offsets import of_sources, taken_in
-from penstock.flow.states import FlowState
-from penstock.jobs.placed_figures import from_topics
+from penstock.engines.placed.application import from_topics
+from penstock.engines.placed.endpoints import ToldCommits, topic_shares
+from penstock.engines.placed.flow.states import FlowState
+from penstock.engines.placed.monitoring import EpochObserver
 from penstock.report.epochs import EpochObservation, summarise_epochs
 from penstock.report.report import Audit, Report
-from penstock.spark.placed.endpoints import topic_shares
-from penstock.spark.placed.execution import EpochObserver
-from penstock.spark.placed.told_commits import ToldCommits
 
 GOING_ON = {"failOnDataLoss": "false"}
 

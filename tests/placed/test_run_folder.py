@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 import penstock
-from penstock.clock import Stopwatch, pause
-from penstock.errors import BadInputError, RunError
-from penstock.flow.lease import LEASE_SECONDS
-from penstock.jobs.runs import find_run, note_elsewhere
-from penstock.spark.placed import run_folder
-from penstock.spark.placed.run_folder import VERSION, RunDescription, RunFolder, this_host
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.errors import BadInputError, RunError
+from penstock.base.lease import LEASE_SECONDS
+from penstock.engines.placed import run_folder
+from penstock.engines.placed.run_folder import VERSION, RunDescription, RunFolder, this_host
+from penstock.engines.run_index import find_run, note_elsewhere
 
 
 @pytest.fixture
@@ -187,7 +187,9 @@ def test_a_conductor_that_waits_for_a_broker_keeps_the_run(folder: RunFolder, mo
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="no other namespace of processes here")
 def test_a_conductor_in_another_namespace_of_processes_is_not_taken_for_dead(folder: RunFolder) -> None:
     """Its number means nothing here, whether a process has it or not: only the age of its lease says something."""
-    script = f"from penstock.spark.placed.run_folder import RunFolder; RunFolder({str(folder.path)!r}).take('plan-000')"
+    script = (
+        f"from penstock.engines.placed.run_folder import RunFolder; RunFolder({str(folder.path)!r}).take('plan-000')"
+    )
     subprocess.run(["unshare", "--pid", "--fork", sys.executable, "-c", script], check=True)
     lease = folder.checkpoint.lease
     assert lease is not None

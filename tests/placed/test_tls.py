@@ -14,12 +14,12 @@ import pytest
 from local_processes import code_of, conductor, laid_out, line
 from test_engine import A, B, C, check, launcher, same, turn_for, turn_until, wait
 
+from penstock.base.errors import BadInputError
 from penstock.dataflow.logic import Logic
-from penstock.errors import BadInputError
-from penstock.flow.states import FlowState
-from penstock.spark.placed import wire
-from penstock.spark.placed.local_launcher import LocalLauncher
-from penstock.spark.placed.tls import read_identity
+from penstock.engines.placed import wire
+from penstock.engines.placed.flow.states import FlowState
+from penstock.engines.placed.launchers import LocalLauncher
+from penstock.engines.placed.wire import read_identity
 
 assert launcher  # a fixture
 

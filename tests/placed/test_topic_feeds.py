@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from test_placed_topics import filled, look_again, made_anew, read_all, share
 
-from penstock.connectors.log import feed as feeds
-from penstock.connectors.log.address import LogAddress
-from penstock.connectors.log.contract import MESSAGES, GoneError, Span
-from penstock.connectors.log.feed import MOST_REACH, TopicFeed, TopicShare, next_reach
+from penstock.connectors import topic_feed as feeds
+from penstock.connectors.log_contract import MESSAGES, GoneError, Span
+from penstock.connectors.topic_address import LogAddress
+from penstock.connectors.topic_feed import MOST_REACH, TopicFeed, TopicShare, next_reach
 
 
 class SparseLog:

@@ -11,19 +11,18 @@ import pytest
 from test_engine import A
 from topic_chaos import mark, topic_pipeline
 
-from penstock.clock import Stopwatch, pause
-from penstock.connectors.log.address import parse_log
-from penstock.connectors.log.contract import LogError, Span
-from penstock.connectors.log.embedded import EmbeddedLog
+from penstock.base.clock import Stopwatch, pause
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.connectors.log_contract import LogError, Span
+from penstock.connectors.topic_address import parse_log
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
-from penstock.flow.bundle import BundleFlow
+from penstock.engines.placed.bundle.generation import Generation
+from penstock.engines.placed.bundle_plan import Code, GenerationOrder, lay_out
+from penstock.engines.placed.endpoints import topic_shares
+from penstock.engines.placed.flow.bundle import BundleFlow
+from penstock.engines.placed.wire import Credentials
 from penstock.runtime.segment import Segment
-from penstock.spark.placed.endpoints import topic_shares
-from penstock.spark.placed.generation import Generation
-from penstock.spark.placed.laying_out import Code, lay_out
-from penstock.spark.placed.orders import GenerationOrder
-from penstock.spark.placed.wire import Credentials
 
 
 class OneBundle:

@@ -12,9 +12,9 @@ from test_engine import A, B, C, turn_until, wait
 
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
-from penstock.spark.placed.execution import EpochObserver
-from penstock.spark.placed.local_launcher import LocalLauncher
-from penstock.spark.placed.watched import WatchedCounts, shares_of
+from penstock.engines.placed.bundle.generation import WatchedCounts, shares_of
+from penstock.engines.placed.launchers import LocalLauncher
+from penstock.engines.placed.monitoring import EpochObserver
 
 
 def test_a_field_counts_at_one_sink_and_begins_anew_with_every_epoch() -> None:

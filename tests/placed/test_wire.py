@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import Stopwatch, pause
-from penstock.spark.placed import accept_loop, wire
-from penstock.spark.placed.accept_loop import AcceptLoop
-from penstock.spark.placed.tls import read_identity
+from penstock.base.clock import Stopwatch, pause
+from penstock.engines.placed import accept_loop, wire
+from penstock.engines.placed.accept_loop import AcceptLoop
+from penstock.engines.placed.wire import read_identity
 
 CREDENTIALS = wire.Credentials(b"s" * 32)
 HELLO = {"who": "me"}
@@ -167,8 +167,8 @@ def test_bundles_and_conductor_share_the_accept_loop(monkeypatch: pytest.MonkeyP
     from test_engine import A, same, turn_until
 
     from penstock.dataflow.logic import Logic
-    from penstock.flow.states import FlowState
-    from penstock.spark.placed.local_launcher import LocalLauncher
+    from penstock.engines.placed.flow.states import FlowState
+    from penstock.engines.placed.launchers import LocalLauncher
 
     monkeypatch.setattr(wire, "HANDSHAKE_SECONDS", 1.0)
     plan = laid_out(code_of(line(Logic(same)), tmp_path), {"src": {A: 1}, "op0": {A: 1}, "out": {A: 1}})
@@ -272,7 +272,7 @@ def test_who_relays_a_handshake_cannot_change_what_follows(what: str, passed: in
 
 
 def test_markers_and_windows_of_links_are_sealed_too() -> None:
-    from penstock.spark.placed.links import InLink, OutLink
+    from penstock.engines.placed.bundle.links import InLink, OutLink
 
     def between(caller: socket.socket, called: socket.socket) -> None:
         marker = caller.recv(4096)

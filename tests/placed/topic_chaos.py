@@ -14,17 +14,17 @@ import pyarrow as pa
 from local_processes import conductor, laid_out
 from test_engine import A, B, C, turn_until, wait
 
-from penstock.clock import Stopwatch
-from penstock.connectors.log.address import LogAddress
-from penstock.connectors.log.contract import TopicLog
+from penstock.base.clock import Stopwatch
+from penstock.connectors.log_contract import TopicLog
+from penstock.connectors.topic_address import LogAddress
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.flow.states import FlowState
+from penstock.engines.placed.bundle_plan import Code, LaidOut
+from penstock.engines.placed.conductor import Conductor
+from penstock.engines.placed.endpoints import named_sinks, sinks_of, topic_shares
+from penstock.engines.placed.flow.states import FlowState
+from penstock.engines.placed.launchers import LocalLauncher
 from penstock.runtime.dead_letters import DEAD_LETTERS
-from penstock.spark.placed.conductor import Conductor
-from penstock.spark.placed.endpoints import named_sinks, sinks_of, topic_shares
-from penstock.spark.placed.laying_out import Code, LaidOut
-from penstock.spark.placed.local_launcher import LocalLauncher
 
 
 def mark(row: dict[str, Any]) -> dict[str, Any]:

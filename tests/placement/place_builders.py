@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import strategies as st
 
-from penstock.cluster.resources import DEFAULT_DIMENSIONS, Dimension
-from penstock.cluster.topology import Cluster, Node
-from penstock.errors import Refusal
-from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
+from penstock.base.errors import Refusal
+from penstock.cluster.topology import DEFAULT_DIMENSIONS, Cluster, Dimension, Node
+from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from _pytest.mark import ParameterSet
 
-    from penstock.placement.contract import Placer
+    from penstock.planning.placement.contract import Placer
 
 BENCH = Path(__file__).parents[2] / "bench"
 

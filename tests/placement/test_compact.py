@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 from place_builders import by_node, clusters, node, pipeline, pipelines, placed, refused, whole
 
 from effort import tries
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.cluster.topology import Cluster
-from penstock.placement.compact.choices import SPARE, small_and_large
-from penstock.placement.compact.graph import Talk, blocks
-from penstock.placement.compact.placer import Compact
-from penstock.placement.compact.search import Search
-from penstock.placement.contract import Placement, PlacementRequest, Room
-from penstock.placement.resource_aware.r_storm import RStorm
+from penstock.cluster.topology import CPU, MEMORY, Cluster
+from penstock.planning.files import parse_whole_cluster
+from penstock.planning.placement.communication import Talk, blocks
+from penstock.planning.placement.contract import Placement, PlacementRequest, Room
+from penstock.planning.placement.placers.compact import SPARE, Compact, small_and_large
+from penstock.planning.placement.placers.compact_layout import Search
+from penstock.planning.placement.placers.r_storm import RStorm
+from penstock.planning.prediction.network import stream_costs
 from penstock.planning.whole_cluster import place_all
-from penstock.planning.whole_cluster_file import parse_whole_cluster
-from penstock.prediction.network import stream_costs
 
 
 def cost(request: PlacementRequest, room: Room) -> float:

@@ -14,23 +14,20 @@ from place_builders import by_node, node, pipeline, pipelines, placed, refused, 
 
 import penstock
 from effort import tries
+from penstock.base.errors import BadInputError, Refusal
 from penstock.cluster.file import parse_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
-from penstock.dataflow.constraints import OperatorConstraints, PipelineConstraints
-from penstock.errors import BadInputError, Refusal
-from penstock.placement import registry
-from penstock.placement.baselines.random_feasible import RandomFeasible
-from penstock.placement.baselines.round_robin import RoundRobin
-from penstock.placement.compact.placer import Compact
-from penstock.placement.constraints.asking import ask
-from penstock.placement.constraints.check import broken
-from penstock.placement.constraints.feasible import ExclusionScope, verdict
-from penstock.placement.constraints.validate import check_words
-from penstock.placement.contract import PlacedBundle, Placement, PlacementRequest, Placer, Room
-from penstock.placement.eft.balanced import BalancedEft
-from penstock.placement.eft.placer import Eft
-from penstock.placement.packing.placer import Packing
-from penstock.placement.resource_aware.r_storm import RStorm
+from penstock.dataflow.pipeline import OperatorConstraints, PipelineConstraints
+from penstock.planning import registry
+from penstock.planning.placement.constraints import ask, broken, check_words
+from penstock.planning.placement.contract import PlacedBundle, Placement, PlacementRequest, Placer, Room
+from penstock.planning.placement.feasibility import ExclusionScope, verdict
+from penstock.planning.placement.placers.balanced_eft import BalancedEft
+from penstock.planning.placement.placers.baselines import RandomFeasible, RoundRobin
+from penstock.planning.placement.placers.compact import Compact
+from penstock.planning.placement.placers.eft import Eft
+from penstock.planning.placement.placers.packing import Packing
+from penstock.planning.placement.placers.r_storm import RStorm
 from penstock.planning.whole_cluster import place_all
 
 PLACERS: list[Placer] = [RStorm(), Compact(), RandomFeasible(), RoundRobin(), Packing(), Eft(), BalancedEft()]

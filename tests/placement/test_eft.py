@@ -15,24 +15,27 @@ from place_builders import by_node, clusters, node, pipeline, pipelines, placed,
 import penstock
 from effort import tries
 from estream_adapters import PowerLeft
+from penstock.base.errors import BadInputError, Refusal, RefusedError
 from penstock.cluster.file import cluster_document, parse_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
-from penstock.dataflow.convex import capped_groups, convex_groups
 from penstock.dataflow.task_graph import (
     Edge,
+    capped_groups,
     communication_to_computation,
+    convex_groups,
     joined_pairs,
     kahn_order,
     upward_ranks,
 )
-from penstock.errors import BadInputError, Refusal, RefusedError
-from penstock.placement.contract import OperatorRequest, PlacementRequest, Room
-from penstock.placement.eft.balanced import BalancedEft, best_schedule, least_bottleneck
-from penstock.placement.eft.placer import Eft
-from penstock.placement.eft.schedule import (
+from penstock.planning.placement.contract import OperatorRequest, PlacementRequest, Room
+from penstock.planning.placement.placers.balanced_eft import BalancedEft, best_schedule, least_bottleneck
+from penstock.planning.placement.placers.eft import Eft
+from penstock.planning.placement.placers.eft_schedule import (
     Assigned,
+    Gaps,
     Instances,
     Machines,
+    Queue,
     Rules,
     Schedule,
     Tasks,
@@ -40,7 +43,6 @@ from penstock.placement.eft.schedule import (
     order_of,
     schedule,
 )
-from penstock.placement.eft.timeline import Gaps, Queue
 from penstock.planning.whole_cluster import place_all
 
 

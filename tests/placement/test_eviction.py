@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from place_builders import node, pipeline
 
 from effort import tries
+from penstock.base.errors import BadInputError
 from penstock.cluster.topology import Cluster, Slot
-from penstock.errors import BadInputError
-from penstock.placement.compact.placer import Compact
-from penstock.placement.contract import PlacementRequest, Room
-from penstock.planning import eviction
-from penstock.planning.eviction import Candidate, fewest, key
-from penstock.planning.queue import Level, queue
+from penstock.planning import priorities as eviction
+from penstock.planning.placement.contract import PlacementRequest, Room
+from penstock.planning.placement.placers.compact import Compact
+from penstock.planning.priorities import Candidate, Level, fewest, key, queue
 from penstock.planning.replan_cluster import place_again
 from penstock.planning.whole_cluster import place_all
 

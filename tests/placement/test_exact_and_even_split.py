@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import penstock
 from effort import tries
 from penstock.modelling.library import reference_library
-from penstock.placement.slot_aware.even_split import even, shuffled
-from penstock.placement.slot_aware.exact import Item, fewest_bins
+from penstock.planning.placement.placers.even_split import even, shuffled
+from penstock.planning.placement.placers.exact import Item, fewest_bins
 
 sizes = st.sampled_from([0.0, 0.2, 0.25, 0.34, 0.4, 0.5, 0.51, 0.6, 1.0])
 

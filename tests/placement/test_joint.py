@@ -13,22 +13,22 @@ from place_builders import bench_module
 import penstock
 from adapters import chain, model, sink, source
 from effort import tries
-from penstock.allocation.contract import Need, OperatorAllocation, ThreadBundle
-from penstock.allocation.joint import allocator as joint_module
-from penstock.allocation.joint import solver as joint_solver
-from penstock.allocation.joint.allocator import JointPacking
-from penstock.allocation.joint.problem import Fixed, JointLayout, Problem, is_right, loads, use
-from penstock.allocation.joint.search import thinned
-from penstock.allocation.mba import ModelBased
-from penstock.allocation.pipeline import profiles_of
 from penstock.cluster.catalogue import find_catalogue
 from penstock.dataflow.pipeline import Operator
 from penstock.modelling.library import ModelLibrary
-from penstock.placement.slot_aware.joint import Joint as JointPlacer
-from penstock.placement.slot_aware.sam import Sam
+from penstock.planning.allocation import joint as joint_module
+from penstock.planning.allocation import joint_problem as joint_solver
+from penstock.planning.allocation.contract import Need, OperatorAllocation, ThreadBundle
+from penstock.planning.allocation.joint import JointPacking
+from penstock.planning.allocation.joint_problem import Fixed, JointLayout, Problem, is_right, loads, use
+from penstock.planning.allocation.joint_search import thinned
+from penstock.planning.allocation.mba import ModelBased
+from penstock.planning.allocation.pipeline import profiles_of
+from penstock.planning.placement.placers.joint import Joint as JointPlacer
+from penstock.planning.placement.placers.sam import Sam
 from penstock.planning.plan import Plan
 from penstock.planning.planner import Planner
-from penstock.prediction.transfer_cpu import moving_cpu
+from penstock.planning.prediction.usage import moving_cpu
 from strategies import Asked, requests
 
 generated = bench_module("joint_quality").generated

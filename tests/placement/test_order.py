@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from place_builders import cases
 
-from penstock.placement.resource_aware.order import breadth_first, thread_order
+from penstock.planning.placement.placers.r_storm import breadth_first, thread_order
 
 
 def graph(case: dict[str, Any]) -> tuple[list[str], list[int], list[tuple[int, int]], list[int]]:

@@ -15,14 +15,13 @@ from place_builders import bench_module, by_node, clusters, node, pipeline, pipe
 
 import penstock
 from effort import tries
+from penstock.base.errors import BadInputError
+from penstock.base.registry import Registry
 from penstock.cluster.topology import Cluster, Slot
-from penstock.errors import BadInputError
-from penstock.placement.baselines.metis import Metis
-from penstock.placement.contract import Placement, PlacementRequest, Room
-from penstock.placement.packing.placer import Packing, pack
-from penstock.placement.packing.tasks import PackingTasks
-from penstock.placement.registry import PLACERS
-from penstock.registry import Registry
+from penstock.planning.placement.contract import Placement, PlacementRequest, Room
+from penstock.planning.placement.placers.metis import Metis
+from penstock.planning.placement.placers.packing import Packing, PackingTasks, pack
+from penstock.planning.registry import PLACERS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 needs_pymetis = pytest.mark.skipif("metis" not in PLACERS.names(), reason="pymetis is not installed")

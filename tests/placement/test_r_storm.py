@@ -19,11 +19,10 @@ from place_builders import (
 )
 
 from effort import tries
-from penstock.cluster.resources import Dimension
-from penstock.cluster.topology import Cluster, Node
-from penstock.errors import Refusal
-from penstock.placement.contract import OperatorRequest, PlacementRequest, Room
-from penstock.placement.resource_aware.r_storm import RStorm, reference_node
+from penstock.base.errors import Refusal
+from penstock.cluster.topology import Cluster, Dimension, Node
+from penstock.planning.placement.contract import OperatorRequest, PlacementRequest, Room
+from penstock.planning.placement.placers.r_storm import RStorm, reference_node
 
 PlainRStorm = bench_module("plain_r_storm").PlainRStorm
 
@@ -79,7 +78,7 @@ def test_equals_the_plain_loop(data: st.DataObject, strict: bool, network_weight
 
 @pytest.mark.parametrize("shortlist", [1, 2, 5])
 def test_equals_the_plain_loop_when_the_shortlist_runs_out(shortlist: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.placement.resource_aware.nearest.SHORTLIST", shortlist)
+    monkeypatch.setattr("penstock.planning.placement.placers.r_storm.SHORTLIST", shortlist)
     cluster = Cluster(tuple(node(f"n{i}", f"r{i % 3}", cpu=100 + 50 * (i % 4), memory=1000) for i in range(40)))
     request = pipeline([(60, 30, 210), (40, 55, 90), (7, 90, 490)], [(0, 1), (1, 2)])
     assert placed(RStorm(), request, whole(cluster)) == PlainRStorm().place(request, whole(cluster))

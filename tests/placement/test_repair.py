@@ -14,21 +14,25 @@ from place_builders import bench_module, by_node, node, pipeline, whole, workloa
 
 from effort import tries
 from penstock.cluster.topology import Cluster, Slot
-from penstock.placement.baselines.random_feasible import RandomFeasible
-from penstock.placement.compact.placer import Compact
-from penstock.placement.contract import PlacedBundle, Placement, PlacementRequest
-from penstock.placement.repair.bound import greedy_orders, most_that_fit, total_demand
-from penstock.placement.repair.insertion import Effort, Inserter, scarcity
-from penstock.placement.repair.ledger import Ledger
-from penstock.placement.repair.together import one_by_one, place_together
-from penstock.placement.weights import stream_weights, thread_pairs, valued
-from penstock.planning.cheapest import _attempts
-from penstock.planning.whole_cluster import place_all, summed_up
+from penstock.planning.placement.communication import stream_weights, thread_pairs, valued
+from penstock.planning.placement.contract import PlacedBundle, Placement, PlacementRequest
+from penstock.planning.placement.group_placement import (
+    greedy_orders,
+    most_that_fit,
+    one_by_one,
+    place_together,
+    total_demand,
+)
+from penstock.planning.placement.insertion import Effort, Inserter, scarcity
+from penstock.planning.placement.ledger import Ledger
+from penstock.planning.placement.placers.baselines import RandomFeasible
+from penstock.planning.placement.placers.compact import Compact
+from penstock.planning.whole_cluster import _attempts, place_all, summed_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.placement.contract import Placer
+    from penstock.planning.placement.contract import Placer
 
 
 def test_a_thread_moves_out_of_the_way() -> None:

@@ -13,19 +13,18 @@ from hypothesis import strategies as st
 from place_builders import by_node, clusters, node, pipeline, pipelines, placed, refused, whole, workloads
 
 from effort import tries
+from penstock.base.errors import BadInputError
 from penstock.cluster.topology import Cluster, Slot
-from penstock.errors import BadInputError
-from penstock.placement.baselines.random_feasible import RandomFeasible
-from penstock.placement.baselines.round_robin import RoundRobin
-from penstock.placement.compact.placer import Compact
-from penstock.placement.contract import PlacedBundle, Placement, PlacementRequest, Placer, Room
-from penstock.placement.eft.balanced import BalancedEft
-from penstock.placement.eft.placer import Eft
-from penstock.placement.packing.placer import Packing
-from penstock.placement.resource_aware.r_storm import RStorm
+from penstock.planning.files import parse_whole_cluster
+from penstock.planning.placement.contract import PlacedBundle, Placement, PlacementRequest, Placer, Room
+from penstock.planning.placement.placers.balanced_eft import BalancedEft
+from penstock.planning.placement.placers.baselines import RandomFeasible, RoundRobin
+from penstock.planning.placement.placers.compact import Compact
+from penstock.planning.placement.placers.eft import Eft
+from penstock.planning.placement.placers.packing import Packing
+from penstock.planning.placement.placers.r_storm import RStorm
+from penstock.planning.prediction.network import mean_cost, stream_costs
 from penstock.planning.whole_cluster import place_all, usage
-from penstock.planning.whole_cluster_file import parse_whole_cluster
-from penstock.prediction.network import mean_cost, stream_costs
 
 PLACERS: list[Placer] = [RStorm(), Compact(), RandomFeasible(), RoundRobin(), Packing(), Eft(), BalancedEft()]
 BLIND_TO_SOFT = (RStorm, RoundRobin)

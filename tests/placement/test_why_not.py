@@ -10,20 +10,19 @@ import pytest
 from place_builders import node, pipeline
 from test_constraints import labelled, with_rules
 
-from penstock.cluster.exclusions import Exclusion, FailureRule, after_failures, in_force
+from penstock.base.errors import BadInputError
 from penstock.cluster.file import cluster_document, parse_cluster
-from penstock.cluster.topology import Cluster
+from penstock.cluster.topology import Cluster, Exclusion, FailureRule, after_failures, in_force
 from penstock.dataflow.builder import pipeline as build
-from penstock.dataflow.file import parse_pipeline, pipeline_document
-from penstock.errors import BadInputError
-from penstock.placement.compact.placer import Compact
-from penstock.planning.queue import queue
+from penstock.dataflow.code import parse_pipeline, pipeline_document
+from penstock.planning.files import parse_whole_cluster
+from penstock.planning.placement.placers.compact import Compact
+from penstock.planning.priorities import queue
 from penstock.planning.whole_cluster import place_all
-from penstock.planning.whole_cluster_file import parse_whole_cluster
 from penstock.planning.why_not import Cause, WhyNot, why_not
 
 if TYPE_CHECKING:
-    from penstock.placement.contract import PlacementRequest
+    from penstock.planning.placement.contract import PlacementRequest
 
 
 def asked(cluster: Cluster, requests: list[tuple[PlacementRequest, int]], name: str) -> WhyNot:

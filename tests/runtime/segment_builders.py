@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.clock import now, pause
+from penstock.base.clock import now, pause
 from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.segment import Segment

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.account import Account, AccountError, OperatorCount
+from penstock.runtime.account import RELATIVE_ERROR, Account, AccountError, Histogram, IdBitmaps, OperatorCount, bitmap
 from penstock.runtime.batch import Marks
-from penstock.runtime.histogram import RELATIVE_ERROR, Histogram
-from penstock.runtime.id_bitmaps import IdBitmaps, bitmap
 
 
 def account(low: int, high: int) -> Account:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from segment_builders import NUMBERS, collected, numbers, values
 
-from penstock.clock import pause
+from penstock.base.clock import pause
 from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.dead_letters import DEAD_LETTERS, StoppedError
 from penstock.runtime.segment import Segment, SegmentOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.runtime.inner_types import in_zone
+from penstock.runtime.nested_values import in_zone
 
 
 def times(zone: str) -> pa.Schema:

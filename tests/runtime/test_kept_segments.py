@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.dataflow.logic import Logic
 from penstock.runtime.segment import Segment
 from penstock.runtime.steps import Step
-from penstock.spark.fused.kept_segments import KeptSegments
+from penstock.spark.region_function import KeptSegments
 
 if TYPE_CHECKING:
     import pytest

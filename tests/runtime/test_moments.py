@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.sampling import with_moments
+from penstock.runtime.frame_calls import to_frame
+from penstock.runtime.python_values import clock_of
+from penstock.runtime.schema_inference import with_moments
 from penstock.runtime.schemas import columns_to_schema, frame_to_schema, rows_to_columns
-from penstock.runtime.session_clock import clock_of
-from penstock.runtime.vectorised import to_frame
 
 AMSTERDAM = "Europe/Amsterdam"
 SUMMER = datetime(2026, 7, 1, 12, tzinfo=UTC)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.dead_letters import DEAD_LETTERS, StoppedError
-from penstock.runtime.row_dicts import readable_rows, row_dicts, written_rows
+from penstock.runtime.row_values import readable_rows, row_dicts, written_rows
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Step
 

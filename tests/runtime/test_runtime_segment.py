@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from segment_builders import FORMS, NUMBERS, FiveError, collected, expected_of, numbers, values, waits, with_ids
 
 from effort import tries
-from penstock.clock import pause
+from penstock.base.clock import pause
 from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.batch import Batch
 from penstock.runtime.dead_letters import DEAD_LETTERS

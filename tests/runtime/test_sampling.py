@@ -9,12 +9,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from penstock.base.errors import BadInputError
 from penstock.dataflow.logic import Logic, Per
-from penstock.errors import BadInputError
-from penstock.runtime.sampling import sample_steps
+from penstock.engines.fused.schema_inference import refuse_unlearned
+from penstock.runtime.schema_inference import sample_steps
 from penstock.runtime.schemas import is_seen
 from penstock.runtime.steps import ENTRANCE, Step
-from penstock.spark.fused.inference import refuse_unlearned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

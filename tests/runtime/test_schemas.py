@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 from penstock.runtime.schemas import (
     MissingColumnError,
     as_seen,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from segment_builders import NUMBERS, by_row, collected, numbers, values, waits
 
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
 from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.runtime.batch import Batch
 from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, digest, read_crumb

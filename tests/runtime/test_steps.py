@@ -15,10 +15,10 @@ from segment_builders import NUMBERS, collected, numbers, values
 
 from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.batch import Marks
-from penstock.runtime.crew import MOST_ROWS, next_piece_rows, rows_to_take
-from penstock.runtime.row_hashes import hash_contents
+from penstock.runtime.row_values import hash_contents
 from penstock.runtime.segment import Segment
 from penstock.runtime.steps import Read, Step, on_share, places_on_circle, plan_crews, shares
+from penstock.runtime.workers import MOST_ROWS, next_piece_rows, rows_to_take
 
 
 def same(row: object) -> object:

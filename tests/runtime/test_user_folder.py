@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.base.errors import BadInputError
+from penstock.connectors.storage import user_folder
 from penstock.dataflow.load import Load
-from penstock.errors import BadInputError
+from penstock.engines.placed.bundle.process import open_crumbs
+from penstock.engines.placed.bundle_plan import GenerationOrder
 from penstock.runtime.batch import Marks
 from penstock.runtime.breadcrumbs import Breadcrumbs
-from penstock.runtime.user_folder import user_folder
-from penstock.spark.placed.host import open_crumbs
-from penstock.spark.placed.orders import GenerationOrder
 from penstock.workloads.operators.file_write import write_folder
 
 

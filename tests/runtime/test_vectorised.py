@@ -15,9 +15,9 @@ from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.account import Account
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.dead_letters import DEAD_LETTERS, StoppedError
+from penstock.runtime.frame_calls import are_same_rows
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step
-from penstock.runtime.vectorised import are_same_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,12 +10,12 @@ from urllib.parse import unquote
 import httpx
 
 from penstock.control.clocks import ToldClock
-from penstock.control.code_signals import CodeSignals
+from penstock.control.code_hooks import CodeSignals
 from penstock.control.controller import Controller
 from penstock.control.core.records import ControllerState, Policy
-from penstock.control.described import described
-from penstock.control.executors.attached import WithAttached
+from penstock.control.executors.attached_applications import WithAttached
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
+from penstock.control.pipeline_document import described
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
 from penstock.modelling.library import reference_library

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
-from penstock.clock import Stopwatch, pause
-from penstock.control.attached.following import SizingGoal
+from penstock.api.applications import _link
+from penstock.base.clock import Stopwatch, pause
+from penstock.control.attached.advice import SizingGoal
 from penstock.service.attached_link import ControllerLink
 from penstock.service.client import Client
-from penstock.verbs.attach import _link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

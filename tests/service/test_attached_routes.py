@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from service_builders import READER, Served, serve
 
-from penstock.control.executors.attached import SILENT_SECONDS
+from penstock.control.executors.attached_applications import SILENT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

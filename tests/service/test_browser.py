@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock.control.described import described
 from penstock.control.executors.simulated import SimulatedNodes
+from penstock.control.pipeline_document import described
 from penstock.service.bodies import SubmissionBody, submission_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))

@@ -14,13 +14,13 @@ from service_builders import APPLICATION, READER, TOKEN, WRITER, Served, serve
 from starlette.requests import Request
 
 import penstock
-from penstock.cli.commands.controller.reach import warn_of_trouble
-from penstock.clock import Stopwatch, pause
+from penstock.api.applications import TOKEN_FILE, _link
+from penstock.base.clock import Stopwatch, pause
+from penstock.cli.controller_access import warn_of_trouble
 from penstock.control.health import ControllerHealth
 from penstock.service.guard import MAX_WRONG_TOKENS
 from penstock.service.http import paged
-from penstock.service.routes.health import is_live
-from penstock.verbs.attach import TOKEN_FILE, _link
+from penstock.service.routes.cluster import is_live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ class TestTheTokenOfApplications:
         assert served.http.post("/login", json={"token": "may-attach"}, headers=NOBODY).status_code == 403
 
     def test_registers_a_bounded_number(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.service.routes.attached.MAX_APPLICATIONS", 2)
+        monkeypatch.setattr("penstock.service.routes.pipelines.MAX_APPLICATIONS", 2)
         statuses = [
             served.http.post("/v1/attached", json={"name": name}, headers=APPLICATION).status_code for name in "xyzx"
         ]
@@ -139,7 +139,7 @@ class TestHealth:
                 pause(0.1)
             assert served.http.get("/health/ready", headers=NOBODY).status_code == 503
             assert served.http.get("/health/live", headers=NOBODY).status_code == 200, "it may still come back"
-            monkeypatch.setattr("penstock.service.routes.health.STUCK_SECONDS", 0.5)
+            monkeypatch.setattr("penstock.service.routes.cluster.STUCK_SECONDS", 0.5)
             assert served.http.get("/health/live", headers=NOBODY).status_code == 503
         finally:
             hang.set()

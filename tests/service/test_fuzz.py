@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from service_builders import APPLICATION, READER, WRITER, Served, ask, serve
 
-from penstock.sharing.registry import SHARERS
+from penstock.planning.registry import SHARERS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import Stopwatch, pause
-from penstock.service.settings import RUNNING, SETTINGS, TOKEN, ServiceSettings, read_running, write_spec
+from penstock.base.clock import Stopwatch, pause
+from penstock.service.local import RUNNING, SETTINGS, TOKEN, ServiceSettings, read_running, write_spec
 
 ENDED = {"killed", "ending"}
 TOKENS = ("token", "read-token", "attach-token")

@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 import penstock
+from penstock.base.clock import Stopwatch, pause
 from penstock.cli.main import run
-from penstock.clock import Stopwatch, pause
+from penstock.service.local import read_running
 from penstock.service.server import listening
-from penstock.service.settings import read_running
-from penstock.spark.standalone.processes import find
+from penstock.spark.clusters.standalone.processes import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

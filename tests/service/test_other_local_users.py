@@ -16,10 +16,16 @@ import psutil
 import pytest
 
 from other_user import NOBODY, as_another_user, needs_root, readable_below, remember_entries
-from penstock.errors import BadInputError
-from penstock.files import private_folder
-from penstock.service.local import UpController, start_controller, stop_controller
-from penstock.service.settings import RUNNING, ServiceSettings, read_running
+from penstock.base.errors import BadInputError
+from penstock.base.files import private_folder
+from penstock.service.local import (
+    RUNNING,
+    ServiceSettings,
+    UpController,
+    read_running,
+    start_controller,
+    stop_controller,
+)
 
 PAGES = ("/", "/v1/pipelines", "/v1/nodes", "/v1/decisions", "/v1/watch", "/metrics", "/openapi.json", "/docs")
 

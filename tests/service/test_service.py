@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from service_builders import READER, Served, serve
 
-from penstock.clock import Stopwatch
+from penstock.base.clock import Stopwatch
 from penstock.cluster.topology import Cluster, Node
-from penstock.control.core.incoming import PartReading, Readings
+from penstock.control.core.messages import PartReading, Readings
 from penstock.control.metrics import MEANINGS
 
 if TYPE_CHECKING:
@@ -224,10 +224,10 @@ class TestPipelines:
         assert "ended with 3" in answer["error"]
         answer = served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "raises:p"}, 400)
         assert answer["error"].endswith("RuntimeError: of two lines")
-        monkeypatch.setattr("penstock.control.described.IMPORT_SECONDS", 1.0)
+        monkeypatch.setattr("penstock.control.pipeline_document.IMPORT_SECONDS", 1.0)
         answer = served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "hangs:p"}, 400)
         assert "more than 1 s" in answer["error"]
-        monkeypatch.setattr("penstock.control.described.IMPORT_SECONDS", 30.0)
+        monkeypatch.setattr("penstock.control.pipeline_document.IMPORT_SECONDS", 30.0)
         served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "chatty:p"}, 201)
 
     def test_pages(self, served: Served) -> None:
@@ -444,7 +444,7 @@ class TestWhatIsSeen:
         assert "minimum" in json.dumps(page["paths"]["/v1/pipelines"]["post"]["requestBody"])
 
     def test_trouble_with_the_store_is_said(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-        from penstock.control.store.store import StoreError
+        from penstock.control.errors import StoreError
 
         def full(*_: object) -> None:
             raise StoreError("store: database or disk is full")

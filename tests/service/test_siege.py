@@ -19,11 +19,11 @@ import pytest
 from service_builders import READER, WRITER, Served, serve
 
 import penstock
-from penstock.clock import Stopwatch, pause
-from penstock.service import bounded_log, connections
-from penstock.service.bounded_log import BoundedHandler, RepeatFilter
+from penstock.base.clock import Stopwatch, pause
+from penstock.service import connections
+from penstock.service import server as bounded_log
 from penstock.service.connections import Crowd, LimitedServer, limited_protocol
-from penstock.service.server import listening, server_config
+from penstock.service.server import BoundedHandler, RepeatFilter, listening, server_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,7 +216,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         made.append(original(*words, **options))
         return made[-1]
 
-    monkeypatch.setattr("penstock.service.what_if_lane.subprocess.Popen", start)
+    monkeypatch.setattr("penstock.service.what_if.subprocess.Popen", start)
     return made
 
 
@@ -252,7 +252,7 @@ def test_too_large_a_what_if_is_refused_before_it_is_computed(server: Listening)
 
 
 def test_what_if_that_takes_too_long_is_ended(served_alone: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.service.what_if_lane.MAX_SECONDS", 0.05)
+    monkeypatch.setattr("penstock.service.what_if.MAX_SECONDS", 0.05)
     error = served_alone.call("GET", "/v1/views/what-if?pipeline=a", None, 400)["error"]
     assert error.startswith("seconds: this took more than 0.05 s; ask for fewer seconds")
 
@@ -268,7 +268,7 @@ def served_alone(tmp_path: Path) -> Iterator[Served]:
 def test_streams_are_limited_by_token_and_end_with_their_session(
     server: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.service.watching.MAX_WATCHERS", 3)
+    monkeypatch.setattr("penstock.service.routes.history.MAX_WATCHERS", 3)
     watch = "GET /v1/watch HTTP/1.1\r\nHost: 127.0.0.1\r\n{}\r\n\r\n"
     with ExitStack() as held:
         streams = [

@@ -8,9 +8,8 @@ import pytest
 from service_builders import READER, Served, serve
 
 from penstock.control.metrics import MEANINGS, Metric
-from penstock.service.pages.files import ASSETS
-from penstock.service.pages.graph import drawn, layers_of
-from penstock.service.pages.series import predicted
+from penstock.service.pages.charts import drawn, layers_of, predicted
+from penstock.service.pages.site import ASSETS
 from penstock.workloads.builtin import builtin_pipeline
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.cluster.topology import Cluster, Node, Slot
+from penstock.cluster.topology import CPU, MEMORY, Cluster, Node, Slot
 from penstock.dataflow.load import Load
 from penstock.dataflow.pipeline import Grouping
-from penstock.simulation.system import (
+from penstock.simulation.scenario import (
     Arrivals,
     Network,
     Outage,

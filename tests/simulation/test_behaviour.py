@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from systems import NO_DELAY, alone, cluster, queue, station
 
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.cluster.topology import Cluster, Node, Slot
+from penstock.cluster.topology import CPU, MEMORY, Cluster, Node, Slot
 from penstock.dataflow.load import Load
 from penstock.dataflow.pipeline import Grouping
 from penstock.simulation.engine import simulate_scenario
-from penstock.simulation.system import (
+from penstock.simulation.scenario import (
     Arrivals,
     Network,
     Outage,

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from systems import alone, queue, scenarios
 
 from effort import tries
-from penstock.simulation.arrays.engine import simulate_arrays
-from penstock.simulation.checks import check_scenario
+from penstock.simulation.array_engine import simulate_arrays
 from penstock.simulation.engine import feeds_back, simulate_scenario
-from penstock.simulation.events.engine import simulate_events
+from penstock.simulation.event_engine import simulate_events
 from penstock.simulation.outcome import SimulationOutcome
-from penstock.simulation.system import Scenario, SimulatedPipeline
+from penstock.simulation.scenario import Scenario, SimulatedPipeline, check_scenario
 
 EXAMPLES = tries(2)
 
@@ -115,5 +114,5 @@ def test_the_same_seed_gives_the_same_numbers(scenario: Scenario) -> None:
 def test_windows_of_any_length_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = alone(queue(90.0, 0.02, threads=2), 20.0)
     whole = simulate_arrays(scenario)
-    monkeypatch.setattr("penstock.simulation.windows.TUPLES_A_WINDOW", 7)
+    monkeypatch.setattr("penstock.simulation.layout.TUPLES_A_WINDOW", 7)
     same(whole, simulate_arrays(scenario))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from systems import alone, queue, station
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 from penstock.simulation.engine import feeds_back, simulate_scenario
-from penstock.simulation.system import Network, Outage, SimulatedRoute, Switch
+from penstock.simulation.scenario import Network, Outage, SimulatedRoute, Switch
 
 GOOD = queue(10.0, 0.01)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.cluster.topology import Cluster, Node, Slot
+from penstock.cluster.topology import CPU, MEMORY, Cluster, Node, Slot
 from penstock.dataflow.load import Load
 from penstock.simulation.engine import simulate_scenario
-from penstock.simulation.system import Arrivals, Scenario, SimulatedPipeline, SimulatedRoute, Station
+from penstock.simulation.scenario import Arrivals, Scenario, SimulatedPipeline, SimulatedRoute, Station
 
 
 def looping(nodes: int, in_flight: int | None, queue_limit: int | None, arrivals: Arrivals) -> SimulatedPipeline:

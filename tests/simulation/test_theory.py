@@ -11,9 +11,9 @@ import pytest
 from systems import alone, queue, station
 
 from penstock.dataflow.load import Load
-from penstock.prediction.latency import erlang_c
+from penstock.planning.prediction.latency import erlang_c
 from penstock.simulation.engine import simulate_scenario
-from penstock.simulation.system import Arrivals, Service, SimulatedPipeline, SimulatedRoute
+from penstock.simulation.scenario import Arrivals, Service, SimulatedPipeline, SimulatedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow.dataset as ds
 
 import penstock
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
+from penstock.connectors.checkpoint import FolderCheckpoint
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.flow.checkpoint import FolderCheckpoint
-from penstock.planning.file import write_plan
-from penstock.spark.standalone.cluster import find_cluster
+from penstock.planning.files import write_plan
+from penstock.spark.clusters.standalone.cluster import find_cluster
 
 SOON_UP = {"spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 """Executors live for seconds: what Java's second compiler would do is not worth its time."""

@@ -19,14 +19,14 @@ import pytest
 
 import application_answers as answers
 import penstock
-from penstock.clock import Stopwatch
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.connectors.log.on_topics import writing_to
+from penstock.base.clock import Stopwatch
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.connectors.topic_address import writing_to
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind
-from penstock.jobs.profile_subject import subject_of
-from penstock.spark.trials import own_operators
-from penstock.spark.trials.samples import take_samples
+from penstock.profiling import spark_operators as own_operators
+from penstock.profiling.samples import take_samples
+from penstock.profiling.subject import subject_of
 from penstock.workloads.applications.messages import MESSAGES
 from penstock.workloads.builtin import builtin_pipeline
 

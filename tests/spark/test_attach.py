@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
 
 ROWS = 2000
 

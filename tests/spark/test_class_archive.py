@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clock import now
-from penstock.spark.session.class_archive import MOST_KEPT, archive_file, keep, making, using
+from penstock.base.clock import now
+from penstock.spark.internals.class_archive import MOST_KEPT, archive_file, keep, making, using
 
 
 @pytest.fixture

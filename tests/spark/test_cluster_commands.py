@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.errors import BadInputError
 from penstock.cli.main import run
-from penstock.errors import BadInputError
+from penstock.spark.clusters.standalone.foreground import is_loopback, master_host
 from penstock.spark.session.secret import read_secret
-from penstock.spark.standalone.foreground import is_loopback, master_host
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,12 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import BadInputError, ClusterError
-from penstock.process_identity import ProcessIdentity
-from penstock.spark.standalone.access import ClusterAccess, find_access
-from penstock.spark.standalone.cluster import shortfalls_on
-from penstock.spark.standalone.daemons import (
-    resource_name,
-)
-from penstock.spark.standalone.master_page import fetch_page, parse_page
-from penstock.spark.standalone.state import (
+from penstock.base.errors import BadInputError, ClusterError
+from penstock.base.process_identity import ProcessIdentity
+from penstock.spark.clusters.standalone.cluster import ClusterAccess, describe, find_access, shortfalls_on
+from penstock.spark.clusters.standalone.daemons import resource_name
+from penstock.spark.clusters.standalone.master_page import fetch_page, parse_page
+from penstock.spark.clusters.standalone.state import (
     ClusterNode,
     RunningCluster,
     locked,
@@ -30,7 +27,6 @@ from penstock.spark.standalone.state import (
     write_session_settings,
     write_state,
 )
-from penstock.spark.standalone.status import describe
 
 
 def worker_on_page(node: str, state: str, heartbeat: int, used: list[str]) -> dict[str, Any]:

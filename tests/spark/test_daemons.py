@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effort import tries
-from penstock.spark.session.secret import properties_text, settings_from_file
-from penstock.spark.standalone import daemons
-from penstock.spark.standalone.daemons import (
+from penstock.spark.clusters.standalone import daemons
+from penstock.spark.clusters.standalone.daemons import (
     ClusterEnvironment,
     offered_resources,
     resource_name,
@@ -20,7 +19,8 @@ from penstock.spark.standalone.daemons import (
     worker_cores,
     worker_memory_mb,
 )
-from penstock.spark.standalone.processes import MARK
+from penstock.spark.clusters.standalone.processes import MARK
+from penstock.spark.session.secret import properties_text, settings_from_file
 
 
 @pytest.mark.parametrize(

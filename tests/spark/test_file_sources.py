@@ -13,12 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.file_feed import FileFeed
-from penstock.connectors.file_index import FileIndex, MalformedRowError, index_of
-from penstock.connectors.file_rows import RowReader
+from penstock.base.errors import BadInputError
+from penstock.connectors.file_source import FileFeed, FileIndex, MalformedRowError, RowReader, index_of
 from penstock.dataflow.endpoints import reading_of
 from penstock.dataflow.pipeline import Kind, Operator
-from penstock.errors import BadInputError
 
 
 def source(files: Path | str, **more: Any) -> Operator:
@@ -163,7 +161,7 @@ def test_a_file_that_lost_rows_says_so(tmp_path: Path) -> None:
 def test_there_are_as_many_tuples_as_the_shortest_source_has_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.connectors.file_feed.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("penstock.connectors.file_source.LOOK_SECONDS", 0.0)
     write_jsonl(tmp_path / "a.jsonl", 5)
     write_jsonl(tmp_path / "b1.jsonl", 2)
     run = tmp_path / "run"

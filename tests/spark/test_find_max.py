@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.engines.fused.restartable_query import may_restart, reason
+from penstock.engines.rate_search import MORE_THAN_ANY, PRECISION, find_highest_rate
 from penstock.report.report import Audit, Report
-from penstock.spark.fused.find_max import MORE_THAN_ANY, PRECISION, find_highest_rate
-from penstock.spark.fused.lasting_query import may_restart, reason
 from penstock.spark.session.interrupts import Interrupt
 
 

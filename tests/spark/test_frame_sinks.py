@@ -13,25 +13,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.clock import Stopwatch, now
+from penstock.base.clock import Stopwatch, now
+from penstock.base.errors import BadInputError, RunError
 from penstock.cluster.topology import Slot
+from penstock.connectors.checkpoint import FolderCheckpoint
+from penstock.connectors.commit import Commit, Output
 from penstock.connectors.staged_sinks import SinkFiles
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.errors import BadInputError, RunError
-from penstock.flow.checkpoint import FolderCheckpoint
-from penstock.flow.commit import Commit, Output
-from penstock.flow.states import Patience
-from penstock.spark.fused.schemas import arrow_of, struct_of
-from penstock.spark.fused.table_writer import BATCHES
-from penstock.spark.placed.conductor import Conductor
-from penstock.spark.placed.endpoints import sinks_of
-from penstock.spark.placed.frame_sinks import FramePublisher, NotSentError, frame_writers
-from penstock.spark.placed.laying_out import Code, lay_out
-from penstock.spark.placed.local_launcher import LocalLauncher
-from penstock.spark.placed.plain_schemas import plain_schema
-from penstock.spark.placed.setting import ConductorSetting
+from penstock.engines.fused.schemas import arrow_of, struct_of
+from penstock.engines.fused.sinks.table_writer import BATCHES
+from penstock.engines.placed.bundle.keyed_segment import plain_schema
+from penstock.engines.placed.bundle_plan import Code, lay_out
+from penstock.engines.placed.conductor import Conductor, ConductorSetting
+from penstock.engines.placed.endpoints import FramePublisher, NotSentError, frame_writers, sinks_of
+from penstock.engines.placed.flow.states import Patience
+from penstock.engines.placed.launchers import LocalLauncher
 
 URL = "jdbc:derby:memory:frames;create=true"
 SLOT = Slot("n1", 0)

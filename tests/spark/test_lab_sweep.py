@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from penstock.clock import pause
+from penstock.base.clock import pause
 from penstock_lab import sweep
-from penstock_lab.p_deployer.experiment import PDeployerEvaluation
+from penstock_lab.experiments.p_deployer import PDeployerEvaluation
 from penstock_lab.spark_sweep import run_tasks
-from penstock_lab.store import CaseStore
+from penstock_lab.sweep import CaseStore
 
 
 def write_or_fail(task: str) -> None:

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.file import read_cluster
-from penstock.spark.standalone import cluster
-from penstock.spark.standalone.requested import requested_cluster
-from penstock.spark.standalone.state import ClusterNode, RunningCluster, read_state, write_cluster_file, write_state
+from penstock.spark.clusters.standalone import cluster
+from penstock.spark.clusters.standalone.cluster import requested_cluster
+from penstock.spark.clusters.standalone.state import (
+    ClusterNode,
+    RunningCluster,
+    read_state,
+    write_cluster_file,
+    write_state,
+)
 
 
 def started(state: RunningCluster, _node: ClusterNode) -> RunningCluster:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import BadInputError
-from penstock.spark.session import own_modules
-from penstock.spark.session.own_modules import own_archive_in, own_files
+from penstock.base.errors import BadInputError
+from penstock.spark.session import user_modules as own_modules
+from penstock.spark.session.user_modules import own_archive_in, own_files
 
 
 def loaded(name: str, file: Path, *, is_package: bool = False) -> ModuleType:

@@ -10,13 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.spark.fused.region_function import DUE_COLUMN
-from penstock.spark.trials import own_operators
-from penstock.spark.trials.motion import motion_of
-from penstock.spark.trials.own_operators import BatchCost, cost_by, cost_of, files_taken, measure_sparks_own
-from penstock.spark.trials.replay import TimedReplay
-from penstock.spark.trials.replay_files import ReplayFiles
-from penstock.spark.trials.samples import OperatorSample
+from penstock.profiling import spark_operators as own_operators
+from penstock.profiling.replay import ReplayFiles, TimedReplay, motion_of
+from penstock.profiling.samples import OperatorSample
+from penstock.profiling.spark_operators import BatchCost, cost_by, cost_of, files_taken, measure_sparks_own
+from penstock.spark.region_function import DUE_COLUMN
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 

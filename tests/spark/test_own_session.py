@@ -14,12 +14,12 @@ import pytest
 from pyspark import SparkContext
 
 import penstock
-from penstock.clock import Stopwatch, pause
-from penstock.errors import BadInputError
-from penstock.spark.fused.arrow_batches import MOST_BYTES, MOST_ROWS, NO_LOOK
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.errors import BadInputError
+from penstock.engines.fused.query import MOST_BYTES, MOST_ROWS, NO_LOOK
 from penstock.spark.session.embedded import end_session, start_session
 from penstock.spark.session.java import find_java
-from penstock.spark.session.own import checked_session
+from penstock.spark.session.user_session import checked_session
 
 
 def test_a_session_of_the_user_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

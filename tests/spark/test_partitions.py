@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from penstock.jobs import sessions
-from penstock.jobs.sessions import SparkOptions
 from penstock.report.listener import Listener
-from penstock.spark.fused.partitions import partitions_in, partitions_of
+from penstock.runs import environment as sessions
+from penstock.runs.environment import SparkOptions
+from penstock.spark.internals.checkpoint import partitions_in, partitions_of
 from penstock.spark.session import cluster, embedded
-from penstock.spark.session.partitions import PARTITIONS, partitions_for
+from penstock.spark.session.embedded import PARTITIONS, partitions_for
 
 
 @pytest.mark.parametrize(

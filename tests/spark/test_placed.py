@@ -17,13 +17,13 @@ import pyarrow.dataset as ds
 import pytest
 
 import penstock
+from penstock.api.plans import plan
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.errors import RunError
 from penstock.cli.main import run as run_command
-from penstock.clock import Stopwatch, pause
-from penstock.errors import RunError
-from penstock.planning.file import write_plan
-from penstock.spark.standalone.cluster import kill_worker, running_cluster, start_worker
-from penstock.spark.standalone.state import RunningCluster
-from penstock.verbs.plan import plan
+from penstock.planning.files import write_plan
+from penstock.spark.clusters.standalone.cluster import kill_worker, running_cluster, start_worker
+from penstock.spark.clusters.standalone.state import RunningCluster
 
 PIPELINE = """
 name: eventful

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.cli.placed_view import print_placed
-from penstock.errors import BadInputError
-from penstock.jobs import placed_run
-from penstock.jobs.placed import PlacedJob
-from penstock.report.placed_result import PlacedResult
+from penstock.base.errors import BadInputError
+from penstock.cli.reports import print_placed
+from penstock.engines.placed import placed_run
+from penstock.engines.placed.preparation import PlacedJob
 from penstock.report.report import Audit, Report
+from penstock.report.result import PlacedResult
 
 ABLE = 55.0
 

@@ -7,20 +7,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from penstock.spark.trials.peak_search import PeakSearch, gained, quickening
-from penstock.spark.trials.profiling import (
+from penstock.profiling.trial_search import (
     QUICK,
     THOROUGH,
     Limits,
+    PeakSearch,
     ProfileSettings,
+    gained,
     least_sure,
     peak_of,
     point_of,
     profile,
+    quickening,
     still_rises,
     thread_counts,
 )
-from penstock.spark.trials.trials import Trial
+from penstock.profiling.trials import Trial
 
 
 @dataclass

@@ -12,10 +12,10 @@ import pytest
 
 import penstock
 from penstock.dataflow.logic import Logic, Per
-from penstock.jobs.find import logic_of
-from penstock.spark.trials import rehearsal
-from penstock.spark.trials.rehearsal import RehearsalSpec, files_of_batch, has_settled, rehearsable, rehearse
-from penstock.spark.trials.samples import OperatorSample
+from penstock.inputs.finders import logic_of
+from penstock.profiling import rehearsal
+from penstock.profiling.rehearsal import RehearsalSpec, files_of_batch, has_settled, rehearsable, rehearse
+from penstock.profiling.samples import OperatorSample
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 

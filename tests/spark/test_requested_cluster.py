@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from penstock.base.errors import BadInputError
 from penstock.cluster.catalogue import Acquisition, find_catalogue, rent
 from penstock.cluster.file import cluster_document, parse_cluster, read_cluster
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.cluster.topology import Cluster
-from penstock.errors import BadInputError
-from penstock.spark.standalone.requested import (
-    requested_cluster,
-)
+from penstock.cluster.topology import CPU, MEMORY, Cluster
+from penstock.spark.clusters.standalone.cluster import requested_cluster
 
 
 @pytest.mark.parametrize(

@@ -12,21 +12,20 @@ import pyarrow as pa
 import pytest
 
 import penstock
+from penstock.base.errors import BadInputError, RunFailedError
 from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.dataflow.pipeline import Pipeline
-from penstock.errors import BadInputError, RunFailedError
-from penstock.jobs.find import find_pipeline, logic_of
-from penstock.jobs.profile_subject import subject_of
-from penstock.jobs.profiling import Profile, profile_settings
+from penstock.engines.fused.schemas import struct_of_arrow
+from penstock.inputs.finders import find_pipeline, logic_of
 from penstock.modelling.fingerprint import fingerprint
 from penstock.modelling.model import MeasuredOn
+from penstock.profiling.profiler import Profile, profile_settings
+from penstock.profiling.replay import LEAST_ROWS, Replay, ReplayFiles, replayed_bytes
+from penstock.profiling.samples import MORE_SAMPLES, OperatorSample, SampledFlow, Taken, sample, take_samples, up_to
+from penstock.profiling.subject import subject_of
 from penstock.report.listener import Listener
 from penstock.runtime.steps import Read, Step
-from penstock.spark.fused.region_function import DUE_COLUMN, ID_COLUMN
-from penstock.spark.fused.schemas import struct_of_arrow
-from penstock.spark.trials.replay import LEAST_ROWS, Replay, replayed_bytes
-from penstock.spark.trials.replay_files import ReplayFiles
-from penstock.spark.trials.samples import MORE_SAMPLES, OperatorSample, SampledFlow, Taken, sample, take_samples, up_to
+from penstock.spark.region_function import DUE_COLUMN, ID_COLUMN
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 

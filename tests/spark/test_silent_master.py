@@ -14,17 +14,11 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.clock import Stopwatch
-from penstock.errors import BadInputError
-from penstock.spark.session import silent_master
-from penstock.spark.session.silent_master import (
-    HTTP_QUESTION,
-    NO_FILE,
-    answering_host,
-    has_answered,
-    spark_question,
-)
-from penstock.spark.session.yarn_address import resource_managers
+from penstock.base.clock import Stopwatch
+from penstock.base.errors import BadInputError
+from penstock.spark.session import cluster as silent_master
+from penstock.spark.session.cluster import HTTP_QUESTION, NO_FILE, answering_host, has_answered, spark_question
+from penstock.spark.session.hadoop import resource_managers
 
 YARN = "<configuration>{}</configuration>"
 PROPERTY = "<property><name>yarn.resourcemanager.{}</name><value>{}</value></property>"

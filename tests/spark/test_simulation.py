@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.base.files import temporary_folder
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
-from penstock.files import temporary_folder
-from penstock.jobs.fused import FusedJob, prepare
-from penstock.jobs.fused_run import FusedOptions, spec_of
+from penstock.engines.fused.launcher import FusedOptions, spec_of
+from penstock.engines.fused.preparation import FusedJob, prepare
+from penstock.engines.fused.run import Hooks, run_fused
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.report.report import BatchObservation
 from penstock.report.simulated_result import measured_of
-from penstock.spark.fused.run import Hooks, run_fused
 from penstock.spark.session.process_tree import MachineUsage, share_of_others
 
 pytestmark = [

@@ -13,28 +13,25 @@ import psutil
 import pytest
 
 import penstock
+from penstock.base.errors import ClusterError
 from penstock.cli.main import run
 from penstock.cluster.file import read_cluster
-from penstock.cluster.resources import CPU, MEMORY
-from penstock.cluster.topology import Cluster, Node
-from penstock.errors import ClusterError
-from penstock.spark.standalone.cluster import (
+from penstock.cluster.topology import CPU, MEMORY, Cluster, Node
+from penstock.spark.clusters.standalone.cluster import (
     cluster_status,
     cluster_up,
     kill_worker,
     running_cluster,
     start_worker,
 )
-from penstock.spark.standalone.daemons import (
-    resource_name,
-)
-from penstock.spark.standalone.processes import find, marked
+from penstock.spark.clusters.standalone.daemons import resource_name
+from penstock.spark.clusters.standalone.processes import find, marked
 
 PLACED = """
 import json, os, sys
 from pyspark.resource import ExecutorResourceRequests, ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import SparkSession
-from penstock.spark.standalone.cluster import resource_name
+from penstock.spark.clusters.standalone.cluster import resource_name
 
 def where(batches):
     import pandas as pd

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from penstock.profiling.trial_search import MOST_SIZES, TrialSchedule, batch_spread
+from penstock.profiling.trial_source import TrialSetting, next_offset
+from penstock.profiling.trials import EngineCost
 from penstock.report.report import BatchObservation, SlotObservation
-from penstock.spark.trials.engine_cost import EngineCost
-from penstock.spark.trials.schedule import MOST_SIZES, TrialSchedule, batch_spread
-from penstock.spark.trials.source import TrialSetting, next_offset
 
 
 class Clock:

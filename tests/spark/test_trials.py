@@ -14,12 +14,12 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.errors import BadInputError
 from penstock.dataflow.logic import Logic, Per
-from penstock.errors import BadInputError
-from penstock.modelling.file import read_models
-from penstock.spark.trials.samples import OperatorSample
-from penstock.spark.trials.trials import TrialQuery
+from penstock.modelling.library import read_models
+from penstock.profiling.samples import OperatorSample
+from penstock.profiling.trials import TrialQuery
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),  # pyspark's own
@@ -112,7 +112,7 @@ streams: [{from: s, to: a}, {from: a, to: o}]
 IMPATIENT = """
 from dataclasses import replace
 from penstock.cli.main import main
-from penstock.jobs import profiling
+from penstock.inputs import profiling
 from penstock.spark.trials import profiling as points
 
 profiling.ENGINE_SECONDS = profiling.HANDLING_SECONDS = 0.2

@@ -36,7 +36,7 @@ def test_what_is_loaded_is_not_looked_at_after_every_task(session: SparkSession)
         import gc
         import sys
 
-        loaded = "penstock.spark.fused.region_function" in sys.modules
+        loaded = "penstock.spark.region_function" in sys.modules
         for _ in batches:
             yield pa.record_batch([pa.array([gc.get_freeze_count()]), pa.array([loaded])], names=["frozen", "loaded"])
 

@@ -19,12 +19,12 @@ from zlib import crc32
 
 import pytest
 
-from penstock.errors import BadInputError, PenstockError
+from penstock.base.errors import BadInputError, PenstockError
 from penstock.workloads.blob_server import BlobService, Link, content, main, running_blob_server
 from penstock.workloads.operators import (
     azure_blob,
 )
-from penstock.workloads.operators.blob import BLOB_URL, BlobClient
+from penstock.workloads.operators.azure import BLOB_URL, BlobClient
 from workload_builders import AT_ONCE, answers, ask, run, seconds
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.errors import BadInputError
 from penstock.dataflow.code import find_logic
 from penstock.dataflow.logic import Logic
-from penstock.errors import BadInputError
 from penstock.modelling.library import reference_library
 from penstock.workloads.builtin import builtin_pipeline
 from penstock.workloads.operators import (

@@ -8,15 +8,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.clock import now
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.errors import BadInputError
+from penstock.base.clock import now
+from penstock.base.errors import BadInputError
+from penstock.connectors.embedded_log import EmbeddedLog
 from penstock.workloads.applications.messages import MESSAGES
-from penstock.workloads.producing.data import THRESHOLD, batch_reading, is_event_batch
-from penstock.workloads.producing.producer import Produced
-from penstock.workloads.producing.rates import producer_load
-from penstock.workloads.producing.spec import producer_spec
-from penstock.workloads.producing.targets import target_of
+from penstock.workloads.producer import (
+    THRESHOLD,
+    Produced,
+    batch_reading,
+    is_event_batch,
+    producer_load,
+    producer_spec,
+    target_of,
+)
 
 
 def read(log: EmbeddedLog, topic: str) -> list[tuple[int, dict[str, object], int]]:

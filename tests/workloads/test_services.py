@@ -9,10 +9,8 @@ from penstock.workloads.operators import (
     reference_logic,
     services,
 )
-from penstock.workloads.operators.blob import BLOB_URL
+from penstock.workloads.operators.azure import BLOB_URL, TABLE_DATABASE, TABLE_DELAY, is_complete
 from penstock.workloads.operators.file_write import WRITE_FOLDER
-from penstock.workloads.operators.table import TABLE_DATABASE, TABLE_DELAY
-from penstock.workloads.table_database import is_complete
 from workload_builders import AT_ONCE, answers
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInputError
-from penstock.workloads import table_database
+from penstock.base.errors import BadInputError
+from penstock.workloads.operators import azure as table_database
 from penstock.workloads.operators import (
     azure_table,
 )
-from penstock.workloads.operators.table import TABLE_DATABASE, TABLE_DELAY
-from penstock.workloads.table_database import COLUMNS, ensure_database, is_complete
+from penstock.workloads.operators.azure import COLUMNS, TABLE_DATABASE, TABLE_DELAY, ensure_database, is_complete
 from workload_builders import ROWS, run, seconds
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from penstock.base.errors import printable
 from penstock.cli import output
-from penstock.errors import printable
 from penstock.report.listener import Listener, Progress
 
 if TYPE_CHECKING:

@@ -5,10 +5,12 @@ Exit codes: 0 done, 1 refused (with reasons) or a cluster that is not as it shou
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import signal
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import cache
 from io import UnsupportedOperation
@@ -18,14 +20,18 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from penstock import __version__
+from penstock.base.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError, nearest, printable
 from penstock.cli import output
 from penstock.cli.commands.advise import advise
-from penstock.cli.commands.broker import broker_app
-from penstock.cli.commands.capacity import capacity
 from penstock.cli.commands.cluster import cluster_app, enter, link
-from penstock.cli.commands.controller.cluster import decisions, events, nodes, policy
-from penstock.cli.commands.controller.dashboard import dashboard
-from penstock.cli.commands.controller.pipelines import (
+from penstock.cli.commands.cluster_plans import place, share
+from penstock.cli.commands.controller_process import dashboard, down, manifests, repair, serve, up
+from penstock.cli.commands.controller_state import decisions, events, nodes, policy
+from penstock.cli.commands.deploy import deploy
+from penstock.cli.commands.dev import broker_app, produce
+from penstock.cli.commands.init import init
+from penstock.cli.commands.models import models_app, profile
+from penstock.cli.commands.pipelines import (
     activate,
     kill,
     list_pipelines,
@@ -36,36 +42,101 @@ from penstock.cli.commands.controller.pipelines import (
     show,
     submit,
     target,
+    trigger_app,
 )
-from penstock.cli.commands.controller.repair import repair
-from penstock.cli.commands.controller.triggers import trigger_app
-from penstock.cli.commands.controller.up import down, up
-from penstock.cli.commands.deploy import deploy
-from penstock.cli.commands.diff import diff
-from penstock.cli.commands.drain import drain
-from penstock.cli.commands.init import init
-from penstock.cli.commands.manifests import manifests
-from penstock.cli.commands.models import models_app
-from penstock.cli.commands.place import place
 from penstock.cli.commands.plan import plan
-from penstock.cli.commands.produce import produce
-from penstock.cli.commands.profile import profile
-from penstock.cli.commands.rescale import rescale
-from penstock.cli.commands.resume import resume
-from penstock.cli.commands.rewrite import rewrite
+from penstock.cli.commands.plans import capacity, diff, rewrite, segments
+from penstock.cli.commands.run import drain, rescale, resume, runs
 from penstock.cli.commands.run import run as run_pipeline
-from penstock.cli.commands.runs import runs
-from penstock.cli.commands.segments import segments
-from penstock.cli.commands.serve import serve
-from penstock.cli.commands.share import share
 from penstock.cli.commands.simulate import simulate
 from penstock.cli.groups import PluginGroup, WordGroup, make_group
-from penstock.cli.logs import log_on_stderr
-from penstock.cli.words import in_options
-from penstock.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError
+from penstock.dataflow.secrets import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+
+# Errors name arguments as Python does (`find_max=`); whoever typed options reads the options (`--find-max`).
+
+
+OPTION_OF = {
+    "batch_overhead_ms": "--batch-overhead",
+    "checkpoint": "--checkpoint",
+    "cluster": "--cluster",
+    "cores": "--cores",
+    "current": "--current",
+    "dead_letters": "--dead-letters",
+    "executor_memory_mb": "--executor-memory",
+    "find_max": "--find-max",
+    "folder": "--folder",
+    "fresh": "--fresh",
+    "high": "--high",
+    "in_flight": "--in-flight",
+    "load": "--load",
+    "low": "--low",
+    "mode": "--mode",
+    "most_dead": "--most-dead",
+    "network": "--network",
+    "outages": "--fail",
+    "queue_limit": "--queue",
+    "rate": "--rate",
+    "replay_seconds": "--replay",
+    "routing": "--routing",
+    "service": "--service",
+    "skew": "--skew",
+    "slots": "--slots",
+    "switches": "--switch",
+    "until_end": "--until-end",
+}
+"""Arguments that errors name, and the option that gives each."""
+
+_ARGUMENT = re.compile(rf"(?<![\w-])({'|'.join(OPTION_OF)})=(?:'([^']*)'|(?!\w))")
+
+
+def in_options(message: str) -> str:
+    """`rate=: expected ...` as `--rate: expected ...`, `mode='fused'` as `--mode fused`.
+
+    What users write themselves, in the options of a policy (`rate=5`), stays as it is.
+    """
+
+    def option(argument: re.Match[str]) -> str:
+        name, value = argument.groups()
+        return OPTION_OF[name] if value is None else f"{OPTION_OF[name]} {value}"
+
+    return _ARGUMENT.sub(option, message)
+
+
+# What Penstock logs under `penstock.*`, on standard error while a command runs: nothing, unless asked for.
+
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class _PrintableFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(redact(super().format(record)), keep="\n")
+
+
+@contextmanager
+def log_on_stderr(asked: str | None, variable: str | None) -> Iterator[None]:
+    """`variable`: what PENSTOCK_LOG says, which goes before `asked`."""
+    level = (variable or asked or "").lower()
+    if not level:
+        yield
+        return
+    if level not in LEVELS:
+        raise BadInputError(f"PENSTOCK_LOG: unknown level '{level}'; {nearest(level, LEVELS)}")
+    logger = logging.getLogger("penstock")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(LEVELS[level])
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
 
 
 def add(group: typer.Typer, *commands: Callable[..., None]) -> None:

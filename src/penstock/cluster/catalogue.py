@@ -9,10 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY, MachineMemory
-from penstock.cluster.topology import Cluster, Node
-from penstock.errors import BadInputError, nearest
-from penstock.files import Amount, Count, Name, Spec, check, parse_yaml, read_document
+from penstock.base.errors import BadInputError, nearest
+from penstock.base.files import Amount, Count, Name, Spec, check, parse_yaml, read_document
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, MachineMemory, Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

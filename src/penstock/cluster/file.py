@@ -7,12 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field, StrictBool
 
-from penstock.clock import now
-from penstock.cluster.exclusions import BY_HAND, Exclusion, in_force
-from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Dimension, MachineMemory
-from penstock.cluster.topology import DEFAULT_BANDWIDTH_MBPS, Cluster, Node
-from penstock.errors import BadInputError, nearest
-from penstock.files import Amount, Count, Name, Positive, Spec, check, read_document
+from penstock.base.clock import now
+from penstock.base.errors import BadInputError, nearest
+from penstock.base.files import Amount, Count, Name, Positive, Spec, check, read_document
+from penstock.cluster.topology import (
+    BY_HAND,
+    CPU,
+    CPU_POINTS_PER_SLOT,
+    DEFAULT_BANDWIDTH_MBPS,
+    DEFAULT_DIMENSIONS,
+    MEMORY,
+    Cluster,
+    Dimension,
+    Exclusion,
+    MachineMemory,
+    Node,
+    in_force,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

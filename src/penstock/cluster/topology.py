@@ -7,14 +7,101 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from penstock.cluster.exclusions import BY_HAND
-from penstock.cluster.resources import DEFAULT_DIMENSIONS, Dimension
-from penstock.errors import BadInputError, nearest
+from pydantic import Field
+
+from penstock.base.errors import BadInputError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+# Named amounts of things a node offers and a thread demands.
+
+
+CPU = "cpu"
+"""Points of CPU; 100 points are one core."""
+
+MEMORY = "memory_mb"
+"""Megabytes of memory."""
+
+MachineMemory = Annotated[float, Field(ge=0.001, allow_inf_nan=False, strict=True)]
+"""Megabytes of a machine: enough to be an amount when it is divided among slots."""
+
+CPU_POINTS_PER_SLOT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One axis of the resource space.
+
+    A hard dimension may never be exceeded. A soft one may, and by how much is reported. `weight` scales the
+    squared difference between what a node has left and what a thread demands, in units of the resource.
+    """
+
+    name: str
+    hard: bool
+    weight: float
+
+
+DEFAULT_DIMENSIONS = (Dimension(CPU, hard=False, weight=1e-4), Dimension(MEMORY, hard=True, weight=1e-6))
+"""R-Storm's view: CPU degrades gracefully, memory does not. Weights turn points into cores and MB into GB."""
+
+
+# Nodes that take no threads now: set aside by hand, or for a time after they failed.
+
+
+BY_HAND = "by hand"
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """A node takes nothing until a moment (seconds since the epoch), or until somebody lets it in again."""
+
+    node: str
+    reason: str = BY_HAND
+    until: float | None = None
+
+    def holds(self, at: float) -> bool:
+        return self.until is None or at < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRule:
+    """A node that fails `failures` times within `within_seconds` is set aside for `for_seconds` after the last."""
+
+    failures: int = 3
+    within_seconds: float = 600.0
+    for_seconds: float = 1800.0
+
+
+def after_failures(
+    failed_at: Mapping[str, Sequence[float]], at: float, rule: FailureRule | None = None
+) -> list[Exclusion]:
+    """The nodes to set aside for their failures, given when each failed (rising), as of a moment.
+
+    The node counts by its last `failures` failures: t[-1] - t[-failures] <= within_seconds.
+    """
+    rule = rule or FailureRule()
+    exclusions = []
+    for node, moments in failed_at.items():
+        past = [moment for moment in moments if moment <= at]
+        if len(past) < rule.failures or past[-1] - past[-rule.failures] > rule.within_seconds:
+            continue
+        until = past[-1] + rule.for_seconds
+        if at < until:
+            exclusions.append(Exclusion(node, f"failed {rule.failures} times within {rule.within_seconds:g} s", until))
+    return exclusions
+
+
+def in_force(exclusions: Iterable[Exclusion], at: float) -> dict[str, str]:
+    """Excluded nodes and why, as of a moment; of several for one node the first counts."""
+    table: dict[str, str] = {}
+    for exclusion in exclusions:
+        if exclusion.holds(at):
+            table.setdefault(exclusion.node, exclusion.reason)
+    return table
 
 
 DEFAULT_BANDWIDTH_MBPS = 1000.0
@@ -71,7 +158,7 @@ class Cluster:
     nodes: tuple[Node, ...]
     dimensions: tuple[Dimension, ...] = DEFAULT_DIMENSIONS
     excluded: Mapping[str, str] = field(default_factory=dict)
-    """Nodes that take no threads now, and why (`penstock.cluster.exclusions`)."""
+    """Nodes that take no threads now, and why (`penstock.cluster.topology`)."""
     _index: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

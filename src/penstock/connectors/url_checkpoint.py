@@ -17,17 +17,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.base.errors import BadInputError
+from penstock.base.files import check, parse_json
+from penstock.base.lease import RunLease
+from penstock.base.text_checks import is_whole
+from penstock.connectors.checkpoint import (
+    KEPT,
+    FolderCheckpoint,
+    NotWrittenError,
+    ReplacedError,
+    read_commit,
+    take_over,
+)
 from penstock.connectors.storage import storage
-from penstock.digits import is_whole
-from penstock.errors import BadInputError
-from penstock.files import check, parse_json
-from penstock.flow.checkpoint import KEPT, FolderCheckpoint, NotWrittenError, ReplacedError, read_commit, take_over
-from penstock.flow.lease import RunLease
 
 if TYPE_CHECKING:
+    from penstock.connectors.checkpoint import Checkpoint
+    from penstock.connectors.commit import Commit
     from penstock.connectors.storage import Storage
-    from penstock.flow.checkpoint import Checkpoint
-    from penstock.flow.commit import Commit
 
 COMMITS, CLAIMS, LEASE = "commits", "claims", "lease.json"
 

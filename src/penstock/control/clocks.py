@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from penstock import clock
+from penstock.base import clock
 
 
 class Clock(Protocol):

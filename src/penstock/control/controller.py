@@ -16,47 +16,110 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
-from penstock.clock import Stopwatch
-from penstock.control.asking import asked_by, request_event
-from penstock.control.core.blame import Blamable, reason_of
-from penstock.control.core.guarded import guarded_step
-from penstock.control.core.guarded import pipeline_of as pipeline_of_event
-from penstock.control.core.incoming import (
+from sqlalchemy.exc import OperationalError
+
+from penstock.base.clock import Stopwatch
+from penstock.base.errors import PenstockError
+from penstock.control.core.messages import (
+    Event,
     ExpectNode,
     NodesRefused,
     Quarantine,
     Readings,
     ReleaseNode,
     Request,
+    StepOutcome,
     TimePassed,
+    asked_by,
+    request_event,
 )
-from penstock.control.core.outcome import Event, StepOutcome
-from penstock.control.core.records import ControllerState
-from penstock.control.core.settle import orders
-from penstock.control.core.states import NodeState
-from penstock.control.errors import ConflictError
+from penstock.control.core.orders import orders
+from penstock.control.core.records import ControllerState, NodeState
+from penstock.control.core.step import guarded_step
+from penstock.control.core.step import pipeline_of as pipeline_of_event
+from penstock.control.core.turn import LARGEST_INTEGER, Blamable, reason_of
+from penstock.control.errors import ConflictError, StoreError, UnknownOutcomeError
 from penstock.control.health import ControllerHealth, Quarantined, Troubles, late_after
-from penstock.control.providers.provisioning import ProvisioningMemory, allowed_more, provision
-from penstock.control.statistics import Statistics
-from penstock.control.store.errors import UnknownOutcomeError
-from penstock.control.store.history import History
+from penstock.control.provisioning import ProvisioningMemory, allowed_more, provision
+from penstock.control.store import rows
 from penstock.control.store.lease import LEASE_SECONDS, LostLeaseError
-from penstock.control.store.store import StoreError
-from penstock.control.unstorable import is_of_the_store, unstorable
-from penstock.errors import PenstockError
+from penstock.control.store.metric_history import History, Statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.control.clocks import Clock
-    from penstock.control.core.incoming import Incoming, Observation
-    from penstock.control.core.sizing import Sizing
-    from penstock.control.executors.contract import Executors, Nodes
-    from penstock.control.providers.provisioning import ProvisioningOptions
+    from penstock.control.contracts import Executors, Nodes, Sizing
+    from penstock.control.core.messages import Incoming, Observation
+    from penstock.control.provisioning import ProvisioningOptions
     from penstock.control.store.lease import ControllerLease
     from penstock.control.store.store import Store
+
+
+# Whose values a store cannot take: numbers beyond its integers, NaN, text that is no Unicode. Asked only
+# after a step could not be written for another reason than the store itself.
+
+
+def is_of_the_store(error: Exception) -> bool:
+    """Full, locked or gone: no value is to blame."""
+    return isinstance(error, StoreError) and isinstance(error.__cause__, OperationalError)
+
+
+def unstorable(before: ControllerState, made: StepOutcome) -> dict[str, str]:
+    """Return the fault of each pipeline whose values this step could not write."""
+    faults: dict[str, str] = {}
+    for pipeline, value in _written(before, made):
+        fault = fault_of(value)
+        if fault is not None:
+            faults.setdefault(pipeline, f"it cannot be stored: {fault}")
+    return faults
+
+
+def _written(before: ControllerState, made: StepOutcome) -> Iterator[tuple[str, Any]]:
+    for name, record in made.state.pipelines.items():
+        if before.pipelines.get(name) is not record:
+            yield name, rows.pipeline_row(record)
+            yield name, rows.submission_row(record)
+            yield name, rows.holding_rows(record)
+            yield name, [rows.trigger_row(name, trigger) for trigger in record.triggers]
+    for decision in made.decisions:
+        if decision.pipeline in made.state.pipelines:
+            yield decision.pipeline, rows.decision_row(decision)
+    for event in made.events:
+        if event.subject in made.state.pipelines:
+            yield event.subject, rows.event_row(event)
+
+
+def fault_of(value: Any, where: str = "") -> str | None:
+    """Describe the part of a plain value that cannot be stored and read again; None if all can."""
+    fault: str | None = f"{where}: {type(value).__name__}"
+    match value:
+        case bool() | None:
+            fault = None
+        case int():
+            fault = None if abs(value) <= LARGEST_INTEGER else f"{where}: a number of {value.bit_length()} bits"
+        case float():
+            fault = None if isfinite(value) else f"{where}: {value}"
+        case str():
+            fault = None if value.isascii() or _is_unicode(value) else f"{where}: text that is no Unicode"
+        case dict():
+            faults = (fault_of(part, str(name)) or fault_of(name, "a name") for name, part in value.items())
+            fault = next(filter(None, faults), None)
+        case list() | tuple():
+            fault = next(filter(None, (fault_of(part, where) for part in value)), None)
+    return fault
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
 
 LOOK_SECONDS = 0.2
 """Seconds between two looks at executors and nodes."""

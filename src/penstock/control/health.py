@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.clock import Stopwatch
-from penstock.control.core.blame import Blamable, Culprit, reason_of
-from penstock.control.core.outcome import Event
-from penstock.control.core.states import NodeState, PipelineState
+from penstock.base.clock import Stopwatch
+from penstock.control.core.messages import Event
+from penstock.control.core.records import NodeState, PipelineState
+from penstock.control.core.turn import Blamable, Culprit, reason_of
 from penstock.control.store.lease import LostLeaseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.control.core.guarded import SetAside
     from penstock.control.core.records import ControllerState
+    from penstock.control.core.step import SetAside
 
 log = logging.getLogger("penstock.control")
 

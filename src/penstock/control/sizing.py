@@ -6,18 +6,18 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.allocation.pipeline import demands_to_run
-from penstock.allocation.registry import ALLOCATORS, DEFAULT_ALLOCATOR
+from penstock.base.errors import BadInputError
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.control.core.records import MOST_UNITS
-from penstock.dataflow.file import parse_pipeline
+from penstock.dataflow.code import parse_pipeline
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import gains
-from penstock.errors import BadInputError
 from penstock.modelling.model import Model
+from penstock.planning.allocation.pipeline import demands_to_run
 from penstock.planning.planner import Planner
-from penstock.prediction.fused_setup import batch_overhead_seconds
-from penstock.sharing.tenants import equal_nodes
+from penstock.planning.prediction.fused_setup import batch_overhead_seconds
+from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR
+from penstock.planning.sharing.contract import equal_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

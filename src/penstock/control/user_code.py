@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import Stopwatch
+from penstock.base.clock import Stopwatch
 from penstock.control.errors import FieldError
 
 if TYPE_CHECKING:

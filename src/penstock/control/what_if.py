@@ -9,23 +9,20 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.control.core.guarded import guarded_step
-from penstock.control.core.incoming import Amend, NodeJoined, NodeLost, SetPolicy, TimePassed
-from penstock.control.core.records import NodeRecord, ServiceTarget
-from penstock.control.core.settle import orders
-from penstock.control.core.states import NodeState, PipelineState
-from penstock.control.executors.simulated import SimulatedExecutors
-from penstock.control.executors.simulated_pipeline import Times
+from penstock.base.errors import BadInputError
+from penstock.control.core.messages import Amend, NodeJoined, NodeLost, SetPolicy, TimePassed
+from penstock.control.core.orders import orders
+from penstock.control.core.records import NodeRecord, NodeState, PipelineState, ServiceTarget
+from penstock.control.core.step import guarded_step
+from penstock.control.executors.simulated import SimulatedExecutors, Times
 from penstock.control.metrics import Metric
-from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.control.core.incoming import Incoming
-    from penstock.control.core.outcome import Decision
+    from penstock.control.contracts import Sizing
+    from penstock.control.core.messages import Decision, Incoming
     from penstock.control.core.records import ControllerState, PipelineRecord
-    from penstock.control.core.sizing import Sizing
 
 MOST_SECONDS = 1800.0
 STEP_SECONDS = 1.0

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.dataflow.csv_table import CsvTable
-from penstock.dataflow.tolerance import TOLERANCE
-from penstock.errors import BadInputError
-from penstock.files import quoted
+from penstock.base.errors import BadInputError
+from penstock.base.files import CsvTable, quoted
+from penstock.base.tolerance import TOLERANCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.tolerance import exceeds
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
+from penstock.base.tolerance import exceeds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

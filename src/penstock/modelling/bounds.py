@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.tolerance import TOLERANCE, covers, exceeds, ratio_key, tie_key
+from penstock.base.tolerance import TOLERANCE, covers, exceeds, ratio_key, tie_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.errors import BadInputError
 from penstock.dataflow.logic import Per
-from penstock.errors import BadInputError
-from penstock.modelling.cpu_speed import ASSUMED_BATCH_SECONDS
+from penstock.modelling.adjustments import (
+    ASSUMED_BATCH_SECONDS,
+    handling_cpu_seconds,
+    handling_seconds,
+    without_handling,
+)
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.modelling.per_tuple_overhead import handling_cpu_seconds, handling_seconds, without_handling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,18 +6,170 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BadInputError, nearest
-from penstock.files import parse_json
-from penstock.modelling.file import parse_models
+from pydantic import Field, ValidationError, model_validator
+
+from penstock.base.errors import BadInputError, nearest
+from penstock.base.files import CsvTable, ModelName, Spec, Versioned, check, describe, parse_json, quoted, read_document
+from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.modelling.task_profile import TaskProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from penstock.dataflow.pipeline import Pipeline
-    from penstock.modelling.model import Model
-    from penstock.modelling.task_profile import TaskProfile
+
+
+# Model files (JSON or YAML) and measurements from CSV.
+
+
+class ModelEntry(Spec):
+    points: tuple[Point, ...]
+    measured_on: MeasuredOn = MeasuredOn()
+
+
+class ModelFile(Versioned):
+    about: str = ""
+    models: dict[ModelName, ModelEntry] = Field(default_factory=dict)
+    profiles: dict[ModelName, TaskProfile] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_profiles_by_their_key(cls, data: Any) -> Any:
+        profiles = data.get("profiles") if isinstance(data, dict) else None
+        if not isinstance(profiles, dict):
+            return data
+        named = {}
+        for name, given in profiles.items():
+            if isinstance(given, dict) and "name" in given:
+                raise ValueError(f"profiles.{name}: unknown key 'name'; a profile is named by its key")
+            named[name] = {"name": name, **given} if isinstance(given, dict) else given
+        return {**data, "profiles": named}
+
+
+def read_models(path: Path) -> list[Model]:
+    """The slot models of one file, or of every model file in a folder in order of their names."""
+    return read_models_and_profiles(path)[0]
+
+
+def read_models_and_profiles(path: Path) -> tuple[list[Model], list[TaskProfile]]:
+    """Slot models and task profiles of one file, or of every model file in a folder in order of their names."""
+    if not path.is_dir():
+        return parse_models_and_profiles(read_document(path), str(path))
+    files = sorted(file for file in path.iterdir() if file.suffix in {".json", ".yaml", ".yml"})
+    if not files:
+        raise BadInputError(f"{path}: no model file (.json or .yaml) in this folder")
+    contents = [parse_models_and_profiles(read_document(file), str(file)) for file in files]
+    return [model for models, _ in contents for model in models], [
+        profile for _, profiles in contents for profile in profiles
+    ]
+
+
+def parse_models(data: Any, where: str) -> list[Model]:
+    return parse_models_and_profiles(data, where)[0]
+
+
+def parse_models_and_profiles(data: Any, where: str) -> tuple[list[Model], list[TaskProfile]]:
+    spec = check(ModelFile, data, where)
+    if not spec.models and not spec.profiles:
+        raise BadInputError(f"{where}: models: expected at least one model or profile")
+    try:
+        models = [Model(name, entry.points, entry.measured_on) for name, entry in spec.models.items()]
+    except BadInputError as error:
+        raise BadInputError(f"{where}: {error}") from error
+    return models, list(spec.profiles.values())
+
+
+def models_document(models: Iterable[Model], about: str = "", profiles: Iterable[TaskProfile] = ()) -> dict[str, Any]:
+    """The plain contents of the file that holds `models` and `profiles`."""
+    entries = {
+        model.name: ModelEntry(points=model.points, measured_on=model.measured_on).model_dump(
+            mode="json", exclude_defaults=True
+        )
+        for model in models
+    }
+    costs = {
+        profile.name: profile.model_dump(mode="json", exclude={"name"}, exclude_defaults=True) for profile in profiles
+    }
+    document: dict[str, Any] = {"format": ModelFile.newest, **({"about": about} if about else {})}
+    if entries or not costs:
+        document["models"] = entries
+    if costs:
+        document["profiles"] = costs
+    return document
+
+
+_COLUMNS = ("model", "threads", "rate", "cpu", "memory", "rate_spread", "cpu_spread", "memory_spread")
+_PERCENT = ("cpu", "memory", "cpu_spread", "memory_spread")
+
+
+def read_csv_models(path: Path) -> list[Model]:
+    """Models from a table with a header: model, threads, rate, cpu, memory, and optional *_spread columns.
+
+    A column of shares may be named with `_percent` behind (cpu_percent): its values are divided by 100.
+    """
+    table = CsvTable(path)
+    known = {*_COLUMNS, *(f"{name}_percent" for name in _PERCENT)}
+    header = table.header
+    given: set[str] = set()
+    for name in header:
+        if name not in known:
+            raise BadInputError(f"{path}: header: unknown column '{quoted(name)}'; expected {', '.join(_COLUMNS)}")
+        if name.removesuffix("_percent") in given:
+            raise BadInputError(f"{path}: header: column '{name.removesuffix('_percent')}' is given twice")
+        given.add(name.removesuffix("_percent"))
+    for name in _COLUMNS[:5]:
+        if name not in header and f"{name}_percent" not in header:
+            raise BadInputError(f"{path}: header: column '{name}' is missing")
+    for share in ("cpu", "memory"):
+        spreads = {f"{share}_spread", f"{share}_spread_percent"} & set(header)
+        if spreads and (share in header) != (f"{share}_spread" in spreads):
+            raise BadInputError(f"{path}: header: '{share}' and its spread must both be in percent or neither")
+    points: dict[str, list[Point]] = {}
+    for line, row in table.rows():
+        where = f"{path}: line {line}"
+        points.setdefault(_cell(row, "model", where), []).append(_point(row, where))
+    if not points:
+        raise BadInputError(f"{path}: expected at least one row under the header")
+    try:
+        return [
+            Model(
+                name,
+                tuple(sorted(measured, key=lambda point: point.threads)),
+                MeasuredOn(what=f"imported from {path.name}"),
+            )
+            for name, measured in points.items()
+        ]
+    except BadInputError as error:
+        raise BadInputError(f"{path}: {error}") from error
+
+
+def _cell(row: dict[str, str], name: str, where: str) -> str:
+    if not row[name]:
+        raise BadInputError(f"{where}: column '{name}' is empty")
+    return row[name]
+
+
+def _point(row: dict[str, str], where: str) -> Point:
+    fields: dict[str, float | int] = {}
+    for column, cell in row.items():
+        if column == "model" or (column.removesuffix("_percent").endswith("_spread") and not cell):
+            continue
+        text = _cell(row, column, where)
+        try:
+            number = float(text)
+        except ValueError as error:
+            raise BadInputError(f"{where}: column '{column}': expected a number, found '{quoted(text)}'") from error
+        name = column.removesuffix("_percent")
+        fields[name] = number / 100 if name != column else number
+    if not float(fields["threads"]).is_integer():
+        raise BadInputError(f"{where}: column 'threads': expected a whole number, found {fields['threads']:g}")
+    try:
+        return Point.model_validate({**fields, "threads": int(fields["threads"])})
+    except ValidationError as error:
+        raise BadInputError(f"{where}: {describe(error)}") from error
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from penstock.base.errors import BadInputError
+from penstock.base.files import Amount, Count, Name, Positive, Spec
+from penstock.base.tolerance import covers
 from penstock.dataflow.logic import Per
-from penstock.dataflow.tolerance import covers
-from penstock.errors import BadInputError
-from penstock.files import Amount, Count, Name, Positive, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ class Rehearsal(Spec):
     pace: Positive | None = None
     """Of the cores meanwhile."""
     shape: str | None = None
-    """Of the pipeline as it was (`penstock.modelling.shape`)."""
+    """Of the pipeline as it was (`penstock.modelling.fingerprint`)."""
 
     @model_validator(mode="after")
     def _sizes_differ(self) -> Self:

@@ -6,8 +6,8 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadInputError, printable
-from penstock.files import output_path
+from penstock.base.errors import BadInputError, printable
+from penstock.base.files import output_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

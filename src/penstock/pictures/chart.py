@@ -1,7 +1,7 @@
 """Charts as values: what is to be drawn, without anything that draws.
 
 A chart is a row of panels, a panel holds series over named categories or over numbers. Whoever makes one needs no
-matplotlib; `penstock.pictures.charts.draw_chart` draws it.
+matplotlib; `penstock.pictures.drawings.draw_chart` draws it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

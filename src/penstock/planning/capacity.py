@@ -7,17 +7,17 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from penstock.base.errors import BadInputError, Refusal
+from penstock.base.tolerance import TOLERANCE
 from penstock.dataflow.rates import checked_rate
-from penstock.dataflow.tolerance import TOLERANCE
-from penstock.errors import BadInputError, Refusal
-from penstock.planning.growth import grow
+from penstock.planning.planner import grow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.allocation.contract import Allocator
     from penstock.cluster.topology import Cluster
-    from penstock.placement.contract import Placer
+    from penstock.planning.allocation.contract import Allocator
+    from penstock.planning.placement.contract import Placer
     from penstock.planning.plan import Plan
     from penstock.planning.planner import Planner
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.allocation.registry import ALLOCATORS
-from penstock.placement.registry import PLACERS
 from penstock.planning.plan import Plan, finite
+from penstock.planning.registry import ALLOCATORS, PLACERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.errors import Refusal
+    from penstock.base.errors import Refusal
     from penstock.planning.planner import Planner
 
 

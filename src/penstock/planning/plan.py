@@ -6,22 +6,22 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.resources import MEMORY
-from penstock.dataflow.file import pipeline_document
-from penstock.modelling.file import models_document
-from penstock.prediction.rate import Routing
-from penstock.prediction.usage import SlotUsage, node_usage
+from penstock.cluster.topology import MEMORY
+from penstock.dataflow.code import pipeline_document
+from penstock.modelling.library import models_document
+from penstock.planning.prediction.rate import Routing
+from penstock.planning.prediction.usage import SlotUsage, node_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.allocation.contract import Allocation
     from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.modelling.library import ModelLibrary
-    from penstock.placement.contract import Placement
-    from penstock.planning.moves import ThreadMoves
-    from penstock.prediction.rate import SupportedRate
+    from penstock.planning.allocation.contract import Allocation
+    from penstock.planning.placement.contract import Placement
+    from penstock.planning.plan_changes import ThreadMoves
+    from penstock.planning.prediction.rate import SupportedRate
 
 PLAN_FORMAT = 2
 """Of plan files. 2: they carry the models they were made with."""

@@ -2,45 +2,143 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from penstock.allocation.contract import JointAllocator, Need, NodeAllocator, OperatorAllocation, idle_operator
-from penstock.allocation.pipeline import allocate_pipeline, demands_of, given_pipeline, profiles_of
+from penstock.base.errors import BadInputError, Refusal, Shortage
+from penstock.base.tolerance import covers, exceeds
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
-from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
-from penstock.dataflow.constraints import ANYWHERE, UNCONSTRAINED
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
+from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, Kind
 from penstock.dataflow.rates import checked_rate, gains, stream_rates
-from penstock.dataflow.tolerance import covers, exceeds
-from penstock.errors import BadInputError, Refusal, Shortage
 from penstock.modelling.bounds import ModelledDemand, fewest_slots
-from penstock.modelling.doubts import unmeasured
+from penstock.modelling.fit import unmeasured
 from penstock.modelling.model import FixedDemand, Model
-from penstock.placement.constraints.asking import ask
-from penstock.placement.constraints.validate import check_words
-from penstock.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
-from penstock.planning.fused_prediction import predict_fused
-from penstock.planning.growth import grow
-from penstock.planning.moves import by_operator, running
-from penstock.planning.plan import Plan, Prediction
-from penstock.prediction.groupings import supported_rate_as_declared
-from penstock.prediction.latency import LatencyAssumptions, latency_ms
-from penstock.prediction.network import mean_cost, stream_costs
-from penstock.prediction.rate import Demands, Routing, highest_peak, lowest_peak, supported_rate
-from penstock.prediction.transfer_cpu import moving_cpu
-from penstock.prediction.usage import SlotUsage, slot_usage, with_cpu
+from penstock.planning.allocation.contract import JointAllocator, Need, NodeAllocator, OperatorAllocation, idle_operator
+from penstock.planning.allocation.pipeline import allocate_pipeline, demands_of, given_pipeline, profiles_of
+from penstock.planning.placement.constraints import ask, check_words
+from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
+from penstock.planning.plan import FusedPrediction, Plan, Prediction
+from penstock.planning.plan_changes import by_operator, running
+from penstock.planning.prediction.fused_setup import PlannedRun, fused_setup, most_work_seconds, rehearsals_of
+from penstock.planning.prediction.latency import LatencyAssumptions, latency_ms
+from penstock.planning.prediction.network import mean_cost, stream_costs
+from penstock.planning.prediction.rate import (
+    Demands,
+    Routing,
+    highest_peak,
+    lowest_peak,
+    supported_rate,
+    supported_rate_as_declared,
+)
+from penstock.planning.prediction.usage import SlotUsage, moving_cpu, slot_usage, with_cpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from penstock.allocation.contract import Allocation, Allocator
     from penstock.cluster.topology import Cluster
     from penstock.dataflow.pipeline import Pipeline
     from penstock.dataflow.rates import Gain
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.task_profile import TaskProfile
-    from penstock.planning.file import SavedPlan
+    from penstock.planning.allocation.contract import Allocation, Allocator
+    from penstock.planning.files import SavedPlan
+    from penstock.planning.prediction.fused import FusedSetup
+
+
+# Growth: when a placer refuses, one slot is added and everything is tried again.
+
+
+T = TypeVar("T")
+
+SINGLE_STEPS = 16
+"""Steps of one slot before strides double."""
+
+
+def grow(first: int, most: int, attempt: Callable[[int], T | Refusal]) -> tuple[int, T | Refusal]:
+    """The fewest slots from `first` to `most` for which `attempt` does not refuse, and its answer.
+
+    One by one for the first steps, or by as many as a refusal says are missing at least. Large plans can lack
+    hundreds: strides then double until one does. After a step of more than one, bisection finds the number that was
+    enough, taking it that slots which do not suffice are fewer than those that do.
+    """
+    answer: T | Refusal = attempt(first)
+    slots = first
+    stride = 1
+    steps = 0
+    while isinstance(answer, Refusal) and answer.more_slots_may_help and slots < most:
+        refused = slots
+        if steps >= SINGLE_STEPS:
+            stride *= 2
+        steps += 1
+        slots = min(slots + max(stride, answer.slots_missing), most)
+        answer = attempt(slots)
+        if not isinstance(answer, Refusal) and slots - refused > 1:
+            return _bisect(refused, slots, answer, attempt)
+    return slots, answer
+
+
+def _bisect(refused: int, enough: int, answer: T, attempt: Callable[[int], T | Refusal]) -> tuple[int, T]:
+    """The fewest between one that was refused and one that was enough, and its answer."""
+    answers = {enough: answer}
+
+    def suffices(slots: int) -> bool:
+        answer = attempt(slots)
+        if isinstance(answer, Refusal):
+            return False
+        answers[slots] = answer
+        return True
+
+    fewest = refused + 1 + bisect_left(range(refused + 1, enough), x=True, key=suffices)
+    return fewest, answers[fewest]
+
+
+# The prediction for a plan that runs fused: every slot runs the whole pipeline on its share of the stream.
+
+
+MAX_TIMES_SLOTS = 4
+"""Search up to this multiple of the plan's slots for a number that would keep the rate."""
+
+
+def predict_fused(plan: Plan, demands: Demands, interval_seconds: float) -> FusedPrediction | None:
+    """Return the rate, the latency and the batch size of the plan's slots and threads run fused.
+
+    None if an operator has no model.
+    """
+    code = [name for name, operator in plan.pipeline.operators.items() if operator.kind is Kind.OPERATOR]
+    if not code or not all(isinstance(demands[name], Model) for name in code):
+        return None
+    cores = max(model.measured_on.cores or 1 for model in demands.values() if isinstance(model, Model))
+    most_work = most_work_seconds(interval_seconds)
+
+    def setup(slots: int, planned: PlannedRun | None = None) -> FusedSetup:
+        """With fewer slots than cores, Spark itself uses the remaining cores."""
+        return fused_setup(plan.pipeline, planned, demands, slots, plan.sized_for, max(slots, cores), most_work)
+
+    slots = max(1, plan.slots_used)
+    threads = {operator.name: operator.threads for operator in plan.allocation.operators}
+    run = setup(slots, PlannedRun(plan.rate, threads, slots, {}))
+    rate = run.rate(interval_seconds)
+    warning = None
+    if rehearsals_of(plan.pipeline, demands) and not covers(rate, plan.sized_for):
+        more = range(slots + 1, MAX_TIMES_SLOTS * slots + 1)
+        enough = next((n for n in more if covers(setup(n).rate(interval_seconds), plan.sized_for)), None)
+        warning = _too_slow(plan, rate, slots, enough)
+    return FusedPrediction(rate, run.latency_ms(plan.rate, interval_seconds), run.most_rows, warning)
+
+
+def _too_slow(plan: Plan, rate: float, slots: int, enough: int | None) -> str:
+    """Return the warning for slots that, by the rehearsal of the whole pipeline, will not keep the rate.
+
+    Plans are made from models of single operators, which leave out Spark's own work per row. `enough` slots would do.
+    """
+    where = f"{slots} slot{'' if slots == 1 else 's'}"
+    of = "" if plan.load == 1 else f" of the {plan.sized_for:,.4g}/s it is sized for"
+    hint = f"; {enough} slots would do" if enough else ""
+    return f"run fused on {where} it will do {rate:,.4g}/s{of}, by what the whole pipeline did in its profile{hint}"
+
 
 MOST_THREADS = 2_000_000
 MOST_SLOTS = 2_000_000
@@ -65,7 +163,7 @@ class Planner:
     current: SavedPlan | None = None
     """The plan that runs now; placers are told of it (`PlacementRequest.current`)."""
     doubts: tuple[str, ...] = ()
-    """Of its models (`penstock.modelling.doubts`): every plan comes with them."""
+    """Of its models (`penstock.modelling.fit`): every plan comes with them."""
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
         """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""

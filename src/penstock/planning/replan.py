@@ -17,26 +17,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.allocation.contract import Allocation, OperatorAllocation, ThreadBundle
-from penstock.allocation.joint.problem import Fixed, JointLayout, Problem, is_right, loads, supplied
-from penstock.allocation.joint.search import drop_surplus
+from penstock.base.errors import BadInputError, Refusal
+from penstock.base.tolerance import TOLERANCE
 from penstock.cluster.catalogue import Catalogue, rent
-from penstock.cluster.resources import CPU, CPU_POINTS_PER_SLOT, MEMORY
-from penstock.cluster.topology import Cluster, Node
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node
 from penstock.dataflow.rates import gains
-from penstock.dataflow.tolerance import TOLERANCE
-from penstock.errors import BadInputError, Refusal
 from penstock.modelling.model import Model, Point
-from penstock.placement.contract import KeepsCurrent, PlacedBundle, Placement
-from penstock.planning.moves import exchanged, moves, running
+from penstock.planning.allocation.contract import Allocation, OperatorAllocation, ThreadBundle
+from penstock.planning.allocation.joint_problem import Fixed, JointLayout, Problem, is_right, loads, supplied
+from penstock.planning.allocation.joint_search import drop_surplus
+from penstock.planning.placement.contract import KeepsCurrent, PlacedBundle, Placement
+from penstock.planning.plan_changes import exchanged, moves, running
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from penstock.allocation.contract import Allocator
     from penstock.cluster.topology import Slot
-    from penstock.placement.contract import Placer
-    from penstock.planning.file import SavedPlan
+    from penstock.planning.allocation.contract import Allocator
+    from penstock.planning.files import SavedPlan
+    from penstock.planning.placement.contract import Placer
     from penstock.planning.plan import Plan
     from penstock.planning.planner import Planner
 

@@ -7,7 +7,7 @@ what the others leave, and the new place is taken where
     network cost kept - network cost anew > move_cost x share of its threads that would move.
 
 Others never move for that. For a pipeline that finds no room beside what is kept the fewest threads of the lowest
-priorities give way (`penstock.planning.eviction`), and only if it fits then: those are placed after it, keeping what
+priorities give way (`penstock.planning.priorities`), and only if it fits then: those are placed after it, keeping what
 they can, and nothing else moves in that pass. Slots of a node are handed out in order, so slots given up below one
 that is kept stay unused until the node is empty.
 """
@@ -19,26 +19,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.base.errors import Refusal
+from penstock.base.tolerance import TOLERANCE
 from penstock.cluster.topology import Slot
-from penstock.dataflow.tolerance import TOLERANCE
-from penstock.errors import Refusal
-from penstock.placement.constraints.asking import ask
-from penstock.placement.constraints.check import broken, heap_mb
-from penstock.placement.constraints.where import constrained, open_to
-from penstock.placement.contract import PlacedBundle, Placement, Room
-from penstock.placement.slots import slot_limit
-from penstock.planning.eviction import Candidate, Eviction, fewest
-from penstock.planning.moves import ThreadMoves, by_operator, moves
-from penstock.planning.queue import queue
+from penstock.planning.placement.constraints import ask, broken, constrained, heap_mb, open_to
+from penstock.planning.placement.contract import PlacedBundle, Placement, Room
+from penstock.planning.placement.slots import slot_limit
+from penstock.planning.plan_changes import ThreadMoves, by_operator, moves
+from penstock.planning.prediction.network import mean_cost, stream_costs
+from penstock.planning.priorities import Candidate, Eviction, fewest, queue
 from penstock.planning.whole_cluster import ClusterPlacement, summed_up
-from penstock.prediction.network import mean_cost, stream_costs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from penstock.cluster.topology import Cluster
-    from penstock.placement.contract import PlacementRequest, Placer
-    from penstock.planning.queue import Level
+    from penstock.planning.placement.contract import PlacementRequest, Placer
+    from penstock.planning.priorities import Level
 
 DEFAULT_CLUSTER_MOVE_COST = 0.5
 """Moving a whole pipeline must save half a hop of every tuple."""

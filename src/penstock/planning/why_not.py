@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.cluster.resources import MEMORY
-from penstock.dataflow.constraints import ANYWHERE, UNCONSTRAINED
-from penstock.dataflow.tolerance import TOLERANCE
-from penstock.errors import BadInputError, Refusal, nearest
-from penstock.placement.constraints.asking import ask
-from penstock.placement.constraints.feasible import ExclusionScope, Verdict, verdict
-from penstock.placement.contract import Room
-from penstock.placement.repair.bound import total_demand
-from penstock.planning.eviction import Candidate, fewest
+from penstock.base.errors import BadInputError, Refusal, nearest
+from penstock.base.tolerance import TOLERANCE
+from penstock.cluster.topology import MEMORY
+from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED
+from penstock.planning.placement.constraints import ask
+from penstock.planning.placement.contract import Room
+from penstock.planning.placement.feasibility import ExclusionScope, Verdict, verdict
+from penstock.planning.placement.group_placement import total_demand
+from penstock.planning.priorities import Candidate, fewest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from penstock.cluster.topology import Cluster, Node
-    from penstock.placement.contract import PlacementRequest, Placer
-    from penstock.planning.queue import Queued
+    from penstock.planning.placement.contract import PlacementRequest, Placer
+    from penstock.planning.priorities import Queued
     from penstock.planning.whole_cluster import ClusterPlacement
 
 MOST_ADDED = 1024

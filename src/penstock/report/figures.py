@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
     from penstock.report.report import BatchObservation, OperatorObservation
+
 
 LAST_BATCHES = 20
 """Latency, busy times and CPU are those of so many batches."""
@@ -157,3 +158,36 @@ def flows(seen: Iterable[tuple[K, OperatorObservation]], seconds: float) -> dict
         received, sent, busy = sums.get(key, (0.0, 0.0, 0.0))
         sums[key] = (received + observation.received, sent + observation.sent, busy + observation.busy_seconds)
     return {key: OperatorFlow(*(value / seconds for value in values)) for key, values in sums.items()}
+
+
+# Messages that wait in topics, by topic/partition, as reports, figures and statistics have it.
+
+
+def kept_apart(lags: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """What waits for each source, by topic/partition, as one. Sources that read the same topic are each at a place of
+    their own: the second of them has `topic/partition#2`."""
+    joined: dict[str, int] = {}
+    readers: Counter[str] = Counter()
+    for lag in lags:
+        for where, count in lag.items():
+            readers[where] += 1
+            joined[where if readers[where] == 1 else f"{where}#{readers[where]}"] = count
+    return joined
+
+
+def by_source(lag: Mapping[str, int]) -> dict[str, int]:
+    """The same from what is kept by source/topic/partition."""
+    sources = dict.fromkeys(key.partition("/")[0] for key in lag)
+    return kept_apart(
+        {key.partition("/")[2]: count for key, count in lag.items() if key.partition("/")[0] == source}
+        for source in sources
+    )
+
+
+def gone_notes(gone: Mapping[str, int]) -> list[str]:
+    """Of messages that retention took before they were read."""
+    return [f"topic and partition {where}: {count:,} messages were gone unread" for where, count in gone.items()]
+
+
+def waiting_notes(lag: Mapping[str, int]) -> list[str]:
+    return [f"topic and partition {where}: {count:,} messages wait" for where, count in lag.items() if count]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.errors import BadInputError
+from penstock.base.files import read_document
 from penstock.cluster.topology import Slot
-from penstock.errors import BadInputError
-from penstock.files import read_document
-from penstock.report.result import RESULT_FORMAT, relative_error, search_document
-from penstock.report.words import headline, summary
+from penstock.report.result import RESULT_FORMAT, headline, relative_error, search_document, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

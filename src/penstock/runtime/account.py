@@ -8,18 +8,182 @@ from __future__ import annotations
 
 import json
 import struct
+from array import array
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-
-from penstock.runtime.histogram import Histogram
-from penstock.runtime.id_bitmaps import IdBitmaps
+from pyroaring import BitMap64
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
     from penstock.runtime.batch import Marks, Numbers
+    from penstock.runtime.code_calls import Outcome
     from penstock.runtime.dead_letters import DeadLetter
-    from penstock.runtime.pieces import Outcome
+
+
+# How often something took how long, in bins that are the same everywhere, so that histograms can be added up.
+
+
+_MANTISSA_BITS = 4
+_SHIFT = 52 - _MANTISSA_BITS
+_LOWEST_SECONDS = 2.0**-14
+_HIGHEST_SECONDS = 2.0**18
+_LOWEST_BIN = int(np.float64(_LOWEST_SECONDS).view(np.int64)) >> _SHIFT
+_BINS = (int(np.float64(_HIGHEST_SECONDS).view(np.int64)) >> _SHIFT) - _LOWEST_BIN
+
+RELATIVE_ERROR = 1 / 32
+"""Of a quantile between 61 microseconds and 3 days: a bin is at most 1/16 of its low edge wide, its middle is told."""
+
+
+def _bins(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    within = np.clip(seconds, _LOWEST_SECONDS, np.nextafter(_HIGHEST_SECONDS, 0))
+    numbers: NDArray[np.int64] = (within.view(np.int64) >> _SHIFT) - _LOWEST_BIN
+    return numbers
+
+
+class Histogram:
+    """Seconds, counted in 512 bins: every doubling from 2^-14 to 2^18 has 16 of equal width.
+
+    A float's bits, cut after the exponent and 4 bits of the mantissa, ARE the number of its bin: nothing is computed.
+    """
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(_BINS, np.int64)
+
+    def add(self, seconds: NDArray[np.float64]) -> None:
+        """NaN, of a row of which nobody knows when it was due, does not count."""
+        if not len(seconds):
+            return
+        edges = np.array([seconds.min(), seconds.max()])
+        if np.isnan(edges[0]):
+            self.add(seconds[~np.isnan(seconds)])
+            return
+        # tuples that travel together were due at nearly the same time: most often one bin holds them all
+        lowest, highest = _bins(edges).tolist()
+        if lowest == highest:
+            self._counts[lowest] += len(seconds)
+        else:
+            self._counts += np.bincount(_bins(seconds), minlength=_BINS)
+
+    def merge(self, other: Histogram) -> None:
+        self._counts += other._counts
+
+    def __len__(self) -> int:
+        """How many were added."""
+        return int(self._counts.sum())
+
+    def quantile(self, share: float) -> float | None:
+        """Seconds that this share of what was added does not exceed, within `RELATIVE_ERROR`; None: nothing was."""
+        total = len(self)
+        if not total:
+            return None
+        reached = np.cumsum(self._counts)
+        bin_ = int(np.searchsorted(reached, max(1.0, share * total)))
+        low, high = (np.int64((bin_ + step + _LOWEST_BIN) << _SHIFT).view(np.float64) for step in (0, 1))
+        return float((low + high) / 2)
+
+    def counts(self) -> dict[int, int]:
+        """By bin, those that hold something."""
+        return {int(bin_): int(self._counts[bin_]) for bin_ in np.flatnonzero(self._counts)}
+
+    def seconds(self) -> dict[float, int]:
+        """As `counts`, by the middle of each bin."""
+        edges = ((bin_ + _LOWEST_BIN) << _SHIFT for bin_ in self.counts())
+        middles = [float(np.int64(low).view(np.float64)) * (1 + RELATIVE_ERROR) for low in edges]
+        return dict(zip(middles, self.counts().values(), strict=True))
+
+    @classmethod
+    def of(cls, counts: Mapping[int, int]) -> Self:
+        made = cls()
+        for number, count in counts.items():
+            made._counts[number] = count
+        return made
+
+
+# The audit of ids inside a task: which source tuples came out, at which sink, on which path; which died on the way.
+#
+# Sets of ids are roaring bitmaps: a stretch of consecutive ids costs a few bytes, whatever its length.
+
+
+@dataclass(slots=True)
+class IdBitmaps:
+    """Ids below 0 descend from many tuples, or nobody knows from which: they are counted, not audited."""
+
+    delivered: dict[tuple[str, int], BitMap64] = field(default_factory=dict)
+    """By sink and path."""
+    filtered: BitMap64 = field(default_factory=BitMap64)
+    dead: BitMap64 = field(default_factory=BitMap64)
+    untraced: BitMap64 = field(default_factory=BitMap64)
+    """Went into code whose results cannot be traced: accounted for, whatever came of them."""
+    duplicated: int = 0
+    """Came more than once to one sink on one path."""
+
+    def delivered_at(self, sink: str, marks: Marks) -> None:
+        ids = marks.ids
+        if ids is None or not len(ids):
+            return
+        if marks.path is None or (marks.path == marks.path[0]).all():
+            self._deliver(sink, 0 if marks.path is None else int(marks.path[0]), ids)
+            return
+        for path in np.unique(marks.path):
+            self._deliver(sink, int(path), ids[marks.path == path])
+
+    def _deliver(self, sink: str, path: int, ids: Numbers) -> None:
+        delivered, count = bitmap(ids)
+        self._add(sink, path, delivered, count)
+
+    def filter(self, ids: Numbers) -> None:
+        self.filtered |= bitmap(ids)[0]
+
+    def lose_sight_of(self, ids: Numbers) -> None:
+        self.untraced |= bitmap(ids)[0]
+
+    def _add(self, sink: str, path: int, delivered: BitMap64, count: int) -> None:
+        before = self.delivered.setdefault((sink, path), BitMap64())
+        self.duplicated += count - len(delivered) + delivered.intersection_cardinality(before)
+        before |= delivered
+
+    def merge(self, other: IdBitmaps) -> None:
+        for (sink, path), ids in other.delivered.items():
+            self._add(sink, path, ids, len(ids))
+        self.filtered |= other.filtered
+        self.dead |= other.dead
+        self.untraced |= other.untraced
+        self.duplicated += other.duplicated
+
+    def accounted(self) -> BitMap64:
+        """Of which something became."""
+        return BitMap64.union(self.filtered, self.dead, self.untraced, *self.delivered.values())
+
+    def pack(self, blobs: list[bytes]) -> dict[str, Any]:
+        """What can be told in JSON; the bitmaps are appended to `blobs` in this order."""
+        for ids in (self.filtered, self.dead, self.untraced, *self.delivered.values()):
+            ids.run_optimize()
+            blobs.append(ids.serialize())
+        return {"delivered": [list(key) for key in self.delivered], "duplicated": self.duplicated}
+
+    @classmethod
+    def unpack(cls, header: dict[str, Any], blobs: Sequence[bytes]) -> Self:
+        filtered, dead, untraced, *delivered = map(BitMap64.deserialize, blobs)
+        keys = [(sink, path) for sink, path in header["delivered"]]
+        return cls(dict(zip(keys, delivered, strict=True)), filtered, dead, untraced, header["duplicated"])
+
+
+def bitmap(ids: Numbers) -> tuple[BitMap64, int]:
+    """Those of 0 and above, and how many they were, equal ones too. A stretch of consecutive ids is told as such, and
+    others as machine words: number by number it would take many times as long."""
+    if not len(ids):
+        return BitMap64(), 0
+    first, last = int(ids[0]), int(ids[-1])
+    if first >= 0 and last - first + 1 == len(ids) and (ids[1:] > ids[:-1]).all():
+        return BitMap64(range(first, last + 1)), len(ids)
+    known = ids if ids.min() >= 0 else ids[ids >= 0]
+    return BitMap64(array("Q", known.astype(np.uint64).tobytes())), len(known)
+
 
 MOST_ERRORS = 20
 """As many first errors are told; all are counted."""

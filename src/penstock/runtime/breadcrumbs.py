@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import BadInputError
-from penstock.files import parse_json, read_text, write_text
+from penstock.base.errors import BadInputError
+from penstock.base.files import parse_json, read_text, write_text
 from penstock.runtime.batch import UNTRACED
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.runtime.abandoned import AbandonedError
 from penstock.runtime.batch import UNTRACED, Batch, Marks
 from penstock.runtime.schemas import first_line
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Sequence
+
+
+# Giving up on a thread: it cannot be ended from outside, only told to end itself when it next runs Python code.
+
+
+class AbandonedError(BaseException):
+    """Raised in a thread that was given up on, because another has gone on with its work. No user's code catches it."""
+
+
+def interrupt(thread: threading.Thread) -> None:
+    """Ends a thread that is in Python code: a loop without end would keep a core busy. One that waits in C stays until
+    that returns."""
+    if thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(AbandonedError))
+
 
 DEAD_LETTERS = "dead/letters"
 """What dead letters leave a segment as; no operator's name has a slash."""

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
 
-from penstock.clock import Stopwatch, now, thread_cpu_seconds
+from penstock.base.clock import Stopwatch, now, thread_cpu_seconds
 from penstock.dataflow.logic import Per
-from penstock.runtime.account import Account
-from penstock.runtime.code_calls import begin_call, to_columns, to_named_rows
-from penstock.runtime.column_calls import ColumnCall
-from penstock.runtime.cpu_speed import PaceProbe
+from penstock.runtime.account import Account, IdBitmaps
+from penstock.runtime.code_calls import ColumnCall, Rows, begin_call, columns, to_columns, to_named_rows
 from penstock.runtime.dead_letters import DEAD_LETTERS, as_batch
-from penstock.runtime.id_bitmaps import IdBitmaps
-from penstock.runtime.pieces import Rows, columns
-from penstock.runtime.row_hashes import hash_contents
+from penstock.runtime.row_values import hash_contents
 from penstock.runtime.schemas import rows_to_columns
 from penstock.runtime.steps import on_share, places_on_circle
 
@@ -29,11 +26,59 @@ if TYPE_CHECKING:
 
     from penstock.runtime.batch import Batch
     from penstock.runtime.breadcrumbs import Breadcrumbs
-    from penstock.runtime.code_calls import RowCall
+    from penstock.runtime.code_calls import Piece, RowCall
     from penstock.runtime.dead_letters import DeadLetter
-    from penstock.runtime.pieces import Piece
     from penstock.runtime.steps import Read, Step
-    from penstock.runtime.worker import Errand, Worker
+    from penstock.runtime.workers import Errand, Worker
+
+
+# How fast a core is just now: a small piece of work of fixed size, timed over and over amid the operators' own.
+#
+# The same code may need twice the CPU a minute later: cores of a virtual machine share their hardware with those of
+# others, clocks rise and fall. None of that shows as load. So a thread that works through tuples does a piece now and
+# then, ten times a second in a slot, and notes how much CPU it took. It must be that very thread: another one may run
+# on another core, which tells little. What the host of a virtual machine takes is in nobody's CPU seconds, and slows
+# the pace as well (`process_tree.share_given`). Models and runs both say at what pace they were measured, and one can
+# be told for the pace of the other (`penstock.modelling.adjustments`).
+
+
+EVERY_SECONDS = 0.1
+_ITERATIONS = 4000
+"""About a third of a millisecond."""
+
+
+class PaceProbe:
+    """Of one slot; its threads look in between two tuples."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._since = Stopwatch()
+        self._one_at_a_time = threading.Lock()
+
+    def look(self) -> None:
+        """Does a piece, if the last one is long ago."""
+        if self._since.seconds() < EVERY_SECONDS or not self._one_at_a_time.acquire(blocking=False):
+            return
+        try:
+            began = thread_cpu_seconds()
+            _piece()
+            self._seconds.append(thread_cpu_seconds() - began)
+            self._since = Stopwatch()
+        finally:
+            self._one_at_a_time.release()
+
+    def take(self) -> tuple[int, float]:
+        """Pieces done since this was last asked, and the seconds of CPU they took, each as many as the median: a single
+        one that took far longer, as happens where threads contend, says nothing about the core."""
+        seconds, self._seconds = self._seconds, []
+        return len(seconds), len(seconds) * median(seconds) if seconds else 0.0
+
+
+def _piece() -> int:
+    total = 0
+    for number in range(_ITERATIONS):
+        total += number * number % 7
+    return total
 
 
 class Passage:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 from penstock.runtime.nested_values import (
+    UNSEEN,
     NestedMisfitError,
     are_infinite,
     refuse_forbidden_nulls,
     refuse_inexact,
     refuse_new_infinities,
     refuse_other_meanings,
+    refuse_unseen_fields,
 )
-from penstock.runtime.python_values import are_plain, fitted, may_mislead
-from penstock.runtime.session_clock import UTC, moments_on_clock, zone_of
-from penstock.runtime.unseen_fields import UNSEEN, refuse_unseen_fields
+from penstock.runtime.python_values import UTC, are_plain, fitted, may_mislead, moments_on_clock, zone_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -13,17 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.clock import Stopwatch
+from penstock.base.clock import Stopwatch
 from penstock.dataflow.logic import Per
-from penstock.runtime.abandoned import AbandonedError, interrupt
 from penstock.runtime.batch import Batch, joined_by_schema
-from penstock.runtime.cpu_speed import EVERY_SECONDS
-from penstock.runtime.crew import Crew, next_piece_rows
-from penstock.runtime.dead_letters import StoppedError
-from penstock.runtime.outbox import Outbox
-from penstock.runtime.passage import Passage
+from penstock.runtime.dead_letters import AbandonedError, StoppedError, interrupt
+from penstock.runtime.passage import EVERY_SECONDS, Passage
 from penstock.runtime.steps import ENTRANCE, crews_entered, plan_crews
-from penstock.runtime.worker import Errand, Worker, share_of
+from penstock.runtime.workers import Crew, Errand, Worker, next_piece_rows, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +27,45 @@ if TYPE_CHECKING:
     from penstock.runtime.account import Account
     from penstock.runtime.breadcrumbs import Breadcrumbs
     from penstock.runtime.steps import Step
+
+
+# What left a segment and waits to be taken: bounded, gathered by operator.
+
+
+MOST_ROWS = 65_536
+MOST_BYTES = 64 * 2**20
+WORTH_TAKING_ROWS = 4096
+
+
+class Outbox:
+    """Threads put, whoever runs `Segment.process` takes. All methods are called with the segment's lock held."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.not_full = threading.Condition(lock)
+        self._batches: dict[str, list[Batch]] = {}
+        self._rows = 0
+        self._nbytes = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self._rows < MOST_ROWS and self._nbytes < MOST_BYTES
+
+    @property
+    def worth_taking(self) -> bool:
+        return self._rows >= WORTH_TAKING_ROWS or not self.has_room
+
+    def put(self, operator: str, batch: Batch) -> None:
+        self._batches.setdefault(operator, []).append(batch)
+        self._rows += len(batch)
+        self._nbytes += batch.nbytes
+
+    def take(self) -> dict[str, list[Batch]]:
+        """By operator."""
+        taken, self._batches = self._batches, {}
+        self._rows = self._nbytes = 0
+        self.not_full.notify_all()
+        return taken
+
 
 YIELD_SECONDS = 0.02
 """`process` hands out what there is as soon as it is this old, or worth it."""

@@ -10,26 +10,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from penstock import __version__
-from penstock.errors import PenstockError
+from penstock.base.errors import PenstockError
 from penstock.service.guard import Doors, Guard
 from penstock.service.http import failed, hung_up, make_threads, not_here, refused
-from penstock.service.pages.files import login_page
-from penstock.service.routes.attached import attached_routes
-from penstock.service.routes.cluster import cluster_routes
-from penstock.service.routes.health import health_routes
-from penstock.service.routes.history import history_routes
-from penstock.service.routes.login import login_routes
-from penstock.service.routes.pages import page_routes
-from penstock.service.routes.pipelines import pipeline_routes
-from penstock.service.routes.triggers import trigger_routes
+from penstock.service.pages.site import login_page, login_routes, page_routes
+from penstock.service.routes.cluster import cluster_routes, health_routes
+from penstock.service.routes.history import Watching, history_routes
+from penstock.service.routes.pipelines import attached_routes, pipeline_routes, trigger_routes
 from penstock.service.routes.views import view_routes
-from penstock.service.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.control.controller import Controller
-    from penstock.control.executors.attached import WithAttached
+    from penstock.control.executors.attached_applications import WithAttached
 
 
 def make_app(

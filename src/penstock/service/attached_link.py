@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.errors import PenstockError
 from penstock.cluster.topology import Slot
 from penstock.control.attached.attachment import Admitted
-from penstock.errors import PenstockError
 from penstock.service.client import RequestRefusedError
 
 if TYPE_CHECKING:
-    from penstock.control.attached.following import SizingGoal
+    from penstock.control.attached.advice import SizingGoal
     from penstock.service.client import Client
 
 log = logging.getLogger("penstock.attach")

@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, StrictBool, StrictStr, ValidationError
 
+from penstock.base.errors import BadInputError, nearest
+from penstock.base.files import Name, Positive, Spec, describe, parse_json
+from penstock.base.text_checks import one_of
+from penstock.control.core.priorities import MEASURED
 from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger, TriggerKind
-from penstock.control.core.triggers import MEASURED
 from penstock.control.elasticity.options import checked_options
 from penstock.control.errors import FieldError
+from penstock.control.metrics import Metric
 from penstock.control.user_code import USER_CODE
 from penstock.dataflow.load import parse_load
-from penstock.errors import BadInputError, nearest
-from penstock.files import Name, Positive, Spec, describe, parse_json
-from penstock.lookup import one_of
-from penstock.planning.file import SavedPlan, parse_plan, read_plan
-from penstock.sharing.registry import SHARERS
+from penstock.planning.files import SavedPlan, parse_plan, read_plan
+from penstock.planning.registry import SHARERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 MOST_UNITS = 1_000_000
 Units = Annotated[int, Field(ge=1, le=MOST_UNITS, strict=True)]
@@ -278,3 +280,59 @@ def policy_of(body: PolicyBody, now: Policy) -> Policy:
         raise FieldError("sharing", str(error)) from error
     rescheduling = _named(Rescheduling, body.rescheduling or Rescheduling.LIVE, "rescheduling")
     return Policy(body.sharing, rescheduling, body.default_priority or now.default_priority)
+
+
+# What attached applications may say: strict shapes. Counts are of slots; an executor of two cores is two.
+
+
+Slots = Annotated[int, Field(ge=0, le=MOST_UNITS, strict=True)]
+Size = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False, strict=True)]
+Sentence = Annotated[str, Field(max_length=2000, strict=True)]
+
+
+class ApplicationBody(Spec):
+    name: PipelineName
+    target: TargetBody = TargetBody()
+    minimum: Units = 1
+    maximum: Units | None = None
+    priority: Level | None = None
+
+
+class ReadingsBody(Spec):
+    """Metrics of the one list, as far as an application knows them."""
+
+    rate: Size | None = None
+    offered_rate: Size | None = None
+    backlog: Size | None = None
+    latency_ms: Size | None = None
+    busy: Size | None = None
+
+    def known(self) -> dict[str, float]:
+        return {str(Metric(name)): value for name, value in self.model_dump().items() if value is not None}
+
+
+class AdviceBody(Spec):
+    limit: Text
+    what_to_do: Sentence
+    evidence: Annotated[tuple[Sentence, ...], Field(max_length=20)] = ()
+    target_rate: Size
+    most_rate_now: Size
+    headroom: Number
+    batch_seconds: Size
+    max_offsets_per_trigger: Size
+    needed: Slots | None = None
+    """None: no number is enough."""
+    useful: Slots | None = None
+    acts: bool = True
+    """Whether its executors follow; else this is advice only."""
+    why_not: StrictStr | None = None
+
+
+class ReportBody(Spec):
+    held: Slots
+    wanted: Units
+    why: Sentence
+    values: ReadingsBody = ReadingsBody()
+    serial: Annotated[int, Field(ge=-1, le=2**53, strict=True)] = -1
+    nodes: Annotated[dict[Name, Slots], Field(max_length=10_000)] | None = None
+    advice: AdviceBody | None = None

@@ -8,11 +8,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.errors import BadInputError, ClusterError, PenstockError
+from penstock.base.files import read_text
 from penstock.dataflow.builder import PipelineBuilder
-from penstock.dataflow.file import pipeline_document
+from penstock.dataflow.code import pipeline_document
 from penstock.dataflow.pipeline import Pipeline
-from penstock.errors import BadInputError, ClusterError, PenstockError
-from penstock.files import read_text
 
 try:
     import httpx

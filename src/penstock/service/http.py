@@ -12,22 +12,20 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from penstock.control.errors import ConflictError, FieldError, NotFoundError
+from penstock.base.errors import BadInputError, PenstockError, nearest
+from penstock.control.errors import ConflictError, FieldError, NotFoundError, StoreError
 from penstock.control.store.lease import LostLeaseError
-from penstock.control.store.store import StoreError
-from penstock.errors import BadInputError, PenstockError, nearest
 from penstock.service.bodies import read_body
-from penstock.service.guard import broken, log_failure
-from penstock.service.sessions import Role
+from penstock.service.guard import Role, broken, log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from fastapi import Request
 
+    from penstock.base.files import Spec
     from penstock.control.controller import Controller
     from penstock.control.core.records import PipelineRecord
-    from penstock.files import Spec
 
 P = ParamSpec("P")
 R = TypeVar("R")

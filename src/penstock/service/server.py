@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import re
+import shutil
 import signal
 import socket
+import stat
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,28 +17,25 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from penstock.base.clock import Stopwatch
+from penstock.base.errors import BadInputError, PenstockError
+from penstock.base.files import read_text, read_value
+from penstock.base.process_identity import own_identity
 from penstock.cluster.file import read_cluster
 from penstock.control.clocks import SteadyClock, WallClock
-from penstock.control.code_signals import CodeSignals
+from penstock.control.code_hooks import CodeSignals
 from penstock.control.controller import Controller
-from penstock.control.core.records import ControllerState, Policy
-from penstock.control.core.states import NodeState
-from penstock.control.described import described
-from penstock.control.executors.attached import WithAttached
-from penstock.control.executors.processes import DriverExecutors
+from penstock.control.core.records import ControllerState, NodeState, Policy
+from penstock.control.executors.attached_applications import WithAttached
+from penstock.control.executors.driver_processes import DriverExecutors
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
-from penstock.control.providers.budget import Budget
-from penstock.control.providers.command import CommandProvider, ProviderCommands
-from penstock.control.providers.observed import ObservedProvider
-from penstock.control.providers.provisioning import ProvisioningOptions
+from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
+from penstock.control.pipeline_document import described
+from penstock.control.provisioning import Budget, ProvisioningOptions
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
-from penstock.errors import BadInputError, PenstockError
-from penstock.files import read_text, read_value
 from penstock.modelling.library import reference_library
-from penstock.process_identity import own_identity
 from penstock.service.app import make_app
-from penstock.service.bounded_log import log_to_stderr
 from penstock.service.connections import (
     ACCEPTED_AT_ONCE,
     KEEP_ALIVE_SECONDS,
@@ -44,7 +45,7 @@ from penstock.service.connections import (
     raise_file_limit,
 )
 from penstock.service.guard import Doors
-from penstock.service.settings import (
+from penstock.service.local import (
     ATTACH_TOKEN,
     DRIVERS,
     LOG,
@@ -61,7 +62,96 @@ from penstock.service.settings import (
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from penstock.control.executors.contract import Executors, Nodes
+    from penstock.control.contracts import Executors, Nodes
+
+
+# A log that cannot fill the disk: what repeats is counted, and the file is cut when it is long.
+
+
+MAX_LOG_BYTES = 5 * 1024 * 1024
+"""Max bytes of the file; as much again is kept beside it, with the suffix .1."""
+MAX_REPEATS = 10
+"""Messages of one kind in `WINDOW_SECONDS`."""
+WINDOW_SECONDS = 60.0
+MAX_MESSAGES = 300
+"""Max messages of all kinds together in `WINDOW_SECONDS`."""
+MAX_KINDS = 200
+ALL_KINDS = ("", "")
+MAX_KIND_LETTERS = 80
+DIGITS = re.compile(r"\d+")
+
+
+class RepeatFilter(logging.Filter):
+    """Passes the first messages of a kind in a minute, and with the first of a later minute how many were left out. Two
+    are of one kind if they differ in digits or after their beginning; of all kinds together there is a limit too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watch = Stopwatch()
+        self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        beginning = text.partition("\n")[0][:MAX_KIND_LETTERS]
+        kind = (record.name, f"{error} {DIGITS.sub('', beginning)}")
+        left_out, passes = self._count(kind, MAX_REPEATS)
+        if passes and left_out:
+            record.msg, record.args = f"{text} ({left_out} more were left out)", ()
+        return passes and self._count(ALL_KINDS, MAX_MESSAGES)[1]
+
+    def _count(self, kind: tuple[str, str], most: int) -> tuple[int, bool]:
+        """Return the count left out of the last window, if this message begins a new one, and whether it passes."""
+        now = self._watch.seconds()
+        began, count = self._kinds.pop(kind, (now, 0))
+        left_out = 0
+        if now - began >= WINDOW_SECONDS:
+            left_out, began, count = max(0, count - most), now, 0
+        while len(self._kinds) >= MAX_KINDS:
+            del self._kinds[next(iter(self._kinds))]
+        self._kinds[kind] = (began, count + 1)
+        return left_out, count < most
+
+
+class BoundedHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to standard error. If that is the file `path`, it is copied and cut once it is too long: whoever else
+    writes to it (a library, a crash) goes on at its new end, because it is opened to append."""
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__(sys.stderr)
+        self._path = path
+        self.addFilter(RepeatFilter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if self._path is not None:
+            self._cut(self._path)
+
+    def _cut(self, path: Path) -> None:
+        try:
+            number = self.stream.fileno()
+            about = os.fstat(number)
+            if not stat.S_ISREG(about.st_mode) or about.st_size <= MAX_LOG_BYTES:
+                return
+            if not os.path.samestat(about, path.stat()):
+                return
+            older = path.with_name(path.name + ".1")
+            older.touch(mode=0o600)
+            shutil.copyfile(path, older)
+            os.truncate(path, 0)
+        except (OSError, ValueError):
+            return  # a full disk: the next message tries again
+
+
+def log_to_stderr(path: Path | None = None) -> None:
+    """All loggers of this process; `path` is the file that standard error may be."""
+    handler = BoundedHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    for known in list(root.handlers):
+        root.removeHandler(known)
+    root.addHandler(handler)
+
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 LONGEST_LOOK, SHORTEST_LOOK = 0.2, 0.05
@@ -113,7 +203,7 @@ def _nodes(settings: ServiceSettings, known: ControllerState | None) -> tuple[No
         return nodes, commands.slots, commands.price
     if settings.simulated:
         return _simulated_nodes(settings, known), settings.slots, settings.price
-    from penstock.control.providers.local import LocalProvider  # noqa: PLC0415 - only where there is a cluster
+    from penstock.control.node_providers import LocalProvider  # noqa: PLC0415 - only where there is a cluster
 
     local = LocalProvider(Path(settings.cluster_folder), settings.price)
     return ObservedProvider(local, every=ASK_MASTER_SECONDS), settings.slots, settings.price

@@ -7,14 +7,81 @@ import json
 import os
 import pickle
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from penstock.errors import BadInputError, PenstockError
-from penstock.service.pages.outcome import answer
-from penstock.service.what_if_lane import LENGTH_BYTES, REFUSED
+from penstock.base.errors import BadInputError, PenstockError, Refusal
+from penstock.cluster.topology import Cluster, Node
+from penstock.control.sizing import ModelSizing
+from penstock.control.what_if import as_it_is, node_count, with_change
+from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
+from penstock.service import documents
+from penstock.service.what_if import LENGTH_BYTES, REFUSED
 
 if TYPE_CHECKING:
-    from penstock.control.core.sizing import Sizing
+    from penstock.control.contracts import Sizing
+    from penstock.control.core.records import ControllerState
+    from penstock.control.what_if import Question, WhatIfOutcome
+
+
+# The answer to a what-if question: all shares before and after, what becomes of one pipeline, and its plan.
+
+
+MOST_POINTS = 300
+
+
+def answer(state: ControllerState, sizing: Sizing, question: Question, now: float) -> dict[str, Any]:
+    changed = with_change(state, sizing, question, now)
+    present = as_it_is(state, sizing, question, now)
+    return {
+        "pipeline": question.pipeline,
+        "seconds": question.seconds,
+        "nodes": {"before": node_count(state.nodes), "after": node_count(changed.state.nodes if changed.state else {})},
+        "series": {"before": _thinned(present), "after": _thinned(changed)},
+        "pipelines": [
+            {"name": name, "before": present.ends.get(name), "after": end} for name, end in changed.ends.items()
+        ],
+        "decisions": [documents.decision(decision) for decision in changed.decisions],
+        "plan": plan_of(state, sizing, question),
+    }
+
+
+def _thinned(answered: WhatIfOutcome) -> dict[str, list[float | None]]:
+    every = max(1, -(-len(answered.series["at"]) // MOST_POINTS))
+    return {name: values[::every] for name, values in answered.series.items()}
+
+
+def _cluster(state: ControllerState, count: int | None) -> Cluster:
+    """The nodes that are alive, or as many like the first of them as were asked for."""
+    nodes = [Node(node.name, node.rack, node.slots, dict(node.capacity), price=node.price) for node in state.alive()]
+    if count is not None and nodes:
+        more = [replace(nodes[0], name=f"what-if-{number}") for number in range(count - len(nodes))]
+        nodes = [*nodes[:count], *more]
+    return Cluster(tuple(nodes))
+
+
+def plan_of(state: ControllerState, sizing: Sizing, question: Question) -> dict[str, Any] | None:
+    """The plan for the rate: threads, slots, latency; None if there are no models."""
+    record = state.pipelines[question.pipeline]
+    rate = question.rate or record.target.rate
+    if rate is None or not isinstance(sizing, ModelSizing) or (planner := sizing.planner(record.submission)) is None:
+        return None
+    planner = replace(planner, offer=_cluster(state, question.nodes))
+    plan = planner.plan(rate, ALLOCATORS.create(DEFAULT_ALLOCATOR), PLACERS.create(DEFAULT_PLACER))
+    if isinstance(plan, Refusal):
+        allocation = planner.allocate(rate, ALLOCATORS.create(DEFAULT_ALLOCATOR))
+        slots = allocation.slots_with_sources_and_sinks
+        threads = {operator.name: operator.threads for operator in allocation.operators}
+        return {"rate": rate, "slots": slots, "threads": threads, "refused": str(plan), "latency_ms": None}
+    document = plan.document()
+    return {
+        "rate": rate,
+        "slots": document["slots"]["allocated_with_ends"],
+        "threads": {name: operator["threads"] for name, operator in document["operators"].items()},
+        "latency_ms": document["prediction"]["latency_ms"],
+        "refused": None,
+    }
+
 
 NICENESS = 10
 """The controller comes first."""

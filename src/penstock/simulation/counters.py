@@ -17,14 +17,14 @@ from penstock.simulation.outcome import (
     PipelineOutcome,
     StationOutcome,
 )
-from penstock.simulation.system import NANOSECONDS
+from penstock.simulation.scenario import NANOSECONDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.cluster.topology import Slot
     from penstock.simulation.layout import StageLayout
-    from penstock.simulation.system import Scenario, SimulatedPipeline, Station
+    from penstock.simulation.scenario import Scenario, SimulatedPipeline, Station
 
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.simulation.system import SimulatedRoute, Station
+    from penstock.simulation.scenario import SimulatedRoute, Station
 
     Ints = NDArray[np.int64]
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.simulation.arrays.engine import simulate_arrays
-from penstock.simulation.checks import check_scenario
-from penstock.simulation.events.engine import simulate_events
-from penstock.simulation.limits import check_limits
+from penstock.simulation.array_engine import simulate_arrays
+from penstock.simulation.event_engine import simulate_events
+from penstock.simulation.scenario import check_limits, check_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.simulation.outcome import SimulationOutcome
-    from penstock.simulation.system import Scenario
+    from penstock.simulation.scenario import Scenario
 
 
 def simulate_scenario(scenario: Scenario, progress: Callable[[float], None] | None = None) -> SimulationOutcome:

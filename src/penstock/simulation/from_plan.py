@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.base.errors import BadInputError, nearest
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
-from penstock.cluster.resources import CPU_POINTS_PER_SLOT, MEMORY
+from penstock.cluster.topology import CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.load import Load
 from penstock.dataflow.pipeline import Grouping, Kind
 from penstock.dataflow.rates import flows
-from penstock.errors import BadInputError, nearest
 from penstock.modelling.model import FixedDemand, Model
-from penstock.prediction.rate import Routing, spread_of
-from penstock.simulation.system import Arrivals, Service, SimulatedPipeline, SimulatedRoute, Station
+from penstock.planning.prediction.rate import Routing, spread_of
+from penstock.simulation.scenario import Arrivals, Service, SimulatedPipeline, SimulatedRoute, Station
 
 if TYPE_CHECKING:
     from penstock.cluster.topology import Cluster, Node
     from penstock.dataflow.pipeline import Operator, Pipeline
     from penstock.dataflow.rates import Flows
     from penstock.planning.plan import Plan
-    from penstock.prediction.rate import Demands, ThreadsBySlot
+    from penstock.planning.prediction.rate import Demands, ThreadsBySlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def from_plan(
 ) -> SimulatedPipeline:
     """The pipeline of a plan, placed as planned, under a load (the plan's rate where none is given).
 
-    `demands` is what `penstock.allocation.pipeline.demands_of` finds for its operators.
+    `demands` is what `penstock.planning.allocation.pipeline.demands_of` finds for its operators.
     """
     asked = plan.rate if load is None else load
     return placed_pipeline(

@@ -1,7 +1,8 @@
 """A fused run in simulated time: one server, which is all slots together, works on one batch at a time.
 
 That is how Spark runs one query. When a batch is done the next takes in what is due, up to a bound, and is dealt to the
-slots in equal parts; how long that takes says `penstock.prediction.fused`. The engine looks at multiples of its
+slots in equal parts; how long that takes says `penstock.planning.prediction.fused`. The engine looks at multiples of
+its
 interval, or at once where a batch lasted beyond the next. A tuple is delivered when its batch is committed. There are
 few batches however many tuples, so this needs no event per tuple, and answers with the batches a run on Spark observes.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.dataflow.tolerance import exceeds, whole_up
+from penstock.base.tolerance import exceeds, whole_up
 from penstock.report.report import BatchObservation, OperatorObservation, SlotObservation
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.dataflow.rates import Flows
-    from penstock.prediction.fused import FusedSetup
+    from penstock.planning.prediction.fused import FusedSetup
 
 MOST_SAMPLED = 2_000
 """Latencies kept of one batch; evenly spread over its tuples where there are more."""

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.base.tolerance import TOLERANCE
 from penstock.cluster.topology import Distance
 from penstock.dataflow.pipeline import Grouping
-from penstock.simulation.checks import in_order
+from penstock.simulation import contention
 from penstock.simulation.dealing import StreamDealer
-from penstock.simulation.system import BY_THREAD, NANOSECONDS, Service, SimulatedRoute
+from penstock.simulation.scenario import BY_THREAD, NANOSECONDS, Arrivals, Service, SimulatedRoute, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from penstock.cluster.topology import Cluster
-    from penstock.simulation.system import Network, Scenario, SimulatedPipeline, Station
+    from penstock.dataflow.load import Load
+    from penstock.simulation.scenario import Network, Scenario, SimulatedPipeline, Station
 
     Ints = NDArray[np.int64]
 
@@ -212,3 +214,125 @@ def hop_delays(senders: Sequence[Station], receivers: Sequence[Station], cluster
     delays[same_node] = nanoseconds(network.hop_ms(Distance.SAME_NODE) / 1000)
     delays[same_node & same_number] = nanoseconds(network.hop_ms(Distance.SAME_SLOT) / 1000)
     return delays
+
+
+# When the tuples of a source are due, block by block, however often and for however long somebody asks.
+
+
+BLOCK = 8192
+
+
+class Emission:
+    """Due times of one source in nanoseconds, rising, taken from the front."""
+
+    def __init__(self, load: Load, arrivals: Arrivals, draws: np.random.Generator, until: int) -> None:
+        """`until`: nothing later is ever asked for."""
+        self._load = load
+        self._draws = draws if arrivals is Arrivals.POISSON else None
+        self._made = 0
+        self._position = 0.0
+        self._most = load.expected(until / NANOSECONDS)
+        self._ready: Ints = np.empty(0, dtype=np.int64)
+        self._ended = False
+        self.taken = 0
+
+    def take(self, before: int, most: int) -> Ints:
+        """The next tuples due before a time, at most so many."""
+        blocks = [self._ready]
+        amount = len(self._ready)
+        while not self._ended and amount < most and (not len(blocks[-1]) or blocks[-1][-1] < before):
+            blocks.append(self._block())
+            amount += len(blocks[-1])
+        ready = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+        cut = min(int(np.searchsorted(ready, before, side="left")), max(most, 0))
+        self._ready = ready[cut:]
+        self.taken += cut
+        return ready[:cut]
+
+    def _block(self) -> Ints:
+        """The next BLOCK tuples; blocks are the same whoever asks, so random ones are too."""
+        if self._draws is not None:
+            wanted = self._position + np.cumsum(self._draws.exponential(size=BLOCK))
+            self._position = float(wanted[-1])
+        else:
+            wanted = np.arange(self._made + 1, self._made + BLOCK + 1, dtype=float)
+            self._made += BLOCK
+        if wanted[-1] > self._most + TOLERANCE:
+            self._ended = True
+            wanted = wanted[wanted <= self._most + TOLERANCE]
+        if not len(wanted):
+            return np.empty(0, dtype=np.int64)
+        wanted = np.minimum(wanted, self._most) if self._most > 0 else wanted
+        return np.rint(self._load.reached(wanted) * NANOSECONDS).astype(np.int64)
+
+    def rest(self, edges: Ints) -> Ints:
+        """How many tuples that nobody took are due in each spell between edges, without making them one by one.
+
+        Of a Poisson process the rest is a Poisson number for every spell, with the mean the load has in it.
+        """
+        due: Ints = np.diff(np.searchsorted(self._ready, edges, side="left"))
+        if self._ended:
+            return due
+        counts = np.array([self._load.expected(edge / NANOSECONDS) for edge in edges.tolist()])
+        if self._draws is not None:
+            due = due + self._draws.poisson(np.diff(np.maximum(counts, self._position)))
+        else:
+            whole = np.floor(counts + TOLERANCE).astype(np.int64)
+            due = due + np.diff(np.maximum(whole, self._made))
+        return due
+
+
+def emissions_of(scenario: Scenario, pipeline: SimulatedPipeline, number: int) -> list[Emission]:
+    """One for every source of a pipeline, each with draws of its own."""
+    until = nanoseconds(scenario.seconds)
+    return [
+        Emission(pipeline.load, pipeline.arrivals, np.random.default_rng([scenario.seed, number, 0, index]), until)
+        for index in range(len(pipeline.sources))
+    ]
+
+
+# How time is cut into windows, the same for both engines.
+
+
+TUPLES_A_WINDOW = 100_000
+"""Where the processor need not be shared out: windows of about so many tuples, that stay in the cache."""
+
+MOST_WINDOWS = 5000
+"""Where the processor need not be shared out: windows of more tuples where there would be more than so many."""
+
+
+def processors_of(scenario: Scenario, layouts: Sequence[StageLayout]) -> contention.Processors | None:
+    """Of all slots that are ever used; None where none can be short of CPU."""
+    if not contention.may_be_short(scenario, layouts):
+        return None
+    stations = [station for pipeline in scenario.pipelines for station in pipeline.stations]
+    stations += [station for switch in scenario.switches for station in switch.stations]
+    return contention.Processors(scenario, (station.slot for station in stations))
+
+
+def window_ends(scenario: Scenario, *, shared_out: bool) -> Iterator[tuple[int, int]]:
+    """(start, end) of every window: as long as the processor is shared out for, or as there are enough tuples for;
+    shorter where something happens or the measuring begins."""
+    length = nanoseconds(scenario.seconds)
+    cuts = cut_times(scenario, length)
+    step = _step(scenario) if not shared_out else max(1, nanoseconds(scenario.window_seconds))
+    start = 0
+    for cut in cuts:
+        while start < cut:
+            end = min(start - start % step + step, cut)
+            yield start, end
+            start = end
+
+
+def cut_times(scenario: Scenario, length: int) -> list[int]:
+    """When a window must end whatever its length."""
+    moments = {length, nanoseconds(scenario.warm_up)}
+    for outage in scenario.outages:
+        moments |= {nanoseconds(moment) for moment in (outage.start, outage.end) if moment is not None}
+    moments |= {nanoseconds(switch.at) for switch in scenario.switches}
+    return sorted(moment for moment in moments if moment <= length)
+
+
+def _step(scenario: Scenario) -> int:
+    busiest = max(pipeline.load.peak_rate * len(pipeline.sources) for pipeline in scenario.pipelines)
+    return max(1, nanoseconds(TUPLES_A_WINDOW / busiest), nanoseconds(scenario.seconds) // MOST_WINDOWS)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.report.report import LEAST_TAKEN_IN, STABLE_SLOPE
+from penstock.report.report import LEAST_TAKEN_IN, STABLE_SLOPE, Audit, Moment, OperatorObservation, Report
+from penstock.simulation.scenario import NANOSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from penstock.cluster.topology import Slot
+    from penstock.simulation.counters import Counters
+    from penstock.simulation.scenario import Scenario
 
     Floats = NDArray[np.float64]
+
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
@@ -203,3 +208,89 @@ class SimulationOutcome:
         degrees = np.array([pipeline.timeline.degree for pipeline in self.pipelines.values()])
         means: Floats = degrees.mean(axis=0)
         return means
+
+
+# CPU and memory of slots and nodes, from what their stations did.
+
+
+def uses_of(scenario: Scenario, counters: Sequence[Counters]) -> tuple[dict[Slot, Use], dict[str, Use]]:
+    """Past the warm-up: CPU over the time, memory of a station `idle + (peak - idle) * min(1, rate / peak rate)`.
+
+    Stations that were there part of the time count for their part.
+    """
+    cpu: dict[Slot, float] = {}
+    memory: dict[Slot, float] = {}
+    for run in counters:
+        span = run.length - run.warm_up
+        for counts in run.stations.values():
+            station = counts.station
+            there = counts.span / span
+            idle, peak = station.memory_mb
+            worked = counts.worked * station.service_seconds * NANOSECONDS
+            load = min(1.0, worked / (counts.span * station.threads)) if counts.span else 0.0
+            cpu[station.slot] = cpu.get(station.slot, 0.0) + (
+                counts.worked * station.cpu_seconds * NANOSECONDS / span + station.idle_cpu * there
+            )
+            memory[station.slot] = memory.get(station.slot, 0.0) + there * (idle + (peak - idle) * load)
+    order = sorted(cpu, key=lambda slot: (scenario.cluster.position(slot.node), slot.number))
+    slots = {slot: Use(cpu[slot], memory[slot]) for slot in order}
+    nodes: dict[str, Use] = {}
+    for slot, use in slots.items():
+        before = nodes.get(slot.node, Use(0.0, 0.0))
+        nodes[slot.node] = Use(before.cpu + use.cpu, before.memory_mb + use.memory_mb)
+    return slots, nodes
+
+
+# What a simulation saw as the report of a run: the same figures under the same names.
+
+
+def report_of(outcome: SimulationOutcome, pipeline: str) -> Report:
+    """Of one of the pipelines, past the warm-up. Slots are those it has threads on, with all that runs there.
+
+    Points of its timeline stand for batches. The backlog is what is due and not done.
+    """
+    seen = outcome.pipelines[pipeline]
+    own = {station.slot for station in seen.stations}
+    slots = [slot for slot in outcome.slots if slot in own]
+    return Report(
+        offered_rate=seen.offered_rate,
+        sustained_rate=seen.sustained_rate,
+        latency_slope=seen.latency_slope,
+        seconds=outcome.seconds - outcome.warm_up,
+        latency_ms=seen.latency.milliseconds,
+        backlog=round(float(seen.timeline.backlog[-1])) if len(seen.timeline.backlog) else 0,
+        operators={
+            name: OperatorObservation(operator.processed, operator.sent, 0, 0, operator.busy_seconds)
+            for name, operator in seen.operators.items()
+        },
+        slots={slot: (outcome.slots[slot].cpu, outcome.slots[slot].memory_mb) for slot in slots},
+        audit=Audit(seen.emitted, seen.lost, seen.duplicated, 0, 0),
+        batches=int((seen.timeline.seconds > outcome.warm_up).sum()),
+        notes=_notes(seen),
+        history=moments(seen.timeline),
+    )
+
+
+def moments(timeline: LoadTimeline) -> tuple[Moment, ...]:
+    lengths = np.diff(timeline.seconds, prepend=0.0)
+    rows = zip(
+        timeline.seconds.tolist(),
+        np.divide(timeline.completed, lengths, out=np.zeros_like(lengths), where=lengths > 0).tolist(),
+        timeline.backlog.tolist(),
+        timeline.latency_p50.tolist(),
+        timeline.latency_p95.tolist(),
+        strict=True,
+    )
+    return tuple(
+        Moment(seconds, rate, round(backlog), None if math.isnan(p50) else p50, None if math.isnan(p95) else p95)
+        for seconds, rate, backlog, p50, p95 in rows
+    )
+
+
+def _notes(seen: PipelineOutcome) -> tuple[str, ...]:
+    notes = [
+        f"sources stood still from {stopped:.2f} to {went_on:.2f} s: a switch" for stopped, went_on in seen.drained
+    ]
+    if seen.replayed:
+        notes.append(f"{seen.replayed:,} tuples were emitted again after an outage")
+    return tuple(notes)

@@ -21,7 +21,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from penstock.errors import BadInputError, PenstockError
+from penstock.base.errors import BadInputError, PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

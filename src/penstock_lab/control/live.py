@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from penstock import clock
+from penstock.base import clock
+from penstock.base.errors import BadInputError, RunError, nearest
+from penstock.base.text_checks import is_whole
 from penstock.dataflow.builder import pipeline
-from penstock.digits import is_whole
-from penstock.errors import BadInputError, RunError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,7 +82,7 @@ def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> 
     """One load from start to drained; on Spark every tuple is looked for in the sink's files afterwards."""
     from penstock.service.client import connect  # noqa: PLC0415 - needs the extra `control`
     from penstock.service.local import stop_controller  # noqa: PLC0415
-    from penstock.spark.standalone.cluster import cluster_down  # noqa: PLC0415
+    from penstock.spark.clusters.standalone.cluster import cluster_down  # noqa: PLC0415
 
     rates = live_rates(load, seconds)
     os.environ[OUT] = str(folder / "out")
@@ -111,10 +111,9 @@ def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> 
 
 
 def _up(folder: Path, *, simulated: bool) -> None:
-    from penstock.service.local import start_controller  # noqa: PLC0415 - needs the extra `control`
-    from penstock.service.settings import ServiceSettings  # noqa: PLC0415
+    from penstock.service.local import ServiceSettings, start_controller  # noqa: PLC0415
+    from penstock.spark.clusters.standalone.cluster import cluster_up  # noqa: PLC0415
     from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415
-    from penstock.spark.standalone.cluster import cluster_up  # noqa: PLC0415
 
     if not simulated:
         make_where_there_is_none()

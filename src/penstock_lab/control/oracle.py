@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.dataflow.tolerance import TOLERANCE
-from penstock_lab.control.loads import TICK_SECONDS
-from penstock_lab.control.plant import Plant
+from penstock.base.tolerance import TOLERANCE
+from penstock_lab.control.plant import TICK_SECONDS, Plant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from penstock_lab.control.loads import LoadTrace
-    from penstock_lab.control.plant import Site
+    from penstock_lab.control.plant import LoadTrace, Site
 
 BLOCK_TICKS = 6
 REPAIRS = 12

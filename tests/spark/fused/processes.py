@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 import penstock
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
 
 PATIENCE_SECONDS = 300.0
 

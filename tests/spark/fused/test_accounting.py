@@ -11,14 +11,12 @@ import pytest
 
 import penstock
 from penstock.cluster.topology import Slot
-from penstock.runtime.account import Account
+from penstock.engines.fused import accounting as audits
+from penstock.engines.fused.accounting import AuditFolder, BatchObserver, load_progress
+from penstock.engines.fused.region_steps import share_of
+from penstock.runtime.account import Account, IdBitmaps
 from penstock.runtime.batch import Marks
-from penstock.runtime.id_bitmaps import IdBitmaps
-from penstock.spark.fused import audits
-from penstock.spark.fused.accounts import Accounts, BatchRecords, TaskRecord
-from penstock.spark.fused.audits import AuditFolder
-from penstock.spark.fused.observing import BatchObserver, load_progress
-from penstock.spark.fused.region_steps import share_of
+from penstock.spark.region_function import Accounts, BatchRecords, TaskRecord
 
 
 class DiedError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.aggregate import Aggregate
-from penstock.spark.fused.aggregates import aggregate_frame
+from penstock.engines.fused.frames import aggregate_frame
 
 
 def test_a_value_of_another_type_is_null_and_ends_nothing(session: Any) -> None:

@@ -14,8 +14,8 @@ import pytest
 import typer
 
 import penstock
+from penstock.base.errors import RunFailedError
 from penstock.cli.commands.run import print_fused
-from penstock.errors import RunFailedError
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 

@@ -14,8 +14,8 @@ import pytest
 from processes import until
 
 import penstock
-from penstock.spark.fused import engine
-from penstock.spark.session import worker_end
+from penstock.engines.fused import query as engine
+from penstock.spark.internals import worker_process as worker_end
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 

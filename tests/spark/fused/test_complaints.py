@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock.base.errors import BadInputError
 from penstock.dataflow.endpoints import Reading
-from penstock.errors import BadInputError
-from penstock.spark.fused import topics
-from penstock.spark.fused.complaints import NOT_THERE, first_line, raised_by_code, root_cause
+from penstock.engines.fused.sources import topics
+from penstock.spark.internals.error_messages import NOT_THERE, first_line, raised_by_code, root_cause
 
 IN_WORKER = """
   An exception was thrown from the Python worker:

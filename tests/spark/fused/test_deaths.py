@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from processes import command, environment_for, flowed
 
-from penstock.errors import ClusterError
+from penstock.base.errors import ClusterError
 from penstock.spark.broker.jars import JarSet, fetch
 
 PIPELINE = """

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.clock import now, pause
-from penstock.errors import RunFailedError
+from penstock.base.clock import now, pause
+from penstock.base.errors import RunFailedError
+from penstock.engines.fused import run as run_module
+from penstock.engines.fused.query import FusedSpec
+from penstock.engines.fused.run import FusedRun, Hooks
 from penstock.report.report import BatchObservation, OperatorObservation, SlotObservation
-from penstock.spark.fused import run as run_module
-from penstock.spark.fused.run import FusedRun, Hooks
-from penstock.spark.fused.run_folder import FusedDescription, FusedRunFolder, RunState
-from penstock.spark.fused.spec import FusedSpec
+from penstock.runs.run_folder import FusedDescription, FusedRunFolder, RunState
 
 ERROR = "operator 'a', tuple 0: ValueError: no"
 

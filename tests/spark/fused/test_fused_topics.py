@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.connectors.log.address import parse_log
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.spark.fused.topic_writer import TopicWriter
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.connectors.topic_address import parse_log
+from penstock.engines.fused.sinks.topic_writer import TopicWriter
 from topic_runs import double, doubling, fill, lost_and_doubled
 
 pytestmark = pytest.mark.skipif(

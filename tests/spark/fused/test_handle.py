@@ -11,10 +11,10 @@ import pytest
 from processes import until
 
 import penstock
-from penstock.clock import pause
-from penstock.errors import BadInputError, RefusedError
-from penstock.jobs.runs import list_runs
-from penstock.spark.fused.run_folder import FusedRunFolder, RunBusyError, RunState
+from penstock.base.clock import pause
+from penstock.base.errors import BadInputError, RefusedError
+from penstock.engines.run_index import list_runs
+from penstock.runs.run_folder import FusedRunFolder, RunBusyError, RunState
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 

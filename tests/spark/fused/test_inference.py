@@ -11,14 +11,20 @@ import pyarrow as pa
 import pytest
 
 import penstock
+from penstock.base.errors import BadInputError
 from penstock.dataflow.builder import PipelineBuilder
-from penstock.errors import BadInputError
-from penstock.jobs.find import logic_of
+from penstock.engines.fused.query import FusedSpec
+from penstock.engines.fused.region_steps import CodeOptions
+from penstock.engines.fused.schema_inference import (
+    FILE,
+    infer_schemas,
+    keep_schemas,
+    kept_schemas,
+    sample_source,
+    schemas_of_run,
+)
+from penstock.inputs.finders import logic_of
 from penstock.runtime.schemas import as_seen, is_seen
-from penstock.spark.fused.inference import infer_schemas, sample_source, schemas_of_run
-from penstock.spark.fused.kept_schemas import FILE, keep_schemas, kept_schemas
-from penstock.spark.fused.region_steps import CodeOptions
-from penstock.spark.fused.spec import FusedSpec
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 

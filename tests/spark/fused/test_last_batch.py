@@ -11,11 +11,11 @@ import pyspark
 import pytest
 
 import penstock
+from penstock.base.errors import RunFailedError
 from penstock.dataflow.builder import PipelineBuilder
-from penstock.errors import RunFailedError
-from penstock.spark.fused.engine import CLOSED_BEFORE
-from penstock.spark.fused.last_batch import END_OF_TIME_MS, at_the_end_of_time, is_at_the_end_of_time
-from penstock.spark.fused.lasting_query import LastingQuery
+from penstock.engines.fused.query import CLOSED_BEFORE
+from penstock.engines.fused.restartable_query import LastingQuery
+from penstock.spark.internals.checkpoint import END_OF_TIME_MS, at_the_end_of_time, is_at_the_end_of_time
 
 ROWS = 500
 

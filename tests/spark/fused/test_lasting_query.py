@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.errors import RunFailedError
-from penstock.spark.fused.lasting_query import LastingQuery
-from penstock.spark.fused.region_function import CAREFUL_BATCH, this_task
+from penstock.base.errors import RunFailedError
+from penstock.engines.fused.restartable_query import LastingQuery
+from penstock.spark.region_function import CAREFUL_BATCH, this_task
 
 
 def progress(number: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from message_texts import JSON_ROWS, TEXTS
-from penstock.spark.fused.topic_writer import as_messages
+from penstock.engines.fused.sinks.topic_writer import as_messages
 
 
 def test_spark_writes_what_the_table_says(session: Any) -> None:

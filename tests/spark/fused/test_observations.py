@@ -10,8 +10,8 @@ import pytest
 from pyspark import java_gateway
 
 import penstock
-from penstock.spark.fused.batch_shares import BatchShares
-from penstock.spark.fused.observations import PassCounter, is_limited
+from penstock.engines.fused.accounting import BatchShares
+from penstock.spark.internals.observed_metrics import PassCounter, is_limited
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.files import atomic_path
-from penstock.spark.fused.run_folder import FusedRunFolder
+from penstock.base.files import atomic_path
+from penstock.runs.run_folder import FusedRunFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

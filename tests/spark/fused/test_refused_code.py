@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.base.errors import BadInputError, RunFailedError
 from penstock.dataflow.builder import PipelineBuilder
-from penstock.errors import BadInputError, RunFailedError
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 
 SECRET = "hush-hush-4711"  # noqa: S105 - that is the point
 

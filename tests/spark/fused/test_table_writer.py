@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import BadInputError
-from penstock.spark.fused.table_writer import BATCHES, TableWriter, bare_name, beside
+from penstock.base.errors import BadInputError
+from penstock.engines.fused.sinks.table_writer import BATCHES, TableWriter, bare_name, beside
 
 URL = "jdbc:derby:memory:penstock;create=true"
 

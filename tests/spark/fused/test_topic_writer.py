@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from log_contract import values_of
-from penstock.connectors.log.address import parse_log
-from penstock.connectors.log.embedded import EmbeddedLog
-from penstock.spark.fused.checkpoint_owner import OWNER, first_owner, owner_of
-from penstock.spark.fused.topic_writer import TopicWriter
+from penstock.connectors.embedded_log import EmbeddedLog
+from penstock.connectors.topic_address import parse_log
+from penstock.engines.fused.sinks.topic_writer import TopicWriter
+from penstock.spark.internals.checkpoint import OWNER, first_owner, owner_of
 
 
 @pytest.fixture

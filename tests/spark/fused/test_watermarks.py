@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.spark.fused.watermarks import column_called, with_watermark
+from penstock.spark.internals.watermarks import column_called, with_watermark
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInputError, ClusterError
+from penstock.base.errors import BadInputError, ClusterError
 from penstock.spark.broker.broker import RunningBroker, broker_down, broker_up
 
 sys.path.append(str(Path(__file__).parents[2] / "placed"))  # topics are hurt the same way whoever keeps them

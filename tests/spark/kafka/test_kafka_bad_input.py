@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.clock import Stopwatch
-from penstock.connectors.kafka import client
-from penstock.connectors.log.address import LogAddress, parse_log
-from penstock.connectors.log.contract import TopicLog
+from penstock.base.clock import Stopwatch
+from penstock.connectors import kafka_log as client
+from penstock.connectors.log_contract import TopicLog
+from penstock.connectors.topic_address import LogAddress, parse_log
 from penstock.spark.broker.broker import RunningBroker
 from topic_runs import double
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from topic_chaos import rounds
 
-from penstock.connectors.log.address import parse_log
+from penstock.connectors.topic_address import parse_log
 from penstock.spark.broker.broker import RunningBroker
 
 

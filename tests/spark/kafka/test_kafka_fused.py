@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.connectors.log.address import parse_log
+from penstock.connectors.topic_address import parse_log
 from penstock.spark.broker.broker import RunningBroker
 from topic_runs import doubling, fill, lost_and_doubled
 

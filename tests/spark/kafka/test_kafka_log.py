@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from log_contract import LogContract
-from penstock.connectors.kafka import client
-from penstock.connectors.kafka.settings import client_settings
-from penstock.connectors.log.address import parse_log
-from penstock.connectors.log.contract import LogError, NotTakenError, TopicLog
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
+from penstock.connectors import kafka_log as client
+from penstock.connectors.connection_settings import client_settings
+from penstock.connectors.log_contract import LogError, NotTakenError, TopicLog
+from penstock.connectors.topic_address import parse_log
 from penstock.spark.broker.broker import RunningBroker
 
 

@@ -31,7 +31,7 @@ def advise(
     json: JsonOption = False,
 ) -> None:
     """Say how many executors a query needs, what they cost, and what limits it, with the evidence."""
-    from penstock.verbs.advise import advise as verb
+    from penstock.api.applications import advise as verb
 
     queries = verb(
         source,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
-from penstock.errors import BadInputError
 
 if TYPE_CHECKING:
-    from penstock.control.deploying.values import DeployRound
+    from penstock.control.deployment import DeployRound
 
 
 def deploy(
@@ -40,10 +40,9 @@ def deploy(
     json: JsonOption = False,
 ) -> None:
     """Deploy a pipeline to a target: rate, latency, and a budget of nodes."""
-    from penstock.allocation.registry import DEFAULT_ALLOCATOR
+    from penstock.api import deployment as verb
     from penstock.cli.live import listening
-    from penstock.placement.registry import DEFAULT_PLACER
-    from penstock.verbs import deploy as verb
+    from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER
 
     with listening(json=json) as listener:
         deployed = verb.deploy(

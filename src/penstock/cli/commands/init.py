@@ -14,7 +14,7 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty one; default: this one.")] = Path(),
 ) -> None:
     """Write a starter project: a pipeline with code of its own, data, a cluster, and the commands to try."""
-    from penstock.verbs.init import init as write_project
+    from penstock.api.starter import init as write_project
 
     written = write_project(folder)
     data = [path for path in written if path.parent.name == "data"]

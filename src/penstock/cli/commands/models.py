@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, ModelsOption
+from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.modelling.model import Model
     from penstock.modelling.task_profile import TaskProfile
+
 
 models_app = typer.Typer(
     help="List, show, plot and import models of operators.",
@@ -31,8 +32,8 @@ def list_models(context: typer.Context, models: ModelsOption = None, json: JsonO
     """List, show, plot and import models of operators. Alone: list them."""
     if context.invoked_subcommand is not None:
         return
-    from penstock.jobs.find import find_models
-    from penstock.modelling.file import models_document
+    from penstock.inputs.finders import find_models
+    from penstock.modelling.library import models_document
 
     library = find_models(models)
     if json:
@@ -94,9 +95,9 @@ def show(
 ) -> None:
     """Every measured point of one model, or every cost of one task profile, and how each figure is known."""
     from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
-    from penstock.jobs.find import find_models
-    from penstock.modelling.conversion import model_of, profile_of
-    from penstock.modelling.file import models_document
+    from penstock.inputs.finders import find_models
+    from penstock.modelling.library import models_document
+    from penstock.modelling.task_profile import model_of, profile_of
 
     library = find_models(models)
     model, profile = library.models.get(name), library.profiles.get(name)
@@ -152,8 +153,8 @@ def plot(
     models: ModelsOption = None,
 ) -> None:
     """Draw rate, CPU and memory over threads."""
-    from penstock.jobs.find import find_models
-    from penstock.pictures.models import draw_models
+    from penstock.inputs.finders import find_models
+    from penstock.pictures.drawings import draw_models
 
     library = find_models(models)
     draw_models([library.get(name, "models plot") for name in names] if names else list(library), to_file)
@@ -166,10 +167,91 @@ def import_csv(
     to_file: Annotated[Path, typer.Option("--output", "-o", help="The model file to write (JSON).")],
 ) -> None:
     """Turn a table of measurements into a model file."""
-    from penstock.files import write_output
-    from penstock.modelling.file import models_document
-    from penstock.verbs.models import import_models
+    from penstock.api.models import import_models
+    from penstock.base.files import write_output
+    from penstock.modelling.library import models_document
 
     imported = import_models(csv)
     write_output(to_file, json_text.dumps(models_document(imported), indent=1) + "\n")
     output.say(f"wrote {to_file}: {', '.join(model.name for model in imported)}")
+
+
+# `penstock profile`: models of operators from trials on embedded Spark.
+
+
+def profile(
+    pipeline: PipelineArgument,
+    to_file: Annotated[Path, typer.Option("--output", "-o", help="The model file to write, or to go on with (JSON).")],
+    operators: Annotated[
+        list[str] | None, typer.Option("--operator", help="Only this operator (or model); may be repeated.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Short trials, few thread counts, a rough peak.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the file holds and start over.")] = False,
+    budget: Annotated[
+        float | None, typer.Option("--budget", help="Seconds for each operator; 60, with --quick 15.")
+    ] = None,
+    trial: Annotated[float | None, typer.Option("--trial", help="Seconds of one trial; 4, with --quick 1.5.")] = None,
+    most_threads: Annotated[
+        int | None, typer.Option("--most-threads", min=1, help="Try no more threads than this; 256.")
+    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Trials of each kind; they give the spread.")] = 1,
+    json: JsonOption = False,
+) -> None:
+    """Measure the operators of PIPELINE in one slot each, and write their models."""
+    from penstock.api import models as measuring
+    from penstock.base.errors import InterruptedWorkError
+    from penstock.cli.live import listening
+    from penstock.modelling.fit import disturbed, unfinished
+    from penstock.modelling.library import models_document
+
+    try:
+        with listening(json=json) as listener:
+            models = measuring.profile(
+                pipeline,
+                to_file,
+                operators=operators,
+                quick=quick,
+                fresh=fresh,
+                budget_seconds=budget,
+                trial_seconds=trial,
+                most_threads=most_threads,
+                repeats=repeats,
+                listener=listener,
+            )
+    except KeyboardInterrupt as error:
+        raise InterruptedWorkError(_kept(to_file)) from error
+    if json:
+        output.print_json(models_document(models))
+        return
+    _print(models)
+    for warning in [*disturbed(models), *unfinished(models)]:
+        output.say(f"warning: {warning}")
+    output.say(f"wrote {to_file}: {', '.join(model.name for model in models)}")
+
+
+def _kept(file: Path) -> str:
+    from penstock.modelling.library import read_models
+
+    points = sum(len(model.points) for model in read_models(file)) if file.exists() else 0
+    return f"{points} points kept in {file}" if points else "no point was measured yet"
+
+
+def _print(models: list[Model]) -> None:
+    output.console().print(
+        output.table(
+            "Measured",
+            ("model", "threads", "peak/s", "cpu", "of it the operator", "memory"),
+            (
+                (
+                    model.name,
+                    str(point.threads),
+                    output.figure(point.rate),
+                    output.share(point.cpu),
+                    "-" if point.operator_cpu is None else output.share(point.operator_cpu),
+                    output.share(point.memory),
+                )
+                for model in models
+                for point in model.points
+            ),
+        )
+    )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.base.errors import BadInputError, RefusedError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
-from penstock.errors import BadInputError, RefusedError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,13 +75,12 @@ def plan(
     json: JsonOption = False,
 ) -> None:
     """What it takes to run PIPELINE at a rate."""
-    from penstock.allocation.registry import DEFAULT_ALLOCATOR
-    from penstock.jobs.planning import planner_of
-    from penstock.placement.registry import DEFAULT_PLACER
+    from penstock.api import plans as planning
+    from penstock.api.live import LIVE
+    from penstock.inputs.planners import planner_of
     from penstock.planning.compare import compare as comparing
     from penstock.planning.compare import pairs
-    from penstock.verbs import plan as planning
-    from penstock.verbs.live import LIVE
+    from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER
 
     if compare:
         if plot or to_file or explain or current or move_cost is not None or load != 1.0:
@@ -100,7 +99,7 @@ def plan(
         )
         _print_comparison(planner, rate, list(comparing(planner, rate, pairs(allocator, placer))), as_json=json)
         return
-    from penstock.files import check_writable
+    from penstock.base.files import check_writable
 
     if plot is not None:
         from penstock.pictures.canvas import check_ending
@@ -134,11 +133,11 @@ def plan(
             output.print_json({"pipeline": pipeline, "rate": rate, **policies, "refused": str(refused)})
         raise
     if to_file is not None:
-        from penstock.planning.file import write_plan
+        from penstock.planning.files import write_plan
 
         write_plan(made, to_file)
     if plot is not None:
-        from penstock.pictures.plan import draw_plan
+        from penstock.pictures.drawings import draw_plan
 
         draw_plan(made, plot)
     if json:
@@ -153,7 +152,7 @@ def plan(
 
 
 def _print_plan(made: Plan, screen: Console) -> None:
-    from penstock.dataflow.tolerance import covers
+    from penstock.base.tolerance import covers
 
     screen.print(
         f"{made.pipeline.name} at {output.figure(made.rate)} tuples/s, "

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption, SecretFileOption
-from penstock.cli.report_lines import highest_line, operators_table, trials_table
-from penstock.errors import BadInputError
-from penstock.report.words import error_text, ids_line, latency_line
+from penstock.cli.reports import highest_line, operators_table, trials_table
+from penstock.report.result import error_text, ids_line, latency_line
 
 if TYPE_CHECKING:
-    from penstock.jobs.find import RunnableLike
-    from penstock.report.placed_result import PlacedResult
-    from penstock.report.result import RunResult
+    from penstock.inputs.finders import RunnableLike
+    from penstock.report.result import PlacedResult, RunResult
+
 
 SHOWN_ERRORS = 5
 MOST_DEAD = 0.01
@@ -150,7 +150,7 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run PIPELINE and report predicted beside measured: fused on embedded Spark, or placed on a cluster."""
-    from penstock.jobs.placed_file import is_placed_file, one_placed_plan
+    from penstock.inputs.finders import is_placed_file, one_placed_plan
 
     decided = one_placed_plan(pipeline, only) if is_placed_file(pipeline) else None
     if only is not None and decided is None:
@@ -166,10 +166,10 @@ def run(
         }
         if named := [option for option, given in unfit.items() if given]:
             raise BadInputError(f"{', '.join(named)}: not for placed runs")
+        from penstock.api import runs as running_placed
+        from penstock.api.runs import warm_up_of
         from penstock.cli.live import listening
-        from penstock.cli.placed_view import print_placed
-        from penstock.verbs import run_placed as running_placed
-        from penstock.verbs.run import warm_up_of
+        from penstock.cli.reports import print_placed
 
         length = PLACED_SECONDS if seconds is None else seconds
         _check_plot(plot)
@@ -201,8 +201,8 @@ def run(
     only_placed = {"--routing": routing, "--segmenter": segmenter, "--at-least-once": at_least_once, "--tls": tls}
     if named := [option for option, given in only_placed.items() if given]:
         raise BadInputError(f"{', '.join(named)}: only with --placed")
+    from penstock.api import runs as running
     from penstock.cli.live import listening
-    from penstock.verbs import run as running
 
     _check_plot(plot)
     with listening(json=json) as listener:
@@ -235,7 +235,7 @@ def run(
 
 
 def _on_topics(given: RunnableLike, from_topic: str | None, to_topic: str | None) -> RunnableLike:
-    from penstock.jobs.other_ends import reading_from, writing_to
+    from penstock.inputs.topic_endpoints import reading_from, writing_to
 
     if from_topic is not None:
         given = reading_from(given, from_topic)
@@ -244,7 +244,7 @@ def _on_topics(given: RunnableLike, from_topic: str | None, to_topic: str | None
 
 def _check_plot(path: Path | None) -> None:
     """Before the run: what comes of it is not to be lost for want of a place."""
-    from penstock.files import check_writable
+    from penstock.base.files import check_writable
     from penstock.pictures.canvas import check_ending
 
     if path is not None:
@@ -253,7 +253,7 @@ def _check_plot(path: Path | None) -> None:
 
 
 def _plot(result: RunResult | PlacedResult, path: Path | None) -> None:
-    from penstock.pictures.run import draw_run
+    from penstock.pictures.drawings import draw_run
 
     if path is None:
         return
@@ -350,3 +350,127 @@ def _predictions(result: RunResult) -> list[str]:
         )
         lines.append(f"by the plan, for its own placement: {rates}")
     return lines
+
+
+# `penstock resume`: a run goes on, where it was or onto another plan.
+
+
+def resume(
+    folder: Annotated[str, typer.Argument(help="The folder of a run, or the name `penstock runs` shows.")],
+    plan: Annotated[Path | None, typer.Argument(help="Another plan to go on with, after a drain.")] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", help="spark://HOST:PORT; default: the cluster the run was started on.")
+    ] = None,
+    secret_file: SecretFileOption = None,
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=1, help="Of a fused run: other slots than before.")
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", help="How long, where it is conducted from here; placed: 20, fused: until Ctrl-C."),
+    ] = None,
+    warm_up: Annotated[
+        float | None,
+        typer.Option("--warm-up", help="Seconds at the start that do not count (5, or a quarter of fewer than 20)."),
+    ] = None,
+    dead_letters: Annotated[
+        Path | None,
+        typer.Option("--dead-letters", help="Another folder for dead letters; a fused run must have had one."),
+    ] = None,
+    models: ModelsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Go on with a run that waits (after `drain`), or that was stopped, or whose process died."""
+    from penstock.api import runs as resuming
+    from penstock.cli.live import listening
+    from penstock.cli.reports import print_placed
+    from penstock.report.result import RunResult
+
+    with listening(json=json) as listener:
+        resumed = resuming.resume(
+            folder,
+            plan,
+            master=master,
+            secret_file=secret_file,
+            slots=slots,
+            seconds=seconds,
+            warm_up=warm_up,
+            models=models,
+            dead_letters=dead_letters,
+            listener=listener,
+        )
+    if isinstance(resumed.result, RunResult):
+        print_fused(resumed.result, json=json)
+    elif resumed.result is not None:
+        print_placed(resumed.result, json=json)
+    elif json:
+        output.print_json({"folder": str(folder), "resumed_seconds": resumed.seconds})
+    else:
+        output.say(f"resumed: the first tuple came to its end after {resumed.seconds:.1f} s")
+
+
+# `penstock drain`: a run finishes what is in flight and waits, or ends.
+
+
+def drain(
+    folder: Annotated[str, typer.Argument(help="The folder of a run, or the name `penstock runs` shows.")],
+    stop: Annotated[bool, typer.Option("--stop", help="End the run then; otherwise it waits for `resume`.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Stop the sources of a run and finish what is in flight: nothing is lost or done twice."""
+    from penstock.api import runs as draining
+
+    seconds = draining.drain(folder, stop=stop)
+    if json:
+        output.print_json({"folder": str(folder), "drained_seconds": seconds, "stopped": stop})
+    else:
+        after = "it ends" if stop else f"it waits; go on with: penstock resume {folder}"
+        output.say(f"drained in {seconds:.1f} s; {after}")
+
+
+# `penstock rescale`: more or fewer slots for a run, while it goes on.
+
+
+def rescale(
+    run: Annotated[str, typer.Argument(help="The folder of a run, or the name `penstock runs` shows.")],
+    slots: Annotated[int, typer.Option("--slots", min=1, help="How many it is to have.")],
+    json: JsonOption = False,
+) -> None:
+    """Add executors to a fused run on a cluster, or let some go; a placed run is planned anew for so many slots."""
+    from penstock.api import live as rescaling
+
+    seconds = rescaling.rescale(run, slots)
+    if json:
+        output.print_json({"run": run, "slots": slots, "seconds": seconds})
+    else:
+        typer.echo(f"{slots} slots after {seconds:.1f} s")
+
+
+# `penstock runs`: the runs of this user, and how they stand.
+
+
+def runs(json: JsonOption = False) -> None:
+    """Runs that live, were lost with their process, failed, or ended in a folder of their own."""
+    from penstock.api import live as listing
+
+    listed = listing.runs()
+    if json:
+        output.print_json([run.document() for run in listed])
+        return
+    if not listed:
+        typer.echo("no runs; `penstock run PIPELINE` starts one")
+        return
+    columns = ("run", "pipeline", "engine", "state", "slots", "dead letters", "folder")
+    rows = (
+        (
+            run.name,
+            run.pipeline,
+            run.engine,
+            str(run.state),
+            str(run.details.get("slots", "-")),
+            str(run.details.get("dead", "-")),
+            str(run.folder),
+        )
+        for run in listed
+    )
+    output.console().print(output.table("Runs", columns, rows))

@@ -9,8 +9,8 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption
-from penstock.cli.report_lines import highest_line, operators_table, trials_table
-from penstock.report.words import error_text, ids_line
+from penstock.cli.reports import highest_line, operators_table, trials_table
+from penstock.report.result import error_text, ids_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -109,10 +109,10 @@ def simulate(
     json: JsonOption = False,
 ) -> None:
     """Execute plans in simulated time and report predicted beside simulated. Exit code 1 if one falls behind."""
+    from penstock.api import simulation as simulating
+    from penstock.base.files import check_writable
     from penstock.cli.live import listening
-    from penstock.files import check_writable
     from penstock.pictures.canvas import check_ending
-    from penstock.verbs import simulate as simulating
 
     if plot is not None:
         check_ending(plot)
@@ -149,7 +149,7 @@ def simulate(
             listener=listener,
         )
     if plot is not None:
-        from penstock.pictures.simulation import draw_simulation
+        from penstock.pictures.drawings import draw_simulation
 
         draw_simulation(result, plot)
     if json:

@@ -8,21 +8,17 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock import clock
-from penstock.control.attached.advice import BATCHES_OF_LATENCY
-from penstock.control.attached.batches import arrivals, batch_of
-from penstock.control.attached.following import Calm, Sized, follow
-from penstock.control.attached.learning import MOST_BATCHES, learn
+from penstock.base import clock
+from penstock.control.attached.advice import BATCHES_OF_LATENCY, Calm, Sized, follow
+from penstock.control.attached.query_model import MOST_BATCHES, arrivals, batch_of, learn
 from penstock.control.metrics import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.cluster.topology import Slot
-    from penstock.control.attached.advice import Advice
-    from penstock.control.attached.batches import BatchSeen
-    from penstock.control.attached.following import SizingGoal
-    from penstock.control.attached.learning import LearnedModel
+    from penstock.control.attached.advice import Advice, SizingGoal
+    from penstock.control.attached.query_model import BatchSeen, LearnedModel
 
 log = logging.getLogger("penstock.attach")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import isfinite
 from operator import is_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from penstock.control.core.outcome import (
+from penstock.base.errors import PenstockError, nearest
+from penstock.control.core.messages import (
     Decision,
     DecisionKind,
     Event,
@@ -17,16 +20,44 @@ from penstock.control.core.outcome import (
     Rejected,
     StepOutcome,
 )
-from penstock.control.core.plain import plain_text, plain_value
-from penstock.control.core.states import Happening, NodeHappening, node_after, pipeline_after
+from penstock.control.core.records import Happening, NodeHappening, node_after, pipeline_after
 from penstock.control.errors import NotFoundError
-from penstock.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
 
+    from penstock.control.contracts import Sizing
     from penstock.control.core.records import Change, ControllerState, NodeRecord, PipelineRecord
-    from penstock.control.core.sizing import Sizing
+
+
+# Values from outside as every store can keep them: finite numbers, integers of 64 bits, text that is Unicode.
+
+
+LARGEST_INTEGER = 2**63 - 1
+LONGEST_TEXT = 4000
+
+
+def plain_text(text: str) -> str:
+    cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
+    return cut if cut.isascii() else cut.encode("utf-8", "replace").decode()
+
+
+def plain_value(value: Any) -> Any:
+    """Turn numbers that are not finite or too large into None, and values of other types into text."""
+    match value:
+        case None | bool():
+            return value
+        case int():
+            return value if abs(value) <= LARGEST_INTEGER else None
+        case float():
+            return value if isfinite(value) else None
+        case list() | tuple():
+            return [plain_value(part) for part in value]
+        case dict():
+            return {plain_text(str(name)): plain_value(part) for name, part in value.items()}
+    return plain_text(str(value))
+
 
 R = TypeVar("R")
 
@@ -141,3 +172,73 @@ def _same_or(before: Mapping[str, R], after: dict[str, R]) -> Mapping[str, R]:
     """The mapping of before where nothing in it changed: who compares states sees that at once."""
     same = len(before) == len(after) and all(map(is_, before.values(), after.values()))
     return before if same else MappingProxyType(after)
+
+
+# Whose fault an exception of a step is: the pipeline, trigger, node, event or policy that was being worked on.
+#
+# A step is pure: once the culprit is known, the step is taken again without it (`guarded`).
+
+
+LONGEST_REASON = 300
+"""Characters: a reason is read by people, and kept."""
+
+
+class Blamable(StrEnum):
+    PIPELINE = "pipeline"
+    TRIGGER = "trigger"
+    NODE = "node"
+    EVENT = "event"
+    """Something that was reported; `number` is its place among what happened."""
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    kind: Blamable
+    name: str = ""
+    """Name of the pipeline, the node or the policy."""
+    number: int = 0
+    """Number of a trigger, or position of an event."""
+
+    def __str__(self) -> str:
+        if self.kind is Blamable.TRIGGER:
+            return f"trigger {self.number} of '{self.name}'"
+        return f"a report of '{self.name}'" if self.kind is Blamable.EVENT else f"{self.kind} '{self.name}'"
+
+
+class BlamedError(Exception):
+    """An exception of a step, with the culprit; the exception itself is its cause."""
+
+    def __init__(self, culprit: Culprit, error: BaseException) -> None:
+        super().__init__(f"{culprit}: {reason_of(error)}")
+        self.culprit = culprit
+        self.error = error
+
+
+class Blaming:
+    """Blames the culprit for an exception raised inside, unless another was blamed already. An interrupt from outside
+    the process blames none."""
+
+    __slots__ = ("_culprit",)
+
+    def __init__(self, kind: Blamable, name: str, number: int = 0) -> None:
+        self._culprit = (kind, name, number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        if error is not None and not isinstance(error, BlamedError | KeyboardInterrupt):
+            raise BlamedError(Culprit(*self._culprit), error) from error
+
+
+def working_on(pipeline: str) -> Blaming:
+    return Blaming(Blamable.PIPELINE, pipeline)
+
+
+def reason_of(error: BaseException) -> str:
+    """One line: the message of an error of ours, of any other its kind too."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, PenstockError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.control.elasticity.forecasts.seasonal import Seasonal
-from penstock.control.elasticity.gathering import NOTHING
-from penstock.control.learning.learned import UNKNOWN
+from penstock.control.elasticity.learned_factor import UNKNOWN
+from penstock.control.elasticity.load_forecasts import Seasonal
+from penstock.control.elasticity.readings import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.control.elasticity.forecasts.contract import Forecast
-    from penstock.control.elasticity.gathering import Gathered
-    from penstock.control.elasticity.smoothing import Smoothed
-    from penstock.control.learning.learned import Learned
+    from penstock.control.contracts import Forecast
+    from penstock.control.elasticity.learned_factor import Learned
+    from penstock.control.elasticity.load_forecasts import Smoothed
+    from penstock.control.elasticity.readings import Gathered
+
 
 FIRST_CHANGE_SECONDS = 10.0
 
@@ -94,3 +96,52 @@ class Following:
     """By what left what was profiled: how far."""
     said_last: str = ""
     """The last that was said although nothing changed."""
+
+
+# What comes out of a decision: a size, and why.
+
+
+class VerdictKind(StrEnum):
+    HOLD = "hold"
+    GROW = "grow"
+    SHRINK = "shrink"
+    UNMEASURED = "unmeasured"
+    """No load is measured, or what came is no number: the last good size is kept."""
+    HELD_BACK = "held-back"
+    """A change is due and something forbids it."""
+
+
+class Observed(NamedTuple):
+    """What is measured of a pipeline: None is what was not."""
+
+    rate: float | None
+    """Tuples/s that arrive."""
+    processed_rate: float | None = None
+    backlog: float = 0.0
+    busy: float | None = None
+    latency_s: float | None = None
+    held: int = 0
+    """Units that work."""
+    asked: int = 0
+    """Units that were decided last."""
+    latency_target_s: float | None = None
+    latest: float | None = None
+    """Tuples/s of the last few seconds, where `rate` is a mean over longer."""
+    changing: bool = False
+    """The last change is still under way, though all its units may be there."""
+    took: float | None = None
+    """Seconds the last change took, where somebody measured it better than by looking from decision to decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeVerdict:
+    kind: VerdictKind
+    units: int
+    why: str = ""
+    rejected: tuple[tuple[str, str], ...] = ()
+    """(alternative, why not)."""
+    expected: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        return self.kind in {VerdictKind.GROW, VerdictKind.SHRINK}

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 
-from penstock.control.elasticity.forecasts.registry import FORECASTS
+from penstock.base.errors import BadInputError, nearest
+from penstock.base.files import describe
+from penstock.control.elasticity.load_forecasts import FORECASTS
 from penstock.control.errors import FieldError
-from penstock.errors import BadInputError, nearest
-from penstock.files import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from penstock.control.elasticity.memory import SizeVerdict
+
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
@@ -88,3 +91,52 @@ def checked_options(given: Mapping[str, Any]) -> ElasticOptions:
     if options.least_load > options.most_load:
         raise FieldError("elastic.least_load", f"{options.least_load:g} is above most_load, {options.most_load:g}")
     return options
+
+
+# What nothing may exceed, and what may forbid a change: bounds, hours, a pause, advice only, a veto.
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Units: minimum and maximum of the pipeline, and what quota, budget and partitions leave."""
+
+    minimum: int = 1
+    maximum: int | None = None
+    divisor_of: int | None = None
+    """Partitions of the source: sizes that divide it evenly are taken where one is near."""
+
+    def clamp(self, units: int) -> int:
+        most = units if self.maximum is None else min(units, self.maximum)
+        return max(self.minimum, most)
+
+
+NEAR = 1.2
+"""A divisor of the partitions up to so many times the size is taken instead of it."""
+
+
+def even(units: int, bounds: Bounds) -> int:
+    """The next size that divides the partitions evenly, where that is near; never more units than partitions."""
+    partitions = bounds.divisor_of
+    if not partitions:
+        return units
+    if units >= partitions:
+        return partitions
+    for size in range(units, int(units * NEAR) + 1):
+        if partitions % size == 0:
+            return size
+    return units
+
+
+def forbidden(
+    verdict: SizeVerdict, options: ElasticOptions, now: float, veto: Callable[[SizeVerdict], str | None] | None
+) -> str | None:
+    """Why this change may not be; None: it may."""
+    if not options.enabled:
+        return "following the load is paused"
+    if int(now % 86_400 // 3600) in options.excluded_hours:
+        return f"hour {int(now % 86_400 // 3600)} (UTC) is excluded"
+    if veto is not None and (reason := veto(verdict)) is not None:
+        return f"vetoed: {reason}"
+    if options.advise_only:
+        return "advice only"
+    return None

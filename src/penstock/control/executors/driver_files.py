@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 from pydantic import Field
 
+from penstock.base.errors import BadInputError
+from penstock.base.files import Amount, Count, Spec, read_value, write_text
+from penstock.base.process_identity import ProcessIdentity, identity_of
 from penstock.cluster.topology import Slot
-from penstock.control.core.outcome import OrderKind
+from penstock.control.core.messages import OrderKind
 from penstock.control.core.records import Engine
-from penstock.errors import BadInputError
-from penstock.files import Amount, Count, Spec, read_value, write_text
-from penstock.process_identity import ProcessIdentity, identity_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import update
 
-from penstock.control.store.errors import DamagedStoreError, StoreFault
-from penstock.control.store.raw_rows import key_of, parse, select_raw
+from penstock.base.errors import BadInputError, PenstockError
+from penstock.base.files import read_text
+from penstock.control.errors import DamagedStoreError, StoreFault
+from penstock.control.store.rows import key_of, parse, select_raw
 from penstock.control.store.schema import lease
-from penstock.errors import BadInputError, PenstockError
-from penstock.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert
 from sqlalchemy.exc import SQLAlchemyError
 
-from penstock.clock import pause
+from penstock.base.clock import pause
+from penstock.base.errors import BadInputError
+from penstock.base.files import atomic_path, temporary_folder
+from penstock.control.errors import StoreError, StoreFault
 from penstock.control.store import lease as leasing
 from penstock.control.store import schema
-from penstock.control.store.address import StoreAddress
-from penstock.control.store.database import SIDE_FILES, create_tables, free_name, make_engine
-from penstock.control.store.errors import StoreError, StoreFault
-from penstock.control.store.raw_rows import key_of, parse, text_or_bytes
-from penstock.control.store.state_reader import STATE_TABLES, Row, StateReader
+from penstock.control.store.database import SIDE_FILES, StoreAddress, create_tables, free_name, make_engine
+from penstock.control.store.metric_history import unpacked
+from penstock.control.store.rows import key_of, parse, text_or_bytes
+from penstock.control.store.state_tables import STATE_TABLES, Row, StateReader
 from penstock.control.store.store import Store
-from penstock.control.store.windows import unpacked
-from penstock.errors import BadInputError
-from penstock.files import atomic_path, temporary_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,25 +19,23 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Table, delete, func, insert, select
 from sqlalchemy.exc import DataError, SQLAlchemyError, StatementError
 
-from penstock.clock import Stopwatch, pause
-from penstock.control.store import database, schema
-from penstock.control.store import lease as leasing
-from penstock.control.store.address import StoreAddress
-from penstock.control.store.errors import (
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.errors import BadInputError
+from penstock.control.errors import (
     REPAIR,
     DamagedStoreError,
+    StoreError,
     StoreFault,
     UnknownOutcomeError,
     UnstorableError,
 )
-from penstock.control.store.errors import StoreError as StoreError  # noqa: PLC0414 - most know it from here
-from penstock.control.store.identity import store_id
-from penstock.control.store.migrations import migrate
-from penstock.control.store.raw_rows import key_of, parse, reason_of, select_raw
-from penstock.control.store.state_reader import STATE_TABLES, StateReader
-from penstock.control.store.state_writer import changes_nothing, write_step
-from penstock.control.store.windows import unpacked
-from penstock.errors import BadInputError
+from penstock.control.store import database, schema
+from penstock.control.store import lease as leasing
+from penstock.control.store.database import StoreAddress, migrate
+from penstock.control.store.metric_history import unpacked
+from penstock.control.store.rows import key_of, parse, reason_of, select_raw
+from penstock.control.store.schema import meta
+from penstock.control.store.state_tables import STATE_TABLES, StateReader, changes_nothing, write_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,9 +43,25 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, Select
 
-    from penstock.control.core.outcome import StepOutcome
+    from penstock.control.core.messages import StepOutcome
     from penstock.control.core.records import ControllerState
-    from penstock.control.store.windows import Readings
+    from penstock.control.store.metric_history import WindowReadings as Readings
+
+
+# The id of a store: what belongs to its pipelines elsewhere, as the folders of their drivers, carries it.
+
+
+_KEY = "store"
+
+
+def store_id(connection: Connection) -> str:
+    """Random, made when it is first asked for; a store that was moved keeps it."""
+    known = connection.execute(select(meta.c.value).where(meta.c.key == _KEY)).scalar_one_or_none()
+    if known is None:
+        known = secrets.token_hex(16)
+        connection.execute(insert(meta).values(key=_KEY, value=known))
+    return str(known)
+
 
 log = logging.getLogger("penstock.control")
 

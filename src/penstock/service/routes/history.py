@@ -2,29 +2,167 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy import select
 
+from penstock.base.errors import nearest
+from penstock.control.core.records import NodeState, PipelineState
 from penstock.control.errors import FieldError, NotFoundError
 from penstock.control.metrics import MEANINGS, Scope
 from penstock.control.store import schema
-from penstock.control.store.windows import NODES, threads_of
-from penstock.errors import nearest
+from penstock.control.store.metric_history import NODES, threads_of
 from penstock.service import documents
 from penstock.service.http import TooManyError, found_pipeline, in_thread, page_of, paged, rows_of, since_of
-from penstock.service.prometheus import exposition
-from penstock.service.watching import MAX_WATCHERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+
+    from prometheus_client.core import Metric as Family
 
     from penstock.control.controller import Controller
+    from penstock.control.core.messages import StepOutcome
     from penstock.control.store.store import Store
-    from penstock.service.watching import Watching
+    from penstock.service.guard import Role, Sessions, Visitor
+
+
+# The controller for Prometheus: its own registry, and the names and units of the one list of metrics.
+
+
+LABELS = {
+    Scope.PIPELINE: ["pipeline"],
+    Scope.OPERATOR: ["pipeline", "operator"],
+    Scope.THREAD: ["pipeline", "operator", "node", "slot"],
+    Scope.PARTITION: ["pipeline", "topic", "partition"],
+    Scope.NODE: ["node"],
+}
+
+
+class Collector:
+    """Reads the state when it is asked."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def collect(self) -> Iterator[Family]:
+        state = self._controller.state
+        latest = list(self._controller.statistics.latest(state))
+        for metric, meaning in MEANINGS.items():
+            for scope in meaning.scopes:
+                labels = LABELS[scope]
+                family = GaugeMetricFamily(
+                    f"penstock_{scope}_{metric}", f"{meaning.about} Unit: {meaning.unit}.", labels=labels
+                )
+                for subject, values in latest:
+                    if subject.scope is scope and metric in values:
+                        family.add_metric([str(getattr(subject, label)) for label in labels], values[metric])
+                yield family
+        yield _counted(
+            "penstock_pipelines", "Pipelines by state.", PipelineState, (r.state for r in state.pipelines.values())
+        )
+        yield _counted("penstock_nodes", "Nodes by state.", NodeState, (node.state for node in state.nodes.values()))
+        yield GaugeMetricFamily("penstock_units", "Units of all nodes that are alive.", value=state.capacity)
+
+
+def _counted(name: str, about: str, states: type[PipelineState] | type[NodeState], states_now: Iterator[str]) -> Family:
+    counts = Counter(map(str, states_now))
+    family = GaugeMetricFamily(name, about, labels=["state"])
+    for state in states:
+        family.add_metric([str(state)], counts[str(state)])
+    return family
+
+
+def exposition(controller: Controller) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector(controller))
+    return generate_latest(registry)
+
+
+# Server-sent events: every step of the controller, to all watchers. A slow reader misses the oldest steps; a
+# stream ends with the session it was opened in.
+
+
+MOST_WAITING = 1000
+KEEP_ALIVE_SECONDS = 15.0
+MAX_WATCHERS = 100
+"""Max watchers for each token."""
+
+
+class Watching:
+    def __init__(self, controller: Controller, sessions: Sessions) -> None:
+        self._controller = controller
+        self._sessions = sessions
+        self._queues: dict[asyncio.Queue[str | None], Visitor] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        controller.watch(self._heard)
+
+    def is_full(self, role: Role) -> bool:
+        return Counter(visitor.role for visitor in self._queues.values())[role] >= MAX_WATCHERS
+
+    def end(self, session: str) -> None:
+        """End the streams of a session, at once."""
+        self._send(None, [queue for queue, visitor in self._queues.items() if session and visitor.session == session])
+
+    def _heard(self, step: StepOutcome) -> None:
+        """Receive a step, in the controller's thread."""
+        if self._queues and self._loop is not None and (text := _text(step)) is not None:
+            self._loop.call_soon_threadsafe(self._send, text)
+
+    def _send(self, text: str | None, queues: Iterable[asyncio.Queue[str | None]] | None = None) -> None:
+        for queue in self._queues if queues is None else queues:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(text)
+
+    async def stream(self, visitor: Visitor) -> AsyncIterator[str]:
+        self._loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[str | None] = asyncio.Queue(MOST_WAITING)
+        self._queues[queue] = visitor
+        try:
+            state = self._controller.state
+            yield _framed(
+                "state", {"pipelines": [documents.pipeline(state, record) for record in state.pipelines.values()]}
+            )
+            while True:
+                try:
+                    text = await asyncio.wait_for(queue.get(), KEEP_ALIVE_SECONDS)
+                except TimeoutError:
+                    text = ": nothing new\n\n"
+                # a session may have ended otherwise too: by its time, or to make room
+                if text is None or (visitor.session and self._sessions.find(visitor.session) is None):
+                    return
+                yield text
+        finally:
+            del self._queues[queue]
+
+
+def _text(step: StepOutcome) -> str | None:
+    if not (step.events or step.decisions or step.measured):
+        return None
+    changed = {event.subject for event in step.events} | {decision.pipeline for decision in step.decisions}
+    state = step.state
+    return _framed(
+        "step",
+        {
+            "events": [documents.event(event) for event in step.events],
+            "decisions": [documents.decision(decision) for decision in step.decisions],
+            "pipelines": [
+                documents.pipeline(state, record) for name, record in state.pipelines.items() if name in changed
+            ],
+        },
+    )
+
+
+def _framed(kind: str, data: dict[str, Any]) -> str:
+    return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
 
 
 def history_routes(controller: Controller, watching: Watching) -> APIRouter:

@@ -7,26 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 
-from penstock.control.core.outcome import DecisionKind
+from penstock.control.core.messages import DecisionKind
 from penstock.control.errors import FieldError
 from penstock.control.metrics import MEANINGS
 from penstock.control.what_if import check_work
+from penstock.planning.registry import SHARERS
 from penstock.service import documents
+from penstock.service.guard import Role
 from penstock.service.http import found_pipeline, in_thread, since_of, while_connected
-from penstock.service.pages import series as history
-from penstock.service.pages.asking import asked_question
-from penstock.service.pages.cluster_map import cluster_map
-from penstock.service.pages.decision_log import decision_log
-from penstock.service.pages.fleet import Trails, fleet
-from penstock.service.pages.one_pipeline import one_pipeline, seats
-from penstock.service.routes.health import details
-from penstock.service.sessions import Role
-from penstock.service.what_if_lane import WhatIfLane
-from penstock.sharing.registry import SHARERS
+from penstock.service.pages import charts as history
+from penstock.service.pages.fleet import Trails, cluster_map, decision_log, fleet, one_pipeline, seats
+from penstock.service.routes.cluster import details
+from penstock.service.what_if import WhatIfLane, asked_question
 
 if TYPE_CHECKING:
     from penstock.control.controller import Controller
-    from penstock.control.executors.attached import WithAttached
+    from penstock.control.executors.attached_applications import WithAttached
 
 MOST_DECISIONS = 200
 

@@ -13,15 +13,15 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-from penstock.clock import Stopwatch, pause
-from penstock.errors import ClusterError
-from penstock.files import Count, Spec, private_folder, read_value, write_text
-from penstock.process_identity import ProcessIdentity
+from penstock.base.clock import Stopwatch, pause
+from penstock.base.errors import ClusterError
+from penstock.base.files import Count, Spec, private_folder, read_value, write_text
+from penstock.base.process_identity import ProcessIdentity
 from penstock.spark.broker.jars import BROKER, fetch
+from penstock.spark.clusters.standalone.daemons import LOOPBACK, free_port
+from penstock.spark.clusters.standalone.processes import end, find, start, tree
+from penstock.spark.clusters.standalone.state import locked, state_folder
 from penstock.spark.session.java import find_java
-from penstock.spark.standalone.daemons import LOOPBACK, free_port
-from penstock.spark.standalone.processes import end, find, start, tree
-from penstock.spark.standalone.state import locked, state_folder
 
 STATE, DATA, PROPERTIES, LOG = "broker.json", "data", "server.properties", "broker.log"
 HEAP = ("-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=64m")

@@ -10,8 +10,8 @@ from hashlib import file_digest
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from penstock.errors import ClusterError
-from penstock.files import private_folder, temporary_folder
+from penstock.base.errors import ClusterError
+from penstock.base.files import private_folder, temporary_folder
 
 FETCH_SECONDS = 600.0
 SUMS = Path(__file__).with_name("jars.sha256")

@@ -14,18 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from penstock.errors import BadInputError, ClusterError
-from penstock.files import temporary_folder
-from penstock.spark.session.class_archive import MAKING_SECONDS, archive_file, keep, making, using
+from penstock.base.errors import BadInputError, ClusterError
+from penstock.base.files import temporary_folder
+from penstock.spark.internals.class_archive import MAKING_SECONDS, archive_file, keep, making, using
+from penstock.spark.internals.worker_sockets import socket_settings
 from penstock.spark.session.java import find_java
-from penstock.spark.session.partitions import FEWEST, PARTITIONS, partitions_for
 from penstock.spark.session.secret import secret_settings, settings_from_file
-from penstock.spark.session.worker_sockets import socket_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
+
+
+# Shuffle partitions: into how many tasks Spark divides its own operators, whatever slots there are.
+
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+FEWEST = 2
+
+
+def partitions_for(slots: int, *, can_grow: bool = False) -> int:
+    """Of a run that begins on `slots`. The first batch with state decides for good: the checkpoint keeps the number.
+
+    A partition for every slot; where slots can be added two, so that twice as many still share the work evenly. More
+    would be more tasks and files of state in every batch, for slots that may never come.
+    """
+    return max(FEWEST, 2 * slots if can_grow else slots)
+
 
 ATTEMPTS = 8
 """How often a task is tried: a worker that dies must not end the run, and a tuple that kills its worker is found by
@@ -56,7 +72,7 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     # on a machine that is busy a worker takes longer than 15 s to start, and that is no reason to give up a run
     "spark.python.authenticate.socketTimeout": "90s",
-    "spark.python.daemon.module": "penstock.spark.session.worker_daemon",
+    "spark.python.daemon.module": "penstock.spark.internals.worker_daemon",
 }
 
 STREAMING = "org.apache.spark.sql.execution.streaming"

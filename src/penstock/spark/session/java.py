@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from penstock.errors import BadInputError
+from penstock.base.errors import BadInputError
 
 LOWEST_VERSION = 17
 

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.clock import pause
-from penstock.errors import PenstockError
-from penstock.files import temporary_folder
-from penstock.spark.session.class_archive import making
+from penstock.base.clock import pause
+from penstock.base.errors import PenstockError
+from penstock.base.files import temporary_folder
+from penstock.spark.clusters.standalone.daemons import classes_of_spark
+from penstock.spark.internals.class_archive import making
 from penstock.spark.session.embedded import embedded_session, own_archive
 from penstock.spark.session.java import find_java
-from penstock.spark.standalone.daemons import classes_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

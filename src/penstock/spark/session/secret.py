@@ -14,8 +14,8 @@ import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadInputError
-from penstock.files import private_folder, read_text, write_text
+from penstock.base.errors import BadInputError
+from penstock.base.files import private_folder, read_text, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

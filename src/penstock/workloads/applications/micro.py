@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.clock import Stopwatch, pause
+from penstock.base.clock import Stopwatch, pause
 from penstock.dataflow.logic import Logic
 from penstock.workloads.applications.messages import payload
 from penstock.workloads.incoming import message_of

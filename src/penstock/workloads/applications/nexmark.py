@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
-from penstock.workloads.applications.auction import COLUMNS, FIRST_CATEGORY, OPEN_SECONDS, auction_event
-from penstock.workloads.applications.event_time import with_moments
+from penstock.workloads.applications.messages import COLUMNS, FIRST_CATEGORY, OPEN_SECONDS, auction_event
+from penstock.workloads.applications.windows import with_moments
 from penstock.workloads.incoming import message_of
 
 DOLLARS_TO_EUROS = 0.908

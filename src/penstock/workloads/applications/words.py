@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.dataflow.logic import Logic, Per
 from penstock.workloads.applications.messages import sentence
-from penstock.workloads.applications.ranking import count_per_window, rank_all, rank_some
+from penstock.workloads.applications.windows import count_per_window, rank_all, rank_some
 from penstock.workloads.incoming import message_of
 
 

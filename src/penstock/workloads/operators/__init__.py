@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.workloads.operators.blob import azure_blob
+from penstock.workloads.operators.azure import azure_blob, azure_table
 from penstock.workloads.operators.file_write import batch_file_write
 from penstock.workloads.operators.parse_xml import parse_xml
 from penstock.workloads.operators.pi import pi
 from penstock.workloads.operators.services import services
-from penstock.workloads.operators.table import azure_table
 from penstock.workloads.operators.words import split_words
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.errors import BadInputError
+from penstock.connectors.storage import user_folder
 from penstock.dataflow.logic import Logic
-from penstock.errors import BadInputError
-from penstock.runtime.user_folder import user_folder
 from penstock.workloads.incoming import number_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import xml.sax
 from typing import TYPE_CHECKING, Any
 from xml.sax import handler, xmlreader
 
+from penstock.base.errors import BadInputError
 from penstock.dataflow.logic import Logic
-from penstock.errors import BadInputError
 from penstock.workloads.incoming import number_of
 
 if TYPE_CHECKING:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.files import temporary_folder
+from penstock.base.files import temporary_folder
 from penstock.workloads.blob_server import running_blob_server
-from penstock.workloads.operators.blob import BLOB_URL
+from penstock.workloads.operators.azure import BLOB_URL, ROWS, TABLE_DATABASE, TABLE_DELAY, ensure_database
 from penstock.workloads.operators.file_write import WRITE_FOLDER
-from penstock.workloads.operators.table import TABLE_DATABASE, TABLE_DELAY
-from penstock.workloads.table_database import ROWS, ensure_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

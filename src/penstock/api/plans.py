@@ -1,0 +1,152 @@
+"""`penstock.plan(...)`: what it takes to run a pipeline at a rate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.api.live import LIVE, live_cluster
+from penstock.cluster.catalogue import Acquisition, Catalogue
+from penstock.inputs.finders import ModelsLike, PipelineLike, PlanLike, find_models, find_pipeline, saved_plan
+from penstock.inputs.planners import ClusterLike, capacities, capacity_step, plan_at, planner_of, segments_of
+from penstock.planning.compare import Compared, pairs
+from penstock.planning.compare import compare as compare_policies
+from penstock.planning.plan_changes import PlanDiff
+from penstock.planning.plan_changes import diff as diff_plans
+from penstock.planning.prediction.latency import DEFAULT_BATCH_INTERVAL_MS
+from penstock.planning.prediction.rate import Routing
+from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
+from penstock.planning.rewrite import DEFAULT_FACTOR, RewrittenPipeline
+from penstock.planning.rewrite import rewrite as rewrite_pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from penstock.cluster.topology import Cluster
+    from penstock.planning.capacity import Capacity
+    from penstock.planning.plan import Plan
+    from penstock.planning.segmentation import Segmentation
+
+
+def plan(
+    pipeline: PipelineLike,
+    rate: float,
+    *,
+    allocator: str = DEFAULT_ALLOCATOR,
+    placer: str = DEFAULT_PLACER,
+    models: ModelsLike = None,
+    cluster: ClusterLike = None,
+    catalogue: Catalogue | str | Path | None = None,
+    acquisition: Acquisition | str = Acquisition.COVER,
+    routing: Routing | str = Routing.SLOT_AWARE,
+    batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
+    explain: bool = False,
+    current: PlanLike | None = None,
+    move_cost: float | None = None,
+    load: float = 1.0,
+) -> Plan:
+    """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue.
+
+    With the plan that runs as `current`, threads stay where they are unless moving pays: a thread that moves counts
+    as `move_cost` slots (0.01). `eft` and `balanced-eft` weigh that by their own rule. `load` leaves headroom: with 0.8
+    the plan is sized for `rate / 0.8`. The cluster "live" is the one that runs here, without what runs on it.
+    """
+    live = live_cluster() if cluster == LIVE else None
+    planner = planner_of(
+        pipeline,
+        models=models,
+        cluster=cluster if live is None else live.cluster,
+        catalogue=catalogue,
+        acquisition=acquisition,
+        routing=routing,
+        batch_interval_ms=batch_interval_ms,
+        explain=explain,
+    )
+    made = plan_at(planner, rate, allocator=allocator, placer=placer, current=current, move_cost=move_cost, load=load)
+    return made if live is None else live.numbered(made)
+
+
+# `penstock.compare(...)`: a plan from every pair of policies.
+
+
+def compare(
+    pipeline: PipelineLike,
+    rate: float,
+    *,
+    models: ModelsLike = None,
+    cluster: ClusterLike = None,
+    catalogue: Catalogue | str | Path | None = None,
+    acquisition: Acquisition | str = Acquisition.COVER,
+    routing: Routing | str = Routing.SLOT_AWARE,
+    batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
+    allocator: str | None = None,
+    placer: str | None = None,
+) -> Iterable[Compared]:
+    """A plan (or a refusal) from every allocator with every placer, or only from those named, one by one."""
+    planner = planner_of(
+        pipeline,
+        models=models,
+        cluster=cluster,
+        catalogue=catalogue,
+        acquisition=acquisition,
+        routing=routing,
+        batch_interval_ms=batch_interval_ms,
+    )
+    return compare_policies(planner, rate, pairs(allocator, placer))
+
+
+# `penstock.capacity(...)`: the highest rate a cluster sustains, per pair of policies.
+
+
+def capacity(
+    pipeline: PipelineLike,
+    cluster: Cluster | str | Path,
+    *,
+    step: float | None = None,
+    allocator: str | None = None,
+    placer: str | None = None,
+    models: ModelsLike = None,
+) -> dict[str, Capacity]:
+    """The highest rate the cluster sustains, by "allocator+placer": every pair, or those with the policies named.
+    Rates are multiples of `step`: ten tuples/s, or a higher power of ten where thousands of those fit."""
+    planner = planner_of(pipeline, models=models, cluster=cluster)
+    if step is None:
+        step = capacity_step(planner, allocator, placer)
+    return dict(capacities(planner, step, allocator, placer))
+
+
+# `penstock.diff(...)`: what moves from one plan to another.
+
+
+def diff(before: PlanLike, after: PlanLike) -> PlanDiff:
+    """What changes and what moves from one plan, or plan file, to another."""
+    return diff_plans(saved_plan(before), saved_plan(after))
+
+
+# `penstock.segments(...)`: which operators run fused as one segment.
+
+
+def segments(
+    pipeline: PipelineLike,
+    *,
+    segmenter: str = DEFAULT_SEGMENTER,
+    rate: float = 1.0,
+    models: ModelsLike = None,
+) -> Segmentation:
+    """Which operators run fused as one segment. `rate` matters where streams have constants or demands are declared."""
+    return segments_of(pipeline, segmenter=segmenter, rate=rate, models=models)
+
+
+# `penstock.rewrite(...)`: a pipeline whose operators are separated and fused to fit slots.
+
+
+def rewrite(
+    pipeline: PipelineLike,
+    rate: float,
+    *,
+    heavier: float = DEFAULT_FACTOR,
+    busier: float = DEFAULT_FACTOR,
+    models: ModelsLike = None,
+) -> RewrittenPipeline:
+    """Operators with `heavier` times the median load separated, streams with `busier` times the median bytes fused."""
+    return rewrite_pipeline(find_pipeline(pipeline), find_models(models), rate, heavier, busier)

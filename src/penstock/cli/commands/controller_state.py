@@ -1,0 +1,139 @@
+"""The verbs for the cluster of a controller and for what it did: nodes, policy, events, decisions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.base.errors import BadInputError
+from penstock.cli import output
+from penstock.cli.arguments import JsonOption
+from penstock.cli.controller_access import TokenFileOption, UrlOption, controller, warn_of_trouble
+
+PipelineOption = Annotated[str | None, typer.Option("--pipeline", help="Only of this one.")]
+LastOption = Annotated[int, typer.Option("--last", help="So many of the newest.")]
+
+
+def policy(
+    sharing: Annotated[
+        str | None, typer.Argument(help="The policy from now on; without, the present one is shown.")
+    ] = None,
+    rescheduling: Annotated[
+        str | None,
+        typer.Option(
+            "--rescheduling", help="live, unless said; or documented: deactivate, drain, reschedule, activate."
+        ),
+    ] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show or set how the cluster is shared."""
+    if rescheduling is not None and sharing is None:
+        raise BadInputError("--rescheduling: name the policy it belongs to")
+    with controller(url, token_file) as client:
+        held = client.policy(sharing, **({"rescheduling": rescheduling} if rescheduling else {}))
+    if json:
+        output.print_json(held)
+    else:
+        output.say(
+            f"{held['sharing']}, {held['rescheduling']} rescheduling, level {held['default_priority']} by default"
+        )
+
+
+def nodes(
+    add: Annotated[int | None, typer.Option("--add", help="Ask for so many more.")] = None,
+    release: Annotated[
+        str | None, typer.Option("--release", help="Let this one go; what runs there moves first.")
+    ] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the nodes of the controller's cluster, ask for more, or let one go."""
+    with controller(url, token_file) as client:
+        if add is not None:
+            client.add_nodes(add)
+        if release is not None:
+            client.release_node(release)
+        rows: list[dict[str, Any]] = client.nodes()
+        warn_of_trouble(client)
+    if json:
+        output.print_json(rows)
+        return
+    output.console().print(
+        output.table(
+            f"{len(rows):,} nodes",
+            ("node", "rack ", "state ", "slots", "free", "pipelines "),
+            (
+                (
+                    node["name"],
+                    node["rack"],
+                    node["state"],
+                    str(node["slots"]),
+                    str(node["free"]),
+                    ", ".join(node["pipelines"]),
+                )
+                for node in rows
+            ),
+            most=output.MOST_ROWS,
+        )
+    )
+
+
+def events(
+    pipeline: PipelineOption = None,
+    last: LastOption = 40,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print what happened, the newest last."""
+    with controller(url, token_file) as client:
+        rows: list[dict[str, Any]] = client.events(pipeline)
+    if json:
+        output.print_json(rows)
+        return
+    output.console().print(
+        output.table(
+            f"the last {min(last, len(rows)):,} of {len(rows):,} events",
+            ("at", "subject ", "kind ", "from ", "to ", "why "),
+            (
+                (_at(row), row["subject"], row["kind"], row["from"] or "", row["to"] or "", row["why"])
+                for row in rows[-last:]
+            ),
+        )
+    )
+
+
+def decisions(
+    pipeline: PipelineOption = None,
+    last: LastOption = 20,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print what was decided and why, and what was not and why not; the newest last."""
+    with controller(url, token_file) as client:
+        rows: list[dict[str, Any]] = client.decisions(pipeline)
+    if json:
+        output.print_json(rows)
+        return
+    for row in rows[-last:]:
+        whom = row["pipeline"] or "all"
+        output.say(f"{_at(row)}  {whom}: {row['kind']} {row['from']} -> {row['to']}: {row['why']}")
+        for other in row["rejected"]:
+            output.say(f"          not {other['alternative']}: {other['why']}")
+        if row["overhead"]:
+            taken = row["overhead"]
+            output.say(
+                f"          took {taken['total_s']:.2f} s: {taken['drained_s']:.2f} drained, "
+                f"{taken['placed_s']:.2f} placed, {taken['first_tuple_s']:.2f} first tuple"
+            )
+
+
+def _at(row: dict[str, Any]) -> str:
+    from penstock.base.clock import time_of_day
+
+    return time_of_day(row["at"])

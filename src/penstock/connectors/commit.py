@@ -1,0 +1,95 @@
+"""The commit record: what is true of a run after an epoch. Whatever it does not name has never happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from penstock.base.files import Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from penstock.engines.placed.flow.events import Staged
+
+
+VERSION = 1
+
+
+class Output(Spec):
+    """Something a sink staged: it becomes visible under `final` once its epoch is committed, or is never seen."""
+
+    sink: str
+    staged: str
+    final: str
+    rows: int
+
+
+class Commit(Spec):
+    """One per epoch, in order, without gaps. `conductor` is the number of the process that wrote it: numbers only rise,
+    and whoever finds its next epoch written by another has been replaced."""
+
+    version: int = VERSION
+    run: str
+    conductor: int
+    writer: str = ""
+    """Drawn by the process that wrote it: two that take a run over at once have the same number."""
+    generation: int
+    epoch: int
+    plan: str
+    offsets: dict[str, Any] = Field(default_factory=dict)
+    """By source: where it goes on."""
+    states: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """By keyed operator and key group: where its state lies."""
+    outputs: tuple[Output, ...] = ()
+    """Of this epoch."""
+    audit: str = ""
+    """What was delivered since the run began, folded."""
+
+
+def next_commit(
+    before: Commit, conductor: int, generation: int, plan: str, staged: Iterable[Staged], audit: str = ""
+) -> Commit:
+    """What all bundles staged for one epoch, put together: offsets and states replace those before, group by group. An
+    offset that is None takes the one before away: what it belonged to is not there any more."""
+    offsets = dict(before.offsets)
+    states = {operator: dict(groups) for operator, groups in before.states.items()}
+    outputs: list[Output] = []
+    for part in staged:
+        offsets.update(part.offsets)
+        for operator, groups in part.states.items():
+            states.setdefault(operator, {}).update(groups)
+        outputs.extend(part.outputs)
+    return Commit(
+        run=before.run,
+        conductor=conductor,
+        writer=before.writer,
+        generation=generation,
+        epoch=before.epoch + 1,
+        plan=plan,
+        offsets={key: at for key, at in offsets.items() if at is not None},
+        states=states,
+        outputs=tuple(outputs),
+        audit=audit,
+    )
+
+
+def state_of(commit: Commit, operator: str, first: int, end: int) -> Mapping[int, str]:
+    """Where the state of some groups lies; a group nothing was ever kept for is not there."""
+    return {int(group): where for group, where in commit.states.get(operator, {}).items() if first <= int(group) < end}
+
+
+# Offsets of a commit: by source where it is one sequence, by source/TOPIC/PARTITION where it is several.
+
+
+def of_sources(offsets: Mapping[str, Any], sources: Collection[str]) -> dict[str, int]:
+    """What the bundle that emits these sources must know."""
+    whole = dict.fromkeys(sources, 0)
+    return {**whole, **{key: int(at) for key, at in offsets.items() if key.partition("/")[0] in whole}}
+
+
+def taken_in(offsets: Mapping[str, Any]) -> int:
+    """Tuples of the furthest source that emits the load, which all of them emit. Offsets of topics are no counts: they
+    begin anywhere and have holes."""
+    return max((int(at) for key, at in offsets.items() if "/" not in key), default=0)

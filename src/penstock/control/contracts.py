@@ -1,0 +1,148 @@
+"""What carries out orders: Spark drivers, or pipelines in simulated time, behind one contract.
+
+Orders say what is wanted, not what to do: they may come twice, late, or again from a controller that started anew. What
+has come of them is observed, and comes back as values the core understands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+
+from penstock.base.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.control.core.messages import Observation, PipelineOrder
+    from penstock.control.core.records import NodeRecord, Submission
+    from penstock.control.deployment import Analysis, DeployPlan, RoundReading
+
+
+class Executors(Protocol):
+    def want(self, orders: Iterable[PipelineOrder], fence: int) -> None:
+        """From now on this is wanted. `fence` is the number of the controller's lease: whoever has heard of a higher
+        one does not listen."""
+
+    def observe(self, now: float) -> list[Observation]:
+        """What has happened since the last time, in order."""
+
+    def close(self) -> None:
+        """The controller goes away; pipelines flow on."""
+
+
+class Nodes(Protocol):
+    """Where nodes come from."""
+
+    def acquire(self, count: int, size: str | None) -> list[NodeRecord]:
+        """Asked for; they join later, or do not."""
+
+    def release(self, name: str) -> None:
+        """Nothing runs there any more."""
+
+    def observe(self, now: float) -> list[Observation]:
+        """Who joined and who was lost since the last time."""
+
+    def lingering(self) -> list[float | None]:
+        """Prices of nodes that were released and are still there: they are paid for."""
+
+
+# How many units a pipeline needs for a rate, and what it does on so many: asked by the core, answered by models.
+
+
+class Sizing(Protocol):
+    """Pure: the same submission and rate give the same answer. None where no model says anything."""
+
+    def units_for(self, submission: Submission, rate: float) -> int | None: ...
+
+    def rate_on(self, submission: Submission, units: int) -> float | None: ...
+
+    def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:
+        """Cores and MB its executors need for so many tuples/s."""
+
+    def gains_of(self, submission: Submission) -> Mapping[str, float]:
+        """Tuples that come to each operator for one of a source's."""
+
+    def batch_cost(self, submission: Submission) -> float:
+        """Seconds a batch takes whatever it holds, as profiled."""
+
+
+class NoSizing:
+    """Where nothing is known of any pipeline."""
+
+    def units_for(self, submission: Submission, rate: float) -> int | None:
+        return None
+
+    def rate_on(self, submission: Submission, units: int) -> float | None:
+        return None
+
+    def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:
+        return None
+
+    def gains_of(self, submission: Submission) -> Mapping[str, float]:
+        return {}
+
+    def batch_cost(self, submission: Submission) -> float:
+        return 0.0
+
+
+# What a provider is asked, and what it answers. It may be slow, fail or lie: whoever asks believes only what `list`
+# says, and only for so long.
+
+
+class ProviderError(PenstockError):
+    """A provider did not do what it was asked to; nodes stay as they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvidedNode:
+    name: str
+    slots: int
+    rack: str = "r1"
+    memory_mb: float | None = None
+    price: float | None = None
+    """Per hour."""
+    alive: bool = True
+
+
+class Provider(Protocol):
+    def acquire(self, count: int, size: str | None) -> list[ProvidedNode]:
+        """Nodes that were asked for, by the names they will have; they come later, or do not."""
+
+    def release(self, name: str) -> None:
+        """Nothing runs there any more."""
+
+    def list(self) -> list[ProvidedNode]:
+        """All there are now."""
+
+
+# What a forecast is: a value that learns from the load as it goes by, and says the highest it expects soon.
+#
+# `after` is called with the smoothed load once per `BUCKET_SECONDS`, in order of time; it returns the forecast as it is
+# then (nothing is changed in place: a forecast is part of what is remembered). `highest` answers None where it knows
+# nothing.
+
+
+BUCKET_SECONDS = 600.0
+
+
+class Forecast(Protocol):
+    def after(self, start: float, mean_rate: float) -> Self:
+        """From `start` (seconds since the epoch) for a bucket's time it was `mean_rate`."""
+
+    def highest(self, now: float, ahead: float, level: float) -> float | None:
+        """The highest rate expected within `ahead` seconds, where it is `level` now."""
+
+
+# What a planner of rounds is: from the costs a round was planned with and what it showed, the costs for the next.
+#
+# Costs are factors of what the models say, by operator. `measured` answers are absolute, `published` ones go up step by
+# step; the loop plans again with whatever comes back and stops where that gives the same plan.
+
+
+class RoundPlanner(Protocol):
+    name: ClassVar[str]
+
+    def next_costs(
+        self, costs: Mapping[str, float], plan: DeployPlan, reading: RoundReading, analysis: Analysis
+    ) -> dict[str, float]: ...

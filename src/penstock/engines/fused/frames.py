@@ -1,0 +1,417 @@
+"""A pipeline as DataFrames: one region of code after the other as `mapInArrow`, Spark's own operators between them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.base.errors import BadInputError
+from penstock.dataflow.aggregate import Emit, WindowTime, top_count
+from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.dataflow.logic import sparks_own_code
+from penstock.dataflow.pipeline import Kind, OutputMode
+from penstock.dataflow.regions import LOAD_ENTRY, cut, entry_of
+from penstock.engines.fused.region_steps import (
+    CodeOptions,
+    check_columns,
+    check_pickled,
+    entrances_of,
+    share_of,
+    steps_of,
+)
+from penstock.engines.fused.schemas import arrow_of, struct_of_arrow
+from penstock.engines.fused.sources.readers import read_source
+from penstock.runtime.dead_letters import DEAD_LETTER_SCHEMA, DEAD_LETTERS
+from penstock.runtime.segment import SegmentOptions
+from penstock.spark.internals.error_messages import in_one_line, raised_in_code
+from penstock.spark.internals.watermarks import with_watermark
+from penstock.spark.region_function import (
+    DUE_COLUMN,
+    ENTRY_COLUMN,
+    EXIT_COLUMN,
+    ID_COLUMN,
+    VALUE_COLUMN,
+    RegionFunction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.dataflow.aggregate import Aggregate
+    from penstock.dataflow.logic import Logic
+    from penstock.dataflow.pipeline import Operator, Pipeline, Stream
+    from penstock.dataflow.regions import Cut, Region
+    from penstock.runtime.steps import Step
+
+
+# A declared aggregation as Spark's own: a grouping, over windows of time where one is asked for.
+
+
+_MOMENT = "penstock_moment"
+_WINDOW = "penstock_window"
+
+
+def aggregate_frame(frame: DataFrame, aggregate: Aggregate, due: str) -> DataFrame:
+    """Time is the field the aggregation names, else when a tuple was `due` (a column of the frame where the load
+    generator made it), else when it was taken in."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - what everybody calls them; Spark loads when used
+
+    # a value that cannot be had as its type is null: raised, it would end this attempt and every one after it.
+    # Without the watermark a column may have: there is one time in a window, that of the aggregation
+    columns = [F.col(f"`{name}`").try_cast(kind).alias(name, metadata={}) for name, kind in aggregate.columns.items()]
+    keys: list[Any] = [F.col(name) for name in aggregate.keys]
+    shown = [F.col(name) for name in aggregate.keys]
+    if aggregate.window_seconds is None:
+        rows = frame.select(*columns)
+    else:
+        if aggregate.window_time is WindowTime.PROCESSING:
+            moment = F.current_timestamp()
+        elif aggregate.time is not None:
+            moment = F.col(f"`{aggregate.time}`").try_cast("timestamp")
+        else:
+            moment = F.timestamp_seconds(F.col(due)) if due in frame.columns else F.current_timestamp()
+        rows = frame.select(*columns, moment.alias(_MOMENT, metadata={})).withWatermark(
+            _MOMENT, _interval(aggregate.late_seconds)
+        )
+        slide = aggregate.slide_seconds or aggregate.window_seconds
+        keys.append(F.window(F.col(_MOMENT), _interval(aggregate.window_seconds), _interval(slide)).alias(_WINDOW))
+        shown += [F.col(f"{_WINDOW}.{end}").cast("double").alias(f"window_{end}") for end in ("start", "end")]
+    calls = []
+    for output, (function, name) in aggregate.calls().items():
+        most = top_count(function)
+        if name is None:
+            made = F.count(F.lit(1))
+        elif most is not None:
+            made = F.slice(F.sort_array(F.collect_list(F.col(name)), asc=False), 1, most)
+        else:
+            made = getattr(F, function)(F.col(name))
+        calls.append(made.alias(output))
+    return rows.groupBy(*keys).agg(*calls).select(*shown, *(F.col(output) for output in aggregate.outputs))
+
+
+def needs_due(aggregate: Aggregate | None) -> bool:
+    """Whether when a tuple was due decides into which window it goes."""
+    return (
+        aggregate is not None
+        and aggregate.window_seconds is not None
+        and aggregate.time is None
+        and aggregate.window_time is WindowTime.EVENT
+    )
+
+
+def mode_of(aggregate: Aggregate) -> OutputMode:
+    return OutputMode.APPEND if aggregate.emit is Emit.CLOSED else OutputMode.UPDATE
+
+
+def _interval(seconds: float) -> str:
+    return f"{round(seconds * 1000)} milliseconds"
+
+
+CIRCLE = 1_000_000
+"""Into so many parts the circle of shares is cut, where a hash says on which a row lies."""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What a query is made of: one `frame` for all sinks. `parts`: where it has the number of a part and a struct of
+    columns for each, the number of the part that each sink gets; None: all sinks get all of it."""
+
+    sinks: tuple[str, ...]
+    frame: DataFrame
+    parts: Mapping[str, int] | None
+    mode: OutputMode
+    to_code: tuple[pa.Schema, ...] = ()
+    """What goes to code: the rows of each region."""
+
+    def of_sink(self, batch: DataFrame, sink: str) -> DataFrame:
+        """The part of a batch that goes to one sink."""
+        return batch if self.parts is None else _part(batch, self.parts[sink])
+
+
+class FrameBuilder:
+    """`load` makes the frame of the load generator, `read` that of another source. `schemas` are known beforehand where
+    code says none; `learn` finds them out, from the steps of a region and the frames that enter it."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        pipeline: Pipeline,
+        options: CodeOptions,
+        accumulator: Any,
+        load: Callable[[], DataFrame],
+        schemas: Mapping[str, pa.Schema] | None = None,
+        read: Callable[[Operator], DataFrame] | None = None,
+        learn: Callable[[tuple[Step, ...], list[DataFrame]], Mapping[str, pa.Schema]] | None = None,
+    ) -> None:
+        self._timezone = str(session.conf.get("spark.sql.session.timeZone"))
+        self._pipeline = pipeline
+        self._options = replace(options, timezone=self._timezone)
+        self._accumulator = accumulator
+        self._load = load
+        self._read = read or (lambda operator: read_source(session, operator))
+        self._learn = learn
+        self.schemas = dict(schemas or {})
+        self._frames: dict[str, DataFrame] = {}
+        self._dead: list[DataFrame] = []
+        self._read_whole: Mapping[str, str] = {}
+        self._tagged_region: tuple[RegionFunction, DataFrame] | None = None
+        self._to_code: list[pa.Schema] = []
+
+    def build(self) -> Frames:
+        check_pickled(self._options.code)
+        pipeline = self._pipeline
+        cut = cut_of(pipeline, self._options.code)
+        self._read_whole = read_whole(pipeline, cut)
+        for name in pipeline.sources:
+            if name not in self._options.code and not reading_of(pipeline.operators[name]).is_load:
+                self._frames[name] = self._source(pipeline.operators[name])
+        waiting: list[Region | str] = [*cut.regions, *cut.spark_operators]
+        while waiting:
+            ready = next(item for item in waiting if self._is_ready(item))
+            waiting.remove(ready)
+            if isinstance(ready, str):
+                self._frames[ready] = self._for_all_readers(self._spark_operator(ready), self._readers(ready))
+            else:
+                self._region(cut.regions.index(ready), ready, cut.divided)
+        return replace(self._gathered(cut), to_code=tuple(self._to_code))
+
+    def _source(self, operator: Operator) -> DataFrame:
+        frame = self._read(operator)
+        check_columns(frame.columns, f"source '{operator.name}'")
+        return frame
+
+    def _is_ready(self, item: Region | str) -> bool:
+        if isinstance(item, str):
+            senders = [entry_of(self._pipeline, stream) for stream in self._pipeline.inputs(item)]
+        else:
+            senders = [e for e in item.entries if e not in item.operators]
+        return all(sender == LOAD_ENTRY or sender in self._frames for sender in senders)
+
+    def _frame(self, sender: str, *, with_due: bool = False) -> DataFrame:
+        """What a stream from `sender` carries, for Spark's own operators and sinks: without what is beside a row, but
+        for when it was due where that is asked for."""
+        frame = self._frames[sender] if sender in self._frames else self._load().drop(ID_COLUMN)
+        return frame if with_due else frame.drop(DUE_COLUMN)
+
+    def _spark_operator(self, name: str) -> DataFrame:
+        return self.apply(name, *self.inputs_of(name))
+
+    def apply(self, name: str, *inputs: DataFrame) -> DataFrame:
+        """What an operator of Spark's own makes of frames, one for each stream it reads."""
+        from pyspark.sql import DataFrame  # noqa: PLC0415 - Spark loads only when it is used
+
+        operator = self._pipeline.operators[name]
+        who = f"operator '{name}'"
+        with in_one_line(who):
+            if operator.aggregate is not None:
+                return aggregate_frame(_union(inputs, who), operator.aggregate, DUE_COLUMN)
+            function = self._options.code[name].function
+            try:
+                with raised_in_code(who, BadInputError):
+                    made = function(*inputs)
+            except BadInputError as error:
+                if not isinstance(error.__cause__, TypeError) or "positional argument" not in str(error):
+                    raise
+                cause = error.__cause__
+                raise BadInputError(f"{who}: it reads {len(inputs)} streams, a DataFrame for each: {cause}") from cause
+        if not isinstance(made, DataFrame):
+            raise BadInputError(f"{who}: expected its code to return a DataFrame, got {type(made).__name__}")
+        check_columns(made.columns, who)
+        return made
+
+    def inputs_of(self, name: str) -> list[DataFrame]:
+        """What an operator of Spark's own gets: a frame for each of its streams."""
+        aggregate = self._pipeline.operators[name].aggregate
+        streams = self._pipeline.inputs(name)
+        if aggregate is not None:
+            # it has a time of its own
+            return [self._stream(stream, with_due=needs_due(aggregate)) for stream in streams]
+        return [with_watermark(self._pipeline, stream.sender, self._stream(stream)) for stream in streams]
+
+    def _stream(self, stream: Stream, *, with_due: bool = False) -> DataFrame:
+        """What a stream carries: the part of its sender's rows that takes this way."""
+        return self._part_of(self._frame(stream.sender, with_due=with_due), stream)
+
+    def _part_of(self, frame: DataFrame, stream: Stream) -> DataFrame:
+        """The rows of a stream, of all that its sender sends: chosen by a hash of the row, so that it is the same rows
+        whenever a batch is run, and for whatever reader. What is beside a row is not part of it."""
+        low, high = (round(edge * CIRCLE) for edge in share_of(self._pipeline, stream))
+        if high - low >= CIRCLE:
+            return frame
+        columns = [f"`{name}`" for name in frame.columns if name not in {ID_COLUMN, DUE_COLUMN}]
+        place = f"pmod(xxhash64({', '.join(columns)}), {CIRCLE})"
+        within = f"{place} >= {low} AND {place} < {high}"
+        with in_one_line(f"the weighted stream from '{stream.sender}' to '{stream.receiver}'"):
+            return frame.where(within if high <= CIRCLE else f"({within}) OR {place} < {high - CIRCLE}")
+
+    def _region(self, number: int, region: Region, divided: Collection[str]) -> None:
+        entrances = entrances_of(self._pipeline, region, divided)
+        frames = []
+        for entrance in entrances:
+            whole = self._entering(entrance.entry)
+            stream = None if entrance.stream is None else self._pipeline.streams[entrance.stream]
+            frames.append(whole if stream is None else self._part_of(whole, stream))
+        entering = _without_copy(frames[0]) if len(frames) == 1 else _tagged_union(frames, ENTRY_COLUMN, "e")
+        self._to_code.append(arrow_of(entering.schema, self._timezone))
+        known: dict[str, pa.Schema] = {}
+        for entrance, frame in zip(entrances, frames, strict=True):
+            known[entrance.entry] = arrow_of(frame.drop(ID_COLUMN, DUE_COLUMN).schema, self._timezone)
+        if self._learn is not None:
+            blind = steps_of(self._pipeline, region, divided, self._options, dict(known), self.schemas, strict=False)
+            self.schemas.update(self._learn(blind, frames))
+        steps = steps_of(self._pipeline, region, divided, self._options, known, self.schemas)
+        leaving = {step.operator: known[step.operator] for step in steps if step.leaves}
+        with_due = [
+            name
+            for name in leaving
+            if any(needs_due(self._pipeline.operators[s.receiver].aggregate) for s in self._pipeline.outputs(name))
+        ]
+        for name in with_due:
+            leaving[name] = leaving[name].append(pa.field(DUE_COLUMN, pa.float64()))
+        if self._options.keep_dead_letters:
+            leaving[DEAD_LETTERS] = DEAD_LETTER_SCHEMA
+        function = RegionFunction(
+            run=self._options.run,
+            region=number,
+            steps=steps,
+            entrances=tuple(entrance.entry if entrance.stream is None else None for entrance in entrances),
+            exits=tuple(leaving),
+            exit_schemas=tuple(leaving.values()),
+            options=SegmentOptions(self._options.audit, self._options.keep_dead_letters),
+            environment=tuple(self._options.environment.items()),
+            crumbs=self._options.crumbs,
+            accumulator=self._accumulator,
+        )
+        frame = entering.mapInArrow(function, struct_of_arrow(function.output_schema))
+        if not function.tagged:
+            name = function.exits[0]
+            self._frames[name] = self._for_all_readers(frame, self._readers(name, region))
+            return
+        self._tagged_region = function, frame
+        shared = self._for_all_readers(frame, len(function.exits))
+        for name in function.exits:
+            part = _part(shared, function.exits.index(name))
+            if name == DEAD_LETTERS:
+                self._dead.append(part)
+            else:
+                self._frames[name] = part
+
+    def _readers(self, name: str, region: Region | None = None) -> int:
+        """How many read what an operator sends; inside its own region it is handed on without Spark, and sinks that
+        get all of it share it."""
+        inside = () if region is None else region.operators
+        receivers = [stream.receiver for stream in self._pipeline.outputs(name) if stream.receiver not in inside]
+        sharing = sum(self._read_whole.get(receiver) == name for receiver in receivers)
+        return len(receivers) - max(0, sharing - 1)
+
+    def _for_all_readers(self, frame: DataFrame, readers: int) -> DataFrame:
+        """Spark works a frame out again for each of its readers. Behind a shuffle it has the same tasks every time, so
+        that what they tell of themselves again goes by the same names, and counts once."""
+        return frame if readers <= 1 else frame.repartition(self._options.slots)
+
+    def _entering(self, entry: str) -> DataFrame:
+        if entry == LOAD_ENTRY:
+            return self._load()
+        operator = self._pipeline.operators[entry]
+        if entry not in self._frames and operator.kind is Kind.SOURCE:
+            self._frames[entry] = self._source(operator)
+        return self._frames[entry]
+
+    def _gathered(self, cut: Cut) -> Frames:
+        sinks = tuple(n for n, operator in self._pipeline.operators.items() if operator.kind is Kind.SINK)
+        if not sinks:
+            raise BadInputError(f"pipeline '{self._pipeline.name}' has no sink: nothing would come of running it")
+        names = (*sinks, DEAD_LETTERS) if self._dead else sinks
+        mode = query_mode(self._pipeline, sinks)
+        tagged_region = self._tagged_region
+        if tagged_region is not None and len(cut.regions) == 1 and set(tagged_region[0].exits) == set(names):
+            # everything leaves one region: its frame is what all sinks read, in one pass
+            exits = tagged_region[0].exits
+            numbers = {name: number for number, name in enumerate(exits)}
+            return Frames(exits, tagged_region[1], numbers, mode)
+        frames: dict[str, DataFrame] = {}
+        """By what is read: sinks that read the same share it, so that it is in the query once."""
+        reads = {sink: self._read_whole.get(sink, sink) for sink in sinks}
+        for sink, read in reads.items():
+            if read not in frames:
+                frames[read] = self._of_sink(sink)
+        if self._dead:
+            frames[DEAD_LETTERS] = _union(self._dead, "dead letters")
+            reads[DEAD_LETTERS] = DEAD_LETTERS
+        if len(frames) == 1:
+            return Frames(names, next(iter(frames.values())), None, mode)
+        places = {read: number for number, read in enumerate(frames)}
+        tagged = _tagged_union(list(frames.values()), EXIT_COLUMN, "x")
+        parts = {name: places[read] for name, read in reads.items()}
+        return Frames(names, tagged, parts, mode)
+
+    def _of_sink(self, sink: str) -> DataFrame:
+        if sink in self._frames:
+            return self._frames[sink]
+        return _union([self._stream(stream) for stream in self._pipeline.inputs(sink)], f"sink '{sink}'")
+
+
+def cut_of(pipeline: Pipeline, code: Mapping[str, Logic]) -> Cut:
+    return cut(pipeline, code, sparks_own_code(code))
+
+
+def read_whole(pipeline: Pipeline, cut: Cut) -> dict[str, str]:
+    """By sink, the sender of whom Spark hands it all rows, and no others."""
+    whole = {}
+    for name, operator in pipeline.operators.items():
+        streams = pipeline.inputs(name)
+        if operator.kind is Kind.SINK and cut.region_of(name) is None and len(streams) == 1 and streams[0].weight >= 1:
+            whole[name] = streams[0].sender
+    return whole
+
+
+def _part(tagged: DataFrame, number: int) -> DataFrame:
+    """The rows of one of the streams that share a frame."""
+    return tagged.where(f"{EXIT_COLUMN} = {number}").select(f"x{number}.*")
+
+
+def _without_copy(frame: DataFrame) -> DataFrame:
+    """What comes straight from the load generator has the number of a tuple twice; the worker knows (`with_marks`)."""
+    return frame.drop(VALUE_COLUMN) if set(frame.columns) == {ID_COLUMN, DUE_COLUMN, VALUE_COLUMN} else frame
+
+
+def _union(frames: Sequence[DataFrame], who: str) -> DataFrame:
+    first, *others = frames
+    for other in others:
+        with in_one_line(f"{who}: what it reads does not fit together"):
+            first = first.unionByName(other)
+    return first
+
+
+def _tagged_union(frames: Sequence[DataFrame], tag: str, prefix: str) -> DataFrame:
+    """One frame for several: the number of the one a row is from, and a struct of columns for each."""
+    from pyspark.sql import functions  # noqa: PLC0415 - Spark loads only when it is used
+
+    parts = []
+    for number, frame in enumerate(frames):
+        columns = [functions.lit(number).alias(tag)]
+        for other, known in enumerate(frames):
+            name = f"{prefix}{other}"
+            if other == number:
+                columns.append(functions.struct(*[functions.col(f"`{c}`") for c in frame.columns]).alias(name))
+            else:
+                columns.append(functions.lit(None).cast(known.schema).alias(name))
+        parts.append(frame.select(*columns))
+    return _union(parts, "streams")
+
+
+def query_mode(pipeline: Pipeline, sinks: Sequence[str]) -> OutputMode:
+    """Of the query: what the sinks say, which must be one thing; else what the aggregations need."""
+    declared = {sink: writing_of(pipeline.operators[sink]).mode for sink in sinks}
+    modes = {mode for mode in declared.values() if mode is not None}
+    if len(modes) > 1:
+        raise BadInputError(f"sinks of one pipeline have one mode, found {json.dumps(declared)}")
+    if modes:
+        return modes.pop()
+    needed = {mode_of(op.aggregate) for op in pipeline.operators.values() if op.aggregate is not None}
+    return OutputMode.UPDATE if OutputMode.UPDATE in needed else OutputMode.APPEND

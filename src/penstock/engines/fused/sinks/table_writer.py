@@ -1,0 +1,199 @@
+"""A table of a database, by JDBC: rows and the number of their batch are committed in one transaction.
+
+Spark writes a batch into a table of its own first, from all executors at once. Then one transaction copies it to the
+sink's table and notes the batch; a batch that is noted already is left out. The table of its own has a name that no
+other process uses: an executor that outlives its driver may still write to that driver's.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from penstock.base.errors import BadInputError
+from penstock.connectors.connection_settings import with_secrets
+from penstock.spark.internals.error_messages import in_one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCHES = "penstock_batches"
+"""The table in which every sink has the number of the last batch it holds."""
+
+
+_LAST_PART = re.compile(r"""("[^"]+"|`[^`]+`|\[[^\]]+\]|[^."`\[\]]+)$""")
+_QUOTES = '"`[]'
+
+
+def bare_name(table: str) -> str:
+    """The name of a table as its database lists it: without its schema and the quotes of some database or other."""
+    return _parted(table)[1].strip(_QUOTES)
+
+
+def beside(table: str, name: str) -> str:
+    """Another table in the schema of one, quoted as that is."""
+    before, last = _parted(table)
+    quotes = (last[0], last[-1]) if last[:1] in set(_QUOTES) else ("", "")
+    return f"{before}{quotes[0]}{name}{quotes[1]}"
+
+
+def _parted(table: str) -> tuple[str, str]:
+    """What stands before the last part of a name, and that. A dot inside quotes parts nothing."""
+    last = _LAST_PART.search(table)
+    start = 0 if last is None else last.start()
+    return table[:start], table[start:]
+
+
+class TableWriter:
+    exactly_once = True
+
+    def __init__(self, session: SparkSession, who: str, options: Mapping[str, str], owner: str) -> None:
+        for needed in ("url", "dbtable"):
+            if needed not in options:
+                raise BadInputError(f"{who}: format jdbc needs options: {needed}")
+        self._session = session
+        self._who = who
+        self._options = with_secrets(options, who)
+        self._owner = owner
+        self._table = options["dbtable"]
+        self._staged_by_owner = f"{bare_name(self._table)}_staged_{sha256(owner.encode()).hexdigest()[:12]}"
+        self._staged = beside(self._table, f"{self._staged_by_owner}_{secrets.token_hex(4)}")
+        self._is_sqlite = options["url"].startswith("jdbc:sqlite")
+        self._last: int | None = None
+        """The last batch the table holds; None: nobody looked yet. Only one process writes as this owner."""
+
+    def prepare(self) -> None:
+        """Makes the table of batches, and drops what an earlier process of the run left half done."""
+        with in_one_line(self._who, "jdbc"), self._connection() as connection:
+            if not self._knows_batches(connection):
+                columns = "sink VARCHAR(300) NOT NULL PRIMARY KEY, batch BIGINT"
+                self._run(connection, f"CREATE TABLE {BATCHES} ({columns})")
+            for table in self._left_behind(connection):
+                self._run(connection, f"DROP TABLE {beside(self._table, table)}")
+            if self._last_batch(connection) is None:
+                self._run(connection, f"INSERT INTO {BATCHES} VALUES (?, ?)", self._owner, -1)  # noqa: S608
+            connection.commit()
+
+    def close(self) -> None:
+        pass
+
+    def _knows_batches(self, connection: Any) -> bool:
+        """By asking: databases differ in how they make a table only where there is none."""
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - Spark loads only when it is used
+
+        try:
+            self._run(connection, f"SELECT batch FROM {BATCHES} WHERE 1 = 0")  # noqa: S608 - its own name
+        except Py4JJavaError:
+            connection.rollback()
+            return False
+        return True
+
+    def _left_behind(self, connection: Any) -> list[str]:
+        """Tables of the run's earlier processes. A database may write names that are not quoted in capitals."""
+        mine = self._staged_by_owner.lower()
+        tables, rows = [], connection.getMetaData().getTables(None, None, "%", None)
+        while rows.next():
+            name = str(rows.getString("TABLE_NAME"))
+            if name.lower().startswith(mine):
+                tables.append(name)
+        rows.close()
+        return tables
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        # one writer at a time is all that SQLite can do; what comes before it is still done by all slots
+        rows = frame.repartition(1) if self._is_sqlite else frame
+        with in_one_line(self._who, "jdbc"):
+            if self._last is None:
+                with self._connection() as connection:
+                    last = self._last_batch(connection)
+                self._last = -1 if last is None else last
+            if batch <= self._last:
+                return
+            staged = {**self._options, "dbtable": self._staged}
+            if self._is_sqlite:
+                self._make_tables(frame)
+            else:
+                frame.limit(0).write.format("jdbc").options(**self._options).mode("append").save()
+            rows.write.format("jdbc").options(**staged).mode("append" if self._is_sqlite else "overwrite").save()
+            self._commit(frame.columns, batch)
+            self._last = batch
+
+    def _make_tables(self, frame: DataFrame) -> None:
+        """Of SQLite Spark cannot tell whether a table is there: its driver gives errors no state. So they are made
+        here, with the columns Spark would give them."""
+        java: Any = self._session.sparkContext._jvm
+        jdbc = java.org.apache.spark.sql.execution.datasources.jdbc.JdbcUtils
+        nothing = getattr(getattr(java.scala, "None$"), "MODULE$")
+        columns = jdbc.schemaString(self._dialect(), frame._jdf.schema(), False, nothing)
+        with self._connection() as connection:
+            self._run(connection, f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})")
+            self._run(connection, f"DROP TABLE IF EXISTS {self._staged}")
+            self._run(connection, f"CREATE TABLE {self._staged} ({columns})")
+            connection.commit()
+
+    def _commit(self, columns: list[str], batch: int) -> None:
+        quoted = self._quoted(columns)
+        with self._connection() as connection:
+            # whoever changes the row first has the batch: another process that was given up may be writing it too
+            note = f"UPDATE {BATCHES} SET batch = ? WHERE sink = ? AND batch < ?"  # noqa: S608 - its own name
+            if self._run(connection, note, batch, self._owner, batch):
+                copy = f"INSERT INTO {self._table} ({quoted}) SELECT {quoted} FROM {self._staged}"  # noqa: S608
+                self._run(connection, copy)
+            connection.commit()
+            self._run(connection, f"DROP TABLE {self._staged}")
+            connection.commit()
+
+    def _quoted(self, columns: list[str]) -> str:
+        """As the database quotes names: MySQL takes "name" for a text."""
+        dialect = self._dialect()
+        return ", ".join(str(dialect.quoteIdentifier(name)) for name in columns)
+
+    def _last_batch(self, connection: Any) -> int | None:
+        """None: this sink was never here."""
+        statement = connection.prepareStatement(f"SELECT batch FROM {BATCHES} WHERE sink = ?")  # noqa: S608
+        statement.setString(1, self._owner)
+        rows = statement.executeQuery()
+        last = int(rows.getLong(1)) if rows.next() else None
+        statement.close()
+        return last
+
+    @staticmethod
+    def _run(connection: Any, sql: str, *values: str | int) -> int:
+        """How many rows it changed, where it changes rows."""
+        statement = connection.prepareStatement(sql)
+        for position, value in enumerate(values, start=1):
+            if isinstance(value, int):
+                statement.setLong(position, value)
+            else:
+                statement.setString(position, value)
+        statement.execute()
+        changed = int(statement.getUpdateCount())
+        statement.close()
+        return changed
+
+    def _dialect(self) -> Any:
+        java: Any = self._session.sparkContext._jvm
+        return java.org.apache.spark.sql.jdbc.JdbcDialects.get(self._options["url"])
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        """A connection as Spark's own JDBC source makes it. What is not committed is undone."""
+        java: Any = self._session.sparkContext._jvm
+        given = java.java.util.HashMap()
+        for key, value in self._options.items():
+            given.put(key, value)
+        jdbc = java.org.apache.spark.sql.execution.datasources.jdbc
+        options = jdbc.JDBCOptions(java.org.apache.spark.api.python.PythonUtils.toScalaMap(given))
+        connection = self._dialect().createConnectionFactory(options).apply(-1)
+        try:
+            connection.setAutoCommit(False)
+            yield connection
+        finally:
+            # some databases do not close what has looked at something and not said that it is done
+            connection.rollback()
+            connection.close()

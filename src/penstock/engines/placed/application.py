@@ -1,0 +1,562 @@
+"""A plan as a Spark application: its folder, its bundles, the nodes they are on, and what came of it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from penstock.base.clock import Stopwatch, now
+from penstock.base.errors import BadInputError, ClusterError
+from penstock.cluster.cores import cores_here
+from penstock.cluster.file import read_cluster
+from penstock.cluster.topology import Slot
+from penstock.connectors.topic_address import absolute_place
+from penstock.engines.fused.preparation import FIGURES_SECONDS
+from penstock.engines.placed.preparation import PlacedJob, check_nodes, cluster_of, prepare_placed
+from penstock.engines.placed.replacement import on_many_slots, on_slots_left, with_threads
+from penstock.inputs.finders import logic_of
+from penstock.report.epochs import latencies_of, operators_of, slots_of, summarise_epochs
+from penstock.report.figures import Figures, by_source, flows, gone_notes, waiting_notes
+from penstock.report.report import arrived_rate
+from penstock.report.result import PlacedResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from penstock.cluster.topology import Cluster
+    from penstock.connectors.commit import Commit
+    from penstock.dataflow.load import Load
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.engines.placed.bundle_plan import Code, LaidOut
+    from penstock.engines.placed.conductor import Conductor, ConductorSetting, Publisher
+    from penstock.engines.placed.flow.layout import Layout
+    from penstock.engines.placed.launchers import SparkLauncher
+    from penstock.engines.placed.monitoring import EpochObserver, NodeWatch
+    from penstock.engines.placed.run_control import RunControl
+    from penstock.inputs.finders import ModelsLike
+    from penstock.planning.files import SavedPlan
+    from penstock.report.epochs import EpochObservation
+    from penstock.report.listener import Listener
+    from penstock.report.report import Report
+    from penstock.spark.clusters.standalone.state import RunningCluster
+
+
+# The cluster a placed run is on, as it is now: nodes come and go while the run lives.
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class PlacedCluster:
+    """`running` is the one of `penstock cluster up`; without one, what the plan says of its nodes is all there is."""
+
+    def __init__(self, running: RunningCluster | None, plan: SavedPlan) -> None:
+        self.running = running
+        self.offered = {node.name: node.slots for node in (running or plan).nodes}
+        self.machines: Cluster = cluster_of(plan) if running is None else read_cluster(running.cluster_file)
+
+    def nodes(self) -> Collection[str]:
+        """Those of now."""
+        from penstock.spark.clusters.standalone.state import read_state  # noqa: PLC0415 - Spark loads only when it is used
+
+        try:
+            state = None if self.running is None else read_state(self.running.folder)
+            if state is not None and state != self.running:
+                self.running, self.machines = state, read_cluster(state.cluster_file)
+                self.offered = {node.name: node.slots for node in state.nodes}
+        except BadInputError as error:
+            # somebody takes the cluster down, or spoilt its files: the run goes on with what it knows
+            _LOG.warning("%s", error)
+        return self.offered
+
+    def slots(self) -> list[Slot]:
+        self.nodes()
+        return [Slot(node, number) for node, count in self.offered.items() for number in range(count)]
+
+    def held_by_others(self, application: str) -> Mapping[Slot, str]:
+        from penstock.spark.clusters.standalone.master_page import held_slots  # noqa: PLC0415 - Spark loads only when it is used
+
+        return {} if self.running is None else held_slots(self.running.web_url, except_for=application)
+
+    def check(self, job: PlacedJob, application: str) -> None:
+        """The nodes of a plan must be there, and its slots not be held by others."""
+        if self.running is None:
+            return
+        self.nodes()
+        check_nodes(job, self.running)
+        held = self.held_by_others(application)
+        taken = [f"{slot} ({held[slot]})" for slot in sorted(job.threads) if slot in held]
+        if taken:
+            raise ClusterError(f"slots of the plan are held by others: {', '.join(taken)}")
+
+
+# What a placed run executes: code and schemas of its operators, where its sinks write, which topics it reads.
+
+
+def placed_code(
+    application: PlacedApplication, session: Any, launcher: Any, feed: Any, environment: Mapping[str, str]
+) -> Code:
+    """Of the operators, with what they send; of sinks and sources that are topics, with the names of their run."""
+    from penstock.engines.fused.schemas import arrow_of, struct_of  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.engines.placed.bundle.keyed_segment import plain_schema  # noqa: PLC0415
+    from penstock.engines.placed.bundle_plan import Code, whole_pipeline  # noqa: PLC0415
+    from penstock.engines.placed.endpoints import named_sinks, topic_shares  # noqa: PLC0415
+    from penstock.engines.placed.monitoring import learn_schemas  # noqa: PLC0415
+
+    pipeline = application.job.pipeline
+    logic = {**logic_of(pipeline), **feed.logic}
+    declared = {name: own.schema for name, own in logic.items() if own.schema is not None}
+    known = {
+        name: plain_schema(words) or arrow_of(struct_of(words, f"operator '{name}'"))
+        for name, words in declared.items()
+    }
+    sinks = named_sinks(application.sinks, application.folder.description.run, application.folder.place)
+    topics = topic_shares(pipeline)
+    services = tuple(environment.items())
+    code = Code(pipeline, logic, known, sinks, application.shown, services, audit=not topics, topics=topics)
+    whole = whole_pipeline(code)
+    slot = next(iter(application.threads))
+    learned = learn_schemas(session, launcher, slot, whole.steps, whole.sources, feed.tuples)
+    return replace(code, schemas={**learned, **known})
+
+
+# Where a placed run stands while it goes on, for its listener and whoever holds its handle.
+
+
+RECENT_SECONDS = 5.0
+"""What a listener hears of a run is what it did in so many seconds."""
+
+
+def offered_between(load: Load, began: float, flowing: float, held: float, warm_up: float) -> float:
+    """Tuples/s that were due in the time the report is about."""
+    first, last = max(0.0, flowing + warm_up - began), held - began
+    return load.rate_between(first, last) if last > first else load.mean_rate
+
+
+def figures_hearer(
+    listener: Listener, seconds: float | None, observer: EpochObserver, control: RunControl
+) -> Callable[[float], None]:
+    """Hears often how long a run has run; tells the listener and the handle once a second where it stands."""
+    since = Stopwatch()
+
+    def hear(ran: float) -> None:
+        nonlocal since
+        if observer.epochs and observer.epochs[-1].tuples:
+            control.last_tuple = observer.epochs[-1].finished
+        control.shares = observer.shares
+        if since.seconds() >= FIGURES_SECONDS:
+            since = Stopwatch()
+            figures = _figures(observer, ran, seconds)
+            if observer.epochs:
+                control.figures = figures
+            listener.on_figures(figures)
+
+    return hear
+
+
+def _figures(observer: EpochObserver, ran: float, seconds: float | None) -> Figures:
+    epochs = [epoch for epoch in observer.epochs if epoch.finished > now() - RECENT_SECONDS]
+    operators = operators_of(epochs)
+    return Figures(
+        seconds=ran,
+        of_seconds=seconds,
+        offered=_offered(observer, epochs),
+        sustained=sum(epoch.tuples for epoch in epochs) / RECENT_SECONDS,
+        backlog=observer.backlog,
+        latency_ms=latencies_of(epochs),
+        busy={name: seen.busy_seconds / RECENT_SECONDS for name, seen in operators.items()},
+        slots={str(slot): use for slot, use in slots_of(epochs).items()},
+        dead=sum(seen.dead for seen in operators.values()),
+        operators=flows(operators.items(), RECENT_SECONDS),
+        on_slots=flows(
+            (((name, str(slot)), seen) for epoch in epochs for (name, slot), seen in epoch.on_slots.items()),
+            RECENT_SECONDS,
+        ),
+        lag=by_source(observer.lag),
+    )
+
+
+def _offered(observer: EpochObserver, epochs: Sequence[EpochObservation]) -> float:
+    """Of topics what came: what was taken in, and what more waits than before. Else what was due."""
+    began = observer.conductor.began
+    if not began:
+        return 0.0
+    if not observer.lag:
+        return offered_between(observer.load, began, now() - RECENT_SECONDS, now(), 0.0)
+    if not epochs:
+        return 0.0
+    first, last = epochs[0], epochs[-1]
+    taken = sum(epoch.tuples for epoch in epochs[1:])
+    return arrived_rate(taken, first.backlog, last.backlog, last.finished - first.finished)
+
+
+def from_topics(report: Report, lag: Mapping[str, int], gone: Mapping[str, int]) -> Report:
+    """Where sources are topics: what waits and what is gone, both by source/topic/partition, is said."""
+    waiting = by_source(lag)
+    return replace(report, lag=waiting, notes=(*report.notes, *waiting_notes(waiting), *gone_notes(by_source(gone))))
+
+
+EXECUTOR_MEMORY_MB = 512
+"""Of the Java process of a slot; its Python workers hold the data."""
+SLOWER_THAN_FIRST = 2.0
+"""A slot that takes longer to start anew than so many times all did at first is taken for one that does not."""
+MOST_NOTES = 100
+LEAVE_SECONDS = 0.5
+"""How often a run that keeps no executors looks for some it does not need."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is to be conducted. `given`: the pipeline itself, where its code exists only in Python. Without
+    `seconds` it goes on until it is told to end."""
+
+    seconds: float | None
+    warm_up: float
+    models: ModelsLike
+    given: Pipeline | None
+    dead_letters: Path | None
+    listener: Listener
+    secret_file: Path | None = None
+    session: Any = None
+    """A session on the cluster that is there already, and its executors with it; it is left as it was."""
+    keep_executors: bool = True
+    """Of slots the run has left, so that it comes back to them fast; else they are free for others."""
+    at_least_once: bool = False
+    """Sinks that cannot commit by epoch are written all the same: after a death an epoch may be there twice."""
+    tls: Path | None = None
+    """A certificate and its key: the run's processes talk to each other by TLS."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of Spark's, for a session of the run's own."""
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not 0 <= self.warm_up < self.seconds:
+            raise BadInputError(f"seconds: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
+
+
+class PlacedApplication:
+    """A run whose parts are known, before and while it runs."""
+
+    def __init__(
+        self,
+        job: PlacedJob,
+        place: str | Path,
+        options: RunOptions,
+        address: str,
+        cluster: RunningCluster | None,
+        control: RunControl,
+    ) -> None:
+        from penstock.engines.placed.endpoints import check_sources, make_folders, sinks_of  # noqa: PLC0415
+        from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.engines.placed.wire import read_identity  # noqa: PLC0415
+
+        self.job, self.options, self.address = job, options, address
+        self.cluster = PlacedCluster(cluster, job.plan)
+        self.control = control
+        self.folder = RunFolder(place)
+        self.threads: Mapping[Slot, Mapping[str, int]] = job.threads
+        check_sources(job.pipeline)
+        self.sinks, self.shown = sinks_of(job.pipeline, options.dead_letters, at_least_once=options.at_least_once)
+        self.identity = None if options.tls is None else read_identity(options.tls)
+        make_folders(self.sinks)
+        self._plans: dict[str, tuple[PlacedJob, LaidOut]] = {}
+        """By the name a commit has for it: a plan of this run, and where it says that everything is."""
+        self._conductor: Conductor | None = None
+        self._application = ""
+
+    @contextmanager
+    def taken(self, *, going_on: bool) -> Iterator[Commit]:
+        """This process conducts the run; nobody else does."""
+        self.folder.create()
+        plan = None if going_on else self._describe()
+        commit = self.folder.take(plan)
+        try:
+            yield commit
+        finally:
+            self.folder.give_back()
+
+    def _describe(self) -> str:
+        from penstock.engines.placed.run_folder import VERSION, RunDescription  # noqa: PLC0415
+
+        job, letters = self.job, self.options.dead_letters
+        self.folder.describe(
+            RunDescription(
+                version=VERSION,
+                run=f"{self.folder.name}-{uuid.uuid4().hex[:8]}",
+                pipeline=job.pipeline.name,
+                master=self.address,
+                load=job.load.document(),
+                began=0.0,
+                routing=str(job.routing),
+                segmenter=job.segmenter,
+                dead_letters=None if letters is None else absolute_place(str(letters)),
+                at_least_once=self.options.at_least_once,
+                tls=None if self.options.tls is None else str(self.options.tls.absolute()),
+                settings=dict(self.options.settings),
+            )
+        )
+        return self._keep_plan(job)
+
+    def _keep_plan(self, job: PlacedJob) -> str:
+        return self.folder.add_plan(job.plan.model_dump(mode="json"), [list(segment) for segment in job.segments])
+
+    def find_slots(self, *, going_on: bool) -> None:
+        """The plan's slots must be there and free; a run that goes on leaves those of nodes that are not there."""
+        from penstock.engines.placed.monitoring import check_free, dead_nodes  # noqa: PLC0415 - Spark, when it is used
+
+        session = self.options.session
+        application = "" if session is None else str(session.sparkContext.applicationId)
+        cluster = self.cluster
+        if cluster.running is None:
+            return
+        web_url = cluster.running.web_url
+        dead = dead_nodes(web_url, cluster.offered) if going_on else set[str]()
+        if any(slot.node in dead for slot in self.job.threads):
+            self.options.listener.on_message(f"nodes that are not there: {', '.join(sorted(dead))}")
+            usable = [slot for slot in cluster.slots() if slot.node not in dead]
+            left = on_slots_left(self.job, cluster.machines, usable)
+            self.options.listener.on_message(left.note)
+            self.threads = left.threads
+        check_free(web_url, self.threads.keys(), cluster.offered, application)
+
+    def run(  # noqa: PLR0915 - the whole of a run, in order
+        self, session: Any, commit: Commit, environment: Mapping[str, str], onto: Path | None
+    ) -> PlacedResult:
+        from penstock.connectors.file_source import FileFeed, indexes_of  # noqa: PLC0415 - pyarrow is Spark's
+        from penstock.connectors.staged_sinks import publish, sweep  # noqa: PLC0415
+        from penstock.engines.placed.conductor import Conductor, unsent_note  # noqa: PLC0415
+        from penstock.engines.placed.endpoints import ToldCommits  # noqa: PLC0415
+        from penstock.engines.placed.launchers import SparkLauncher  # noqa: PLC0415
+        from penstock.engines.placed.monitoring import EpochObserver, leave_unused, places_of  # noqa: PLC0415
+        from penstock.engines.placed.run_control import Conducting, Plans  # noqa: PLC0415
+        from penstock.spark.session.interrupts import Interrupt, interrupts  # noqa: PLC0415
+
+        job, options, notes = self.job, self.options, list[str]()
+
+        def note(text: str) -> None:
+            notes.append(text)
+            options.listener.on_message(text)
+
+        started, began, interrupt = Stopwatch(), now(), Interrupt()
+        indexes = indexes_of(job.pipeline)
+        feed = FileFeed(self.folder.path if indexes else Path(), indexes)
+        self._application = str(session.sparkContext.applicationId)
+        launcher = SparkLauncher(session, EXECUTOR_MEMORY_MB, self.folder.description.run)
+        launcher.warm(self.threads)
+        publish(commit.outputs)
+        code = placed_code(self, session, launcher, feed, environment)
+        for place in {sink.place for sink in code.sinks.values()}:
+            sweep(place, commit.run, commit.conductor, {output.staged for output in commit.outputs})
+        home = job.laid_out(code, commit.plan, self.threads)
+        self._plans[commit.plan] = (job, job.laid_out(code, commit.plan))
+        groups = ToldCommits(job.pipeline)
+        publishers = self._publishers(session, launcher, code, note)
+        setting = self._setting(code, note, feed.tuples, publishers)
+        setting = replace(setting, committed=groups.committed)
+        conductor = self._conductor = Conductor(setting, launcher, home, commit)
+        plans = Plans(lambda path: self._by_file(path, code), lambda slots: self._by_slots(slots, code, note))
+        observer = EpochObserver(conductor, job.load, job.pipeline.sources)
+        figures = figures_hearer(options.listener, options.seconds, observer, self.control)
+
+        left = Stopwatch()
+
+        def look(ran: float) -> None:
+            nonlocal left
+            observer.look()
+            feed.look()
+            if feed.tuples is not None:
+                conductor.more_tuples(feed.tuples)
+            figures(ran)
+            if not options.keep_executors and left.seconds() > LEAVE_SECONDS:
+                left = Stopwatch()
+                leave_unused(conductor, launcher)
+
+        watch = self._watch(conductor, note)
+        with interrupts(interrupt):
+            try:
+                options.listener.on_message(
+                    f"starting {len(home.codes)} bundles on {len(self.threads)} slots; folder {self.folder.place}"
+                )
+                conducting = Conducting(conductor, self.folder, self.control, plans, lambda: interrupt.asked, look)
+                conducting.start()
+                conductor.be_patient(SLOWER_THAN_FIRST * started.seconds())
+                if onto is not None:
+                    conducting.change(onto)
+                done = conducting.run(options.seconds)
+            finally:
+                if watch is not None:
+                    watch.stop()
+                conductor.close()
+                notes += groups.close()
+        unsent = unsent_note(publishers, self.folder.place)
+        notes += [] if unsent is None else [unsent]
+        observer.look()
+        flowing = conductor.flowing_since or done.held
+        due = offered_between(job.load, conductor.began, flowing, done.held, options.warm_up)
+        report = summarise_epochs(
+            observer.epochs,
+            flowing,
+            done.held,
+            options.warm_up,
+            None if observer.lag else due,
+            observer.audited(job.pipeline),
+            observer.backlog_at(done.held),
+            tuple(notes[-MOST_NOTES:]),
+        )
+        report = from_topics(report, observer.lag, observer.gone)
+        # nodes of `cluster up` are processes of this machine, but where each has a network of its own
+        shared = self.cluster.running is not None
+        predicted = job.predicted(cores_here() if shared else None)
+        return PlacedResult(
+            job.pipeline.name,
+            self.folder.place,
+            str(job.routing),
+            predicted.slots_rate,
+            predicted.engine_rate,
+            predicted.slots,
+            report,
+            places_of(conductor),
+            done.changes,
+            (conductor.first_ever or now()) - began,
+            done.drain_seconds,
+            interrupt.asked,
+            predicted_latency_ms=predicted.latency_ms,
+            hop_ms={name: 1000 * (observer.hops.quantile(part) or 0.0) for name, part in (("p50", 0.5), ("p99", 0.99))},
+            load=job.load,
+            unsent=unsent is not None,
+        )
+
+    # Other layouts of the run.
+
+    def _by_file(self, path: Path, code: Code) -> LaidOut:
+        """Another plan for the same pipeline."""
+        job = self.job
+        other = prepare_placed(path, job.load, self.options.models, job.routing, self.options.given, job.segmenter)
+        if set(other.pipeline.operators) != set(job.pipeline.operators):
+            raise BadInputError(f"{path}: a plan for other operators than those of '{job.pipeline.name}'")
+        self.cluster.check(other, self._application)
+        return self._known(other, code)
+
+    def _by_slots(self, slots: int, code: Code, note: Callable[[str], None]) -> LaidOut:
+        """The plan of now on so many slots: those it has, then others that are free."""
+        if slots < 1:
+            raise BadInputError(f"slots: expected at least 1, found {slots}")
+        job, layout = self._now()
+        own = {bundle.slot for bundle in layout.bundles}
+        held = self.cluster.held_by_others(self._application)
+        usable = sorted(
+            (slot for slot in self.cluster.slots() if slot not in held), key=lambda slot: (slot not in own, slot)
+        )
+        if len(usable) < slots:
+            raise ClusterError(f"slots: {slots} asked, {len(usable)} are there and not held by others")
+        planned = on_many_slots(job, self.cluster.machines, usable[:slots])
+        note(planned.note)
+        saved = with_threads(job.plan, planned.threads, self.cluster.machines)
+        other = prepare_placed(saved, job.load, job.library, job.routing, job.pipeline, job.segmenter)
+        return self._known(other, code)
+
+    def _known(self, other: PlacedJob, code: Code) -> LaidOut:
+        name = self._keep_plan(other)
+        laid_out = other.laid_out(code, name)
+        self._plans[name] = (other, laid_out)
+        return laid_out
+
+    def _now(self) -> tuple[PlacedJob, Layout]:
+        """The plan that counts now, and the layout that runs: the plan's own, or a refuge."""
+        if self._conductor is None:
+            raise RuntimeError("nothing runs yet")
+        layout = self._conductor.run.layout
+        return self._plans[layout.plan][0], layout
+
+    # Nodes.
+
+    def _watch(self, conductor: Conductor, note: Callable[[str], None]) -> NodeWatch | None:
+        """Of the nodes, where the Master can be asked about them."""
+        from penstock.engines.placed.flow.states import WantedState  # noqa: PLC0415
+        from penstock.engines.placed.monitoring import NodeWatch  # noqa: PLC0415 - Spark loads only when it is used
+
+        cluster = self.cluster
+        if cluster.running is None:
+            return None
+
+        def is_home(gone: Collection[str]) -> bool:
+            """Whether the run is where its plan says; where it is not and can be, it is told to move back."""
+            layout = conductor.run.layout
+            home = self._plans[layout.plan][1]
+            if layout is home.layout or conductor.run.wanted is WantedState.END:
+                return True
+            slots = {bundle.slot for bundle in home.layout.bundles}
+            held = cluster.held_by_others(self._application)
+            free = not slots & held.keys() and not any(slot.node in gone for slot in slots)
+            if free and not conductor.run.changing:
+                note("the plan's nodes are back: moving back to where it says")
+                conductor.change(home)
+            return False
+
+        made = NodeWatch(conductor, cluster.running.web_url, cluster.nodes, is_home, note)
+        made.start()
+        return made
+
+    def _publishers(
+        self, session: Any, launcher: SparkLauncher, code: Code, note: Callable[[str], None]
+    ) -> tuple[Publisher, ...]:
+        """Of sinks that are no files: they get rows when their epoch is committed."""
+        from penstock.connectors.staged_sinks import TopicPublisher  # noqa: PLC0415
+        from penstock.engines.placed.endpoints import (  # noqa: PLC0415
+            FramePublisher,
+            commits_by_epoch,
+            frame_writers,
+            frames_place,
+        )
+
+        topics = TopicPublisher(sink.topic for sink in code.sinks.values() if sink.topic is not None)
+        frames = [name for name, sink in self.sinks.items() if sink.frame_of]
+        if not frames:
+            return (topics,)
+        pipeline = self.job.pipeline
+        for name in frames:
+            if not commits_by_epoch(pipeline.operators[name]):
+                note(f"sink '{name}': at least once; after a death an epoch may be there twice")
+        writers = frame_writers(session, pipeline, frames, self.folder.description.run)
+        profile = launcher.profile(next(iter(self.threads)))
+        return topics, FramePublisher(session, writers, frames_place(self.folder.place), profile)
+
+    def _setting(
+        self, code: Code, note: Callable[[str], None], limit: int | None, publishers: Sequence[Publisher]
+    ) -> ConductorSetting:
+        from penstock.engines.placed.conductor import ConductorSetting  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.session.cluster import own_address  # noqa: PLC0415
+
+        described, parts = self.folder.description, urlsplit(self.address)
+
+        def begun(moment: float) -> None:
+            self.folder.describe(described.model_copy(update={"began": moment}))
+
+        def refuge(unusable: Collection[Slot]) -> LaidOut:
+            """On nodes that lost a slot only where there are no others."""
+            job, layout = self._now()
+            doubtful, held = {slot.node for slot in unusable}, self.cluster.held_by_others(self._application)
+            left = [slot for slot in self.cluster.slots() if slot not in unusable and slot not in held]
+            usable = [slot for slot in left if slot.node not in doubtful] or left
+            left_over = on_slots_left(job, self.cluster.machines, usable)
+            note(left_over.note)
+            return job.laid_out(code, layout.plan, left_over.threads)
+
+        return ConductorSetting(
+            described.run,
+            self.folder.checkpoint,
+            own_address(parts.hostname or "127.0.0.1", parts.port or 7077),
+            self.job.load,
+            described.began,
+            refuge,
+            note,
+            self.options.listener.on_tuple,
+            begun,
+            limit=limit,
+            publishers=publishers,
+            identity=self.identity,
+        )

@@ -1,0 +1,175 @@
+"""A plan made ready for a cluster: everything about it that can be known, and be wrong, before Spark is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import BadInputError
+from penstock.base.text_checks import one_of
+from penstock.cluster.file import NodesEntry, build_cluster
+from penstock.dataflow.load import Load, parse_load
+from penstock.dataflow.rates import gains, topological_order
+from penstock.inputs.finders import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
+from penstock.inputs.planners import segments_of
+from penstock.modelling.model import Model
+from penstock.planning.allocation.pipeline import demands_to_run
+from penstock.planning.prediction.latency import LatencyAssumptions, latency_ms
+from penstock.planning.prediction.placed import (
+    PlacedCosts,
+    bundle_loads,
+    machine_rate,
+    processes_rate,
+    slots_at,
+    without_engine,
+)
+from penstock.planning.prediction.rate import Routing, routed, supported_rate, supported_rate_as_declared
+from penstock.planning.segmentation import segments_on_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.cluster.topology import Cluster, Slot
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.engines.placed.bundle_plan import Code, LaidOut
+    from penstock.modelling.library import ModelLibrary
+    from penstock.planning.files import SavedPlan
+    from penstock.planning.prediction.rate import Demands
+    from penstock.planning.segmentation import Segment
+    from penstock.spark.clusters.standalone.state import RunningCluster
+
+DEFAULT_PLACED_SEGMENTER = "ends"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPrediction:
+    """`slots_rate`: what the plan's slots support if each is a core; `engine_rate`: what processes of Python and the
+    cores they share do."""
+
+    slots_rate: float | None
+    engine_rate: float | None
+    slots: Mapping[Slot, tuple[float, float]]
+    """Cores and MB at the rate that is offered, or at the highest there is."""
+    latency_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class PlacedJob:
+    """A pipeline, its plan, and what is offered to it."""
+
+    pipeline: Pipeline
+    plan: SavedPlan
+    threads: Mapping[Slot, Mapping[str, int]]
+    demands: Demands
+    load: Load
+    routing: Routing
+    segmenter: str
+    segments: tuple[Segment, ...]
+    """What runs as one: what the segmenter joins, where it sits together."""
+    library: ModelLibrary
+    """What it was planned with."""
+
+    def capacity(self, operator: str, threads: int) -> float:
+        demand = self.demands[operator]
+        return demand.rate(threads) if isinstance(demand, Model) else float(threads)
+
+    def laid_out(self, code: Code, plan: str, threads: Mapping[Slot, Mapping[str, int]] | None = None) -> LaidOut:
+        """As bundles; `threads`: those of the plan on other slots than it names."""
+        from penstock.engines.placed.bundle_plan import lay_out  # noqa: PLC0415 - Spark loads only when it is used
+
+        where = self.threads if threads is None else threads
+        return lay_out(code, segments_on_slots(self.pipeline, self.segments, where), where, self.capacity, plan)
+
+    @cached_property
+    def _lasting(self) -> Demands:
+        """What operators do where tuples come one after the other."""
+        return {name: without_engine(it) if isinstance(it, Model) else it for name, it in self.demands.items()}
+
+    def slots_rate(self) -> float | None:
+        if any(isinstance(demand, Model) for demand in self.demands.values()):
+            factors = gains(self.pipeline)
+            if self.routing is Routing.SLOT_AWARE:
+                return supported_rate(factors, self._lasting, self.threads, self.routing).rate
+            return supported_rate_as_declared(self.pipeline, factors, self._lasting, self.threads).rate
+        rates = self.plan.prediction.get("rate", {})
+        rate = rates.get("slot_aware" if self.routing is Routing.SLOT_AWARE else "declared")
+        return float(rate) if isinstance(rate, int | float) else None
+
+    def predicted(self, cores: int | None) -> PlacedPrediction:
+        """`cores`: of the machine all slots are on; None: every slot has a core of its own."""
+        costs, slots_rate = PlacedCosts(), self.slots_rate()
+        loads = bundle_loads(
+            self.pipeline, gains(self.pipeline), self.demands, self.threads, self._in_order(), self.routing, costs
+        )
+        engine_rate = None
+        if any(isinstance(demand, Model) for demand in self.demands.values()):
+            engine_rate = processes_rate(loads, costs)
+            if cores is not None:
+                engine_rate = min(engine_rate, machine_rate(loads, cores, costs))
+        known = [rate for rate in (slots_rate, engine_rate, self.load.peak_rate) if rate is not None]
+        return PlacedPrediction(slots_rate, engine_rate, slots_at(loads, min(known), costs), self._latency(costs))
+
+    def _in_order(self) -> list[Segment]:
+        """What runs as one, in the order tuples pass it."""
+        place = {name: number for number, name in enumerate(topological_order(self.pipeline))}
+        there = segments_on_slots(self.pipeline, self.segments, self.threads)
+        return sorted(there, key=lambda segment: min(place[name] for name in segment))
+
+    def _latency(self, costs: PlacedCosts) -> dict[str, float]:
+        """A tuple waits for its source's next batch, and on every hop for the linger."""
+        hop = costs.hop_ms + 1000 * costs.linger_seconds
+        assumed = LatencyAssumptions(1000 * costs.source_period_seconds, hop, hop, hop)
+        rate, cluster = self.load.peak_rate, cluster_of(self.plan)
+        return latency_ms(
+            self.pipeline, gains(self.pipeline), self._lasting, self.threads, cluster, rate, self.routing, assumed
+        )
+
+
+def prepare_placed(
+    plan: RunnableLike,
+    rate: float | str | Load | None,
+    models: ModelsLike,
+    routing: Routing | str | None,
+    given: Pipeline | None = None,
+    segmenter: str = DEFAULT_PLACED_SEGMENTER,
+    segments: Sequence[Sequence[str]] | None = None,
+) -> PlacedJob:
+    """`given`: the pipeline itself, where its code exists only in Python. `segments`: those of a run to go on with."""
+    find_code_beside(plan)
+    pipeline_of_plan, saved = runnable(plan)
+    if saved is None:
+        raise BadInputError("placed execution needs a plan, not a pipeline: make one with `plan`")
+    pipeline = given or pipeline_of_plan
+    wanted = one_of(Routing, routing or saved.prediction.get("routing") or Routing.SHUFFLE, "routing")
+    pipeline = routed(pipeline, wanted)
+    offered = saved.rate if rate is None else rate
+    load = offered if isinstance(offered, Load) else parse_load(str(offered))
+    logic_of(pipeline)
+    threads = saved.threads_by_slot()
+    library = find_models_for(saved, models)
+    demands = demands_to_run(pipeline, library)
+    if segments is None:
+        cut = segments_of(pipeline, segmenter=segmenter, rate=load.peak_rate, models=library)
+        segments = segments_on_slots(pipeline, cut.segments, threads)
+    elif sorted(name for segment in segments for name in segment) != sorted(pipeline.operators):
+        raise BadInputError(f"the segments of the run are not those of pipeline '{pipeline.name}'")
+    return PlacedJob(pipeline, saved, threads, demands, load, wanted, segmenter, tuple(map(tuple, segments)), library)
+
+
+def cluster_of(plan: SavedPlan) -> Cluster:
+    """As far as the plan knows it: nodes, racks and slots, each as large as slots usually are."""
+    entries = [NodesEntry(name=node.name, rack=node.rack, slots=node.slots) for node in plan.nodes]
+    return build_cluster(entries, {}, "plan")
+
+
+def check_nodes(job: PlacedJob, cluster: RunningCluster) -> None:
+    """The cluster must have the nodes and slots the plan names."""
+    offered = {node.name: node.slots for node in cluster.nodes}
+    for slot in job.threads:
+        if slot.number >= offered.get(slot.node, 0):
+            has = f"has {offered[slot.node]} slots" if slot.node in offered else "is not there"
+            raise BadInputError(
+                f"the plan uses slot {slot}, but node '{slot.node}' of the cluster {has}; plan for this cluster "
+                f"(cluster='{cluster.folder / 'cluster.yaml'}')"
+            )

@@ -1,0 +1,259 @@
+"""Conducting a placed run: it goes on for its time, and does what it is asked meanwhile, from here or elsewhere."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from penstock.base.clock import Stopwatch, now
+from penstock.base.errors import PenstockError, RunError
+from penstock.engines.placed.flow.states import FlowState
+from penstock.report.result import PlanChange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from penstock.cluster.topology import Slot
+    from penstock.engines.placed.bundle_plan import LaidOut
+    from penstock.engines.placed.conductor import Conductor
+    from penstock.engines.placed.run_folder import RunFolder
+    from penstock.report.figures import Figures
+
+
+class Phase(StrEnum):
+    """Where a run stands, for whoever holds its handle."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    """Tuples flow, or will again once what was lost is replaced."""
+    HELD = "held"
+    """Drained, and waiting to be resumed."""
+    DRAINING = "draining"
+    """It was told to end."""
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`ask` is drain, resume, rescale or stop; `answered` gets the seconds it took, or what was wrong."""
+
+    ask: str
+    answered: Future[float]
+    plan: Path | None = None
+    slots: int | None = None
+
+
+@dataclass
+class RunControl:
+    """What the process that conducts a run asks of it, and sees of it, from other threads."""
+
+    phase: Phase = Phase.STARTING
+    figures: Figures | None = None
+    places: frozenset[Slot] = frozenset()
+    """The slots its bundles are on."""
+    last_tuple: float | None = None
+    """When tuples last came to their end."""
+    watched: Mapping[int, tuple[str, float]] = field(default_factory=dict)
+    """Fields and thresholds, by a number of whoever asks."""
+    shares: Mapping[int, float] = field(default_factory=dict)
+    """Of the last epoch: the part of its tuples that was above."""
+    at_once: bool = False
+    """End without draining: what is not committed is done again by whoever resumes the run."""
+    _asked: queue.SimpleQueue[Asked] = field(default_factory=queue.SimpleQueue)
+    _unanswered: list[Asked] = field(default_factory=list)
+    """What was begun and is not done yet among it."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(self, ask: str, plan: Path | None = None, slots: int | None = None) -> Future[float]:
+        asked = Asked(ask, Future(), plan, slots)
+        with self._lock:
+            if self.phase in {Phase.ENDED, Phase.FAILED}:
+                asked.answered.set_exception(RunError("the run has ended"))
+            else:
+                self._unanswered = [other for other in self._unanswered if not other.answered.done()] + [asked]
+                self._asked.put(asked)
+        return asked.answered
+
+    def take(self) -> list[Asked]:
+        asked = []
+        while True:
+            try:
+                asked.append(self._asked.get_nowait())
+            except queue.Empty:
+                return asked
+
+    def end(self, phase: Phase) -> None:
+        """Whoever still waits is told, also of what was begun: a run may end in the middle of it."""
+        with self._lock:
+            self.phase = phase
+            for asked in self._unanswered:
+                if not asked.answered.done():
+                    asked.answered.set_exception(RunError("the run has ended"))
+
+
+@dataclass(frozen=True)
+class Plans:
+    """Other layouts of the run: of a plan file, of the same plan on so many slots."""
+
+    of_file: Callable[[Path], LaidOut]
+    on_slots: Callable[[int], LaidOut]
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """How a run went: when it was told to end, how long that took, and its changes."""
+
+    held: float
+    drain_seconds: float
+    changes: tuple[PlanChange, ...]
+
+
+@dataclass
+class _Pending:
+    """Something that was asked, and has not been done yet."""
+
+    asked: Asked
+    answer: Future[None]
+    since: Stopwatch
+    moment: float
+
+    @property
+    def is_change(self) -> bool:
+        return self.asked.plan is not None or self.asked.slots is not None
+
+
+class Conducting:
+    """`plans` makes other layouts ready; `look` is called often, with the seconds run so far."""
+
+    def __init__(
+        self,
+        conductor: Conductor,
+        folder: RunFolder,
+        control: RunControl,
+        plans: Plans,
+        interrupted: Callable[[], bool],
+        look: Callable[[float], None],
+    ) -> None:
+        self._conductor = conductor
+        self._folder = folder
+        self._control = control
+        self._plans = plans
+        self._interrupted = interrupted
+        self._look = look
+        self._pending: list[_Pending] = []
+        self._changes: list[PlanChange] = []
+        self._ending = False
+
+    def start(self) -> None:
+        """Until tuples flow for the first time, or somebody interrupts."""
+        while self._conductor.flowing_since is None and not self._is_ending:
+            self._turn(0.0)
+        self._raise_if_failed()
+
+    def change(self, plan: Path) -> None:
+        """Go on with another plan, as if somebody had asked for it; a plan that cannot be is an error."""
+        changed = self._control.ask("resume", plan)
+        while not changed.done() and not self._is_ending:
+            self._turn(0.0)
+        self._raise_if_failed()
+        if changed.done():
+            changed.result()
+
+    def run(self, seconds: float | None) -> Conducted:
+        """For `seconds`, pauses not counted, or until it is told to end; then drain and end."""
+        ran, watch = 0.0, Stopwatch()
+        while (seconds is None or ran < seconds) and not self._is_ending:
+            self._turn(ran)
+            if self._conductor.run.state is not FlowState.HELD:
+                ran += watch.seconds()
+            watch = Stopwatch()
+        held, since = now(), Stopwatch()
+        if not self._conductor.is_over and not self._control.at_once and not self._ending:
+            self._conductor.drain(end=True)
+            self._ending = True
+        while not self._conductor.is_over and not self._control.at_once:
+            self._turn(ran)
+        self._raise_if_failed()
+        self._settle()
+        return Conducted(held, since.seconds(), tuple(self._changes))
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._conductor.is_over or self._interrupted() or self._control.at_once or self._ending
+
+    def _raise_if_failed(self) -> None:
+        stopped = self._conductor.stopped
+        if stopped is not None and stopped.failed is not None:
+            self._settle()
+            raise RunError(stopped.failed)
+
+    def _turn(self, ran: float) -> None:
+        self._conductor.turn()
+        for asked in (*self._folder.requests(), *self._control.take()):
+            self._begin(asked)
+        self._settle()
+        self._control.phase = self._phase()
+        self._control.places = frozenset(bundle.slot for bundle in self._conductor.run.layout.bundles)
+        if self._control.watched != self._conductor.watched:
+            self._conductor.watch(dict(self._control.watched))
+        self._look(ran)
+
+    def _phase(self) -> Phase:
+        if self._ending:
+            return Phase.DRAINING
+        if self._conductor.flowing_since is None:
+            return Phase.STARTING
+        return Phase.HELD if self._conductor.run.state is FlowState.HELD else Phase.RUNNING
+
+    def _begin(self, asked: Asked) -> None:
+        try:
+            answer = self._done_by(asked)
+        except PenstockError as error:
+            asked.answered.set_exception(error)
+            return
+        self._pending.append(_Pending(asked, answer, Stopwatch(), now()))
+
+    def _done_by(self, asked: Asked) -> Future[None]:
+        match asked.ask:
+            case "drain":
+                return self._conductor.drain()
+            case "stop":
+                self._ending = True
+                return self._conductor.drain(end=True)
+            case "rescale" if asked.slots is not None:
+                return self._conductor.change(self._plans.on_slots(asked.slots))
+            case "resume" if asked.plan is not None:
+                return self._conductor.change(self._plans.of_file(asked.plan))
+            case "resume":
+                return self._conductor.resume()
+        raise RunError(f"cannot do '{asked.ask}'; known: drain, stop, resume, rescale")
+
+    def _settle(self) -> None:
+        """Answer what is done. A change of plan is done when the first tuple has come to its end on the new plan."""
+        waiting = []
+        for pending in self._pending:
+            if not pending.answer.done():
+                waiting.append(pending)
+                continue
+            error = pending.answer.exception()
+            if error is not None:
+                pending.asked.answered.set_exception(error)
+                continue
+            seconds = pending.since.seconds()
+            if pending.is_change:
+                formed, first = self._conductor.formed, self._conductor.first_tuple
+                if first is None and seconds < self._conductor.run.patience.change and not self._conductor.is_over:
+                    waiting.append(pending)
+                    continue
+                until = first if first is not None else now()
+                onto = str(pending.asked.plan) if pending.asked.plan is not None else f"{pending.asked.slots} slots"
+                self._changes.append(PlanChange(formed - pending.moment, until - formed, onto))
+                seconds = until - pending.moment
+            pending.asked.answered.set_result(seconds)
+        self._pending = waiting

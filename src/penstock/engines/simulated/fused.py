@@ -1,0 +1,131 @@
+"""A plan simulated as `penstock run` executes it: fused, every slot with the whole pipeline, batch by batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.base.errors import BadInputError
+from penstock.dataflow.rates import flows
+from penstock.engines.fused.preparation import planned_run
+from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions
+from penstock.planning.plan import finite
+from penstock.planning.prediction.fused_setup import fused_setup, most_work_seconds
+from penstock.report.report import EMBEDDED_NODE, Audit, Report, summarise
+from penstock.report.simulated_result import PipelineResult, SimulatedResult
+from penstock.simulation.fused_run import FusedScenario, sent_per_tuple, simulate_fused
+from penstock.simulation.layout import Emission
+from penstock.simulation.scenario import (
+    LEAST_INTERVAL_MS,
+    LEAST_SECONDS,
+    LONGEST_SECONDS,
+    MOST_SECONDS,
+    MOST_TUPLES,
+    NANOSECONDS,
+    within,
+)
+
+if TYPE_CHECKING:
+    from penstock.planning.prediction.fused import FusedSetup
+
+FUSED_INTERVAL_MS = 100.0
+"""How often a fused run looks for tuples."""
+MOST_SLOTS = 1000
+"""Of a fused simulation: what each did is told for every batch."""
+
+
+def setup_of(
+    job: PlannedJob, slots: int | None, cores: int | None, overhead_ms: float | None, interval_ms: float | None
+) -> FusedSetup:
+    for what, count in (("slots=", slots), ("cores=", cores)):
+        if count is not None:
+            within(what, count, 1, MOST_SLOTS)
+    unknown = [name for name, demand in job.demands.items() if demand is None]
+    if unknown:
+        raise BadInputError(f"{job.where}: operator '{unknown[0]}' has no model: how long a batch takes is not known")
+    planned = planned_run(job.saved)
+    used = slots or planned.slots
+    most_work = most_work_seconds(_interval_ms(interval_ms) / 1000)
+    setup = fused_setup(job.pipeline, planned, job.demands, used, job.load.peak_rate, cores or used, most_work)
+    if overhead_ms is None:
+        return setup
+    within("batch overhead", overhead_ms, LEAST_INTERVAL_MS, 1000 * LONGEST_SECONDS, " ms")
+    own = overhead_ms / 1000
+    return replace(setup, overhead_seconds=own, trial_overhead_seconds=setup.overhead_seconds)
+
+
+def _interval_ms(given: float | None) -> float:
+    interval = FUSED_INTERVAL_MS if given is None else given
+    within("batch interval", interval, LEAST_INTERVAL_MS, 1000 * LONGEST_SECONDS, " ms")
+    return interval
+
+
+def simulate_job_fused(job: PlannedJob, setup: FusedSetup, options: SimulationOptions) -> SimulatedResult:
+    within("seconds", options.seconds, LEAST_SECONDS, MOST_SECONDS, " s to simulate")
+    if job.load.expected(options.seconds) > MOST_TUPLES:
+        raise BadInputError(f"load: more than {MOST_TUPLES:,} tuples in {options.seconds:g} s; simulate fewer seconds")
+    until = round(options.seconds * NANOSECONDS)
+    draws = np.random.default_rng(options.seed)
+    due = Emission(job.load, options.options.arrivals, draws, until).take(until, MOST_TUPLES) / NANOSECONDS
+    carried = flows(job.pipeline)
+    senders = [stream.sender for stream in job.pipeline.streams]
+    interval = _interval_ms(options.batch_interval_ms)
+    scenario = FusedScenario(
+        setup,
+        due,
+        options.seconds,
+        interval / 1000,
+        sent_per_tuple(list(setup.gains), senders, carried),
+    )
+    batches = simulate_fused(scenario, options.tell_part)
+    done = sum(batch.tuples for batch in batches)
+    began = batches[0].finished if batches else 0.0
+    last = batches[-1].finished if batches else options.seconds
+    offered = job.load.rate_between(began + options.warm_up, last)
+    report = summarise(batches, offered, options.warm_up, Audit(done, 0, 0, 0, 0), began=0.0)
+    engine = setup.batch_cpu_seconds * report.batches / report.seconds if report.seconds else 0.0
+    report = replace(report, engine_cpu=engine)
+    slot = setup.use(report.sustained_rate)
+    latencies = [batch.latencies for batch in batches if batch.finished - began >= options.warm_up]
+    return SimulatedResult(
+        pipelines=(
+            PipelineResult(
+                pipeline=job.pipeline.name,
+                mode=str(Mode.FUSED),
+                load=job.load,
+                report=report,
+                predicted_rate=finite(setup.rate(interval / 1000)),
+                predicted_bottleneck=_longest(setup),
+                predicted_latency_ms=setup.latency_ms(job.load.peak_rate, interval / 1000) or {},
+                predicted_slots=dict.fromkeys(report.slots, (slot.cpu, slot.memory_mb)),
+                bottleneck=None if report.stable else _fused_bottleneck(setup),
+                latencies=np.concatenate(latencies) if latencies else np.empty(0),
+                overload_shows_most=True,
+            ),
+        ),
+        seconds=options.seconds,
+        warm_up=options.warm_up,
+        seed=options.seed,
+        engine="batches",
+        nodes={EMBEDDED_NODE: _added(report)},
+    )
+
+
+def _added(report: Report) -> tuple[float, float]:
+    cpus, memories = zip(*report.slots.values(), strict=True) if report.slots else ((), ())
+    return (report.engine_cpu or 0.0) + sum(cpus), float(sum(memories))
+
+
+def _longest(setup: FusedSetup) -> str | None:
+    """The operator that takes most of a batch."""
+    each = max(1, setup.most_rows // setup.slots)
+    shares = {name: setup.busy_seconds(name, each) for name in setup.modelled}
+    return max(shares, key=shares.__getitem__, default=None)
+
+
+def _fused_bottleneck(setup: FusedSetup) -> str:
+    if setup.rate() < setup.slots_rate():
+        return f"the machine's {setup.cores} cores (cpu)"
+    return f"'{_longest(setup)}' takes most of a batch (service)"

@@ -1,0 +1,246 @@
+"""What the verbs are given, found: a pipeline, models, a plan, a cluster or its tenants.
+
+Things are given as what they are (a `Pipeline`, a `Plan`, ...), or by the name or path the command line takes.
+Input that cannot be read raises `BadInputError`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.base.errors import BadInputError, nearest
+from penstock.base.files import read_document
+from penstock.dataflow.builder import PipelineBuilder
+from penstock.dataflow.code import code_of, parse_pipeline, pipeline_at, pipeline_document, read_pipeline
+from penstock.dataflow.logic import chained
+from penstock.dataflow.pipeline import Kind, Pipeline
+from penstock.modelling.library import ModelLibrary, read_models_and_profiles, reference_library
+from penstock.planning.files import (
+    SavedPlan,
+    WholeCluster,
+    parse_placement,
+    parse_plan,
+    parse_runs,
+    read_plan,
+    read_whole_cluster,
+)
+from penstock.planning.plan import PLAN_FORMAT, Plan
+from penstock.planning.sharing.contract import Tenants
+from penstock.planning.sharing.tenants_file import read_tenants
+from penstock.workloads.builtin import (
+    builtin_cluster_path,
+    builtin_pipeline,
+    builtin_with_options,
+    has_options,
+    known_clusters,
+    known_pipelines,
+)
+from penstock.workloads.operators import reference_logic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.cluster.topology import Slot
+    from penstock.dataflow.logic import Logic
+    from penstock.dataflow.pipeline import Operator
+
+
+PipelineLike = Pipeline | PipelineBuilder | str | Path
+ModelsLike = ModelLibrary | str | Path | None
+PlanLike = Plan | SavedPlan | str | Path
+RunnableLike = PipelineLike | Plan | SavedPlan
+
+
+def find_pipeline(pipeline: PipelineLike) -> Pipeline:
+    """A pipeline by the name of a built-in one (of some with options: `micro-linear:bound=io`), the path of a file, or
+    `module:attribute` of Python code: a pipeline, a builder, or a function that needs no argument and makes one.
+
+    The last imports the module, from the current folder too, after all others: only name code you trust.
+    """
+    if isinstance(pipeline, Pipeline):
+        return pipeline
+    if isinstance(pipeline, PipelineBuilder):
+        return pipeline.build()
+    name = str(pipeline)
+    if name in known_pipelines():
+        return builtin_pipeline(name)
+    if has_options(name):
+        return builtin_with_options(name)
+    if Path(name).suffix in {".yaml", ".yml", ".json"} or os.path.exists(name):  # noqa: PTH110 - no error for odd names
+        return read_pipeline(Path(name))
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        known = nearest(name, known_pipelines())
+        raise BadInputError(f"unknown pipeline '{name}'; {known}; or give a file (.yaml, .json) or module:attribute")
+    find_code_in(Path.cwd())
+    return pipeline_at(name)
+
+
+def find_models(models: ModelsLike = None) -> ModelLibrary:
+    """The reference models, and the models and profiles of a file or folder before them."""
+    if isinstance(models, ModelLibrary):
+        return models
+    if models is None:
+        return reference_library()
+    return reference_library().updated_with(ModelLibrary.of(*read_models_and_profiles(Path(models))))
+
+
+def find_models_for(plan: SavedPlan | None, models: ModelsLike = None) -> ModelLibrary:
+    """Those given; else those the plan carries; else the reference models."""
+    carried = plan.library() if plan is not None and models is None else None
+    return find_models(models) if carried is None else reference_library().updated_with(carried)
+
+
+def saved_plan(plan: PlanLike) -> SavedPlan:
+    """A plan as its file has it."""
+    if isinstance(plan, SavedPlan):
+        return plan
+    return read_plan(Path(plan)) if isinstance(plan, str | Path) else SavedPlan.model_validate(plan.document())
+
+
+def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:
+    """The pipeline, and its plan where one was given (a file counts if it holds a placement)."""
+    where = "plan"
+    pipeline: Pipeline | None = None
+    if isinstance(given, Plan):
+        pipeline, given = given.pipeline, SavedPlan.model_validate(given.document())
+    elif isinstance(given, str | Path) and Path(given).suffix == ".json" and Path(given).is_file():
+        document = read_document(Path(given))
+        if isinstance(document, dict) and "placement" in document and "definition" in document:
+            where, given = str(given), parse_plan(document, str(given))
+    if not isinstance(given, SavedPlan):
+        return find_pipeline(given), None
+    pipeline = pipeline or parse_pipeline(given.definition, f"{where}: definition")
+    if set(pipeline.operators) != set(given.operators):
+        raise BadInputError(f"{where}: its operators are not those of the pipeline in its definition")
+    return pipeline, given
+
+
+def find_code_beside(given: RunnableLike) -> None:
+    """From now on modules beside the file of a pipeline or plan, and in the current folder, are found, after all
+    others: `run: module:attribute`.
+
+    For verbs that run its code. To plan or simulate what somebody sent must not import what lies beside it.
+    """
+    if isinstance(given, str | Path) and os.path.isfile(given):  # noqa: PTH113 - no error for odd names
+        find_code_in(Path(given).resolve().parent)
+        find_code_in(Path.cwd())
+
+
+def find_code_in(folder: Path) -> None:
+    """From now on modules in `folder` are found, after all others."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def logic_of(pipeline: Pipeline) -> dict[str, Logic]:
+    """The code of every operator: given in Python, named by `run`, or that of the reference task its model names."""
+    codes = {name: _logic(operator) for name, operator in pipeline.operators.items()}
+    return {name: code for name, code in codes.items() if code is not None}
+
+
+def _logic(operator: Operator) -> Logic | None:
+    """None: it needs no code."""
+    code = code_of(operator)
+    if code is not None or operator.kind is not Kind.OPERATOR or operator.aggregate is not None:
+        return code
+    if operator.chain:
+        codes = {part.name: part_code for part in operator.chain if (part_code := _logic(part)) is not None}
+        return chained(codes, f"operator '{operator.name}'")
+    model = operator.model or operator.name
+    if model not in reference_logic:
+        raise BadInputError(
+            f"operator '{operator.name}' has no code: give run: module:attribute, or a reference model; "
+            f"{nearest(model, reference_logic)}"
+        )
+    return reference_logic[model]
+
+
+def find_whole_cluster(cluster: WholeCluster | str | Path) -> WholeCluster:
+    """A whole cluster by the name of a built-in one or the path of a file."""
+    if isinstance(cluster, WholeCluster):
+        return cluster
+    known = str(cluster) in known_clusters()
+    return read_whole_cluster(builtin_cluster_path(str(cluster)) if known else Path(cluster))
+
+
+def find_tenants(tenants: Tenants | str | Path, nodes: int | None = None) -> Tenants:
+    """Who shares a cluster, by the path of a file; `nodes`: on so many standard nodes instead of those it names."""
+    sharing = tenants if isinstance(tenants, Tenants) else read_tenants(Path(tenants))
+    return sharing if nodes is None else sharing.on(nodes)
+
+
+# What `penstock place --json --full` decided, as plans that can be run: one for every pipeline.
+
+
+ASSUMED_RATE = 100.0
+"""Tuples/s of what nobody gave a rate."""
+
+
+def is_placed_file(path: str | Path) -> bool:
+    """Whether it holds the placements of many pipelines; a plan holds that of one, in rows."""
+    if Path(path).suffix != ".json" or not Path(path).is_file():
+        return False
+    document = read_document(Path(path))
+    return isinstance(document, dict) and isinstance(document.get("placement"), dict)
+
+
+def placed_plans(path: str | Path) -> dict[str, SavedPlan]:
+    """A plan for every placed pipeline, by its name."""
+    document = read_document(Path(path))
+    placed = parse_placement(document, str(path))
+    runs = parse_runs(document, str(path))
+    missing = [name for name in placed if name not in runs]
+    if missing:
+        raise BadInputError(
+            f"{path}: nothing says what pipeline '{missing[0]}' runs; give it `pipeline:` in the file that is placed"
+        )
+    return {name: _plan(name, rows, runs[name], path) for name, rows in placed.items()}
+
+
+def one_placed_plan(path: str | Path, pipeline: str | None) -> SavedPlan:
+    plans = placed_plans(path)
+    if pipeline is None and len(plans) > 1:
+        names = ", ".join(plans)
+        raise BadInputError(f"{path}: {len(plans)} pipelines ({names}): name one, or `penstock submit` all of them")
+    name = next(iter(plans), None) if pipeline is None else pipeline
+    if name is None or name not in plans:
+        raise BadInputError(f"{path}: no pipeline '{name}' is placed; {nearest(name or '', plans)}")
+    # whoever asks for one runs it
+    find_code_beside(path)
+    find_code_beside(parse_runs(read_document(Path(path)), str(path))[name].pipeline)
+    return plans[name]
+
+
+def _plan(name: str, rows: Mapping[Slot, Mapping[str, int]], run: Any, path: str | Path) -> SavedPlan:
+    pipeline = find_pipeline(run.pipeline)
+    threads = {operator: sum(row.get(operator, 0) for row in rows.values()) for operator in pipeline.operators}
+    placed = {operator for row in rows.values() for operator in row}
+    if placed != set(pipeline.operators):
+        odd = min(placed ^ set(pipeline.operators))
+        raise BadInputError(
+            f"{path}: pipeline '{name}': operator '{odd}' is not in both the placement and '{run.pipeline}'"
+        )
+    slots: dict[str, int] = {}
+    for slot in rows:
+        slots[slot.node] = max(slots.get(slot.node, 0), slot.number + 1)
+    document = {
+        "format": PLAN_FORMAT,
+        "pipeline": pipeline.name,
+        "rate": run.rate or ASSUMED_RATE,
+        "allocator": "declared",
+        "placer": "placed",
+        "operators": {
+            operator: {"rate": 0.0, "threads": count, "cpu": 0.0, "memory": 0.0} for operator, count in threads.items()
+        },
+        "slots": dict.fromkeys(("allocated", "allocated_with_ends", "placed", "acquired", "used"), len(rows)),
+        "nodes": [{"name": node, "rack": "r1", "slots": count} for node, count in slots.items()],
+        "placement": [{"node": slot.node, "slot": slot.number, "threads": dict(row)} for slot, row in rows.items()],
+        "prediction": {},
+        "bounds": {},
+        "definition": pipeline_document(pipeline),
+    }
+    return SavedPlan.model_validate(document)

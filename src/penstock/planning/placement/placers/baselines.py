@@ -1,0 +1,117 @@
+"""Storm's default: threads dealt out in turn (DSM, Algorithm 4 of the model-driven document)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+from zlib import crc32
+
+import numpy as np
+from pydantic import Field
+
+from penstock.base.errors import Refusal, Shortage
+from penstock.planning.placement.board import SLOTS, Board, Fits, no_node
+from penstock.planning.placement.contract import Placement
+from penstock.planning.placement.slots import NextFree, bundled
+
+if TYPE_CHECKING:
+    from penstock.planning.placement.contract import PlacementRequest, Room
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobin:
+    """In a plan, the published rule: thread n (from 0, operators in topological order, as a plan's request has them)
+    goes to slot n mod |S|, blind to resources. On a whole cluster threads are dealt to nodes instead, passing over
+    those whose hard dimensions or slots have no room."""
+
+    name: ClassVar[str] = "round-robin"
+    whole_cluster: ClassVar[bool] = True
+    keeps_resources: ClassVar[bool] = False
+
+    def place(self, request: PlacementRequest, room: Room) -> Placement | Refusal:
+        return self._deal_slots(request, room) if room.slot_memory_shared else self._deal_nodes(request, room)
+
+    def _deal_slots(self, request: PlacementRequest, room: Room) -> Placement | Refusal:
+        free = room.slots - room.slots_taken
+        total = int(free.sum())
+        if not total:
+            first = next((operator.name for operator in request.operators), request.pipeline)
+            return Refusal(self.name, (Shortage(first, SLOTS, 1, 0, "the cluster"),))
+        node = np.repeat(np.arange(len(free)), free)
+        slot = np.arange(total) - np.repeat(np.cumsum(free) - free, free) + room.slots_taken[node]
+        operators = np.repeat(np.arange(len(request.operators)), [o.threads for o in request.operators])
+        turn = np.arange(len(operators)) % total
+        reasons = [
+            f"thread {n} of the pipeline: slot {n % total} of {total}" for n in range(len(turn) * request.explain)
+        ]
+        return Placement(
+            request.pipeline,
+            self.name,
+            bundled(request, room, operators, node[turn], slot[turn], reasons),
+        )
+
+    def _deal_nodes(self, request: PlacementRequest, room: Room) -> Placement | Refusal:
+        hard = [axis for axis, dimension in enumerate(room.dimensions) if dimension.hard]
+        board = Board(request, room)
+        operators: list[int] = []
+        nodes: list[int] = []
+        slots: list[int] = []
+        turn = 0
+        for operator, wanted in enumerate(request.operators):
+            fits = Fits(board, wanted.demand, hard)
+            ring = NextFree(len(room.free))
+            for _ in range(wanted.threads):
+                node = ring.at_or_after(turn)
+                while node is not None and not fits.now(node):
+                    ring.take(node)
+                    node = ring.at_or_after(turn)
+                if node is None:
+                    return no_node(self.name, request, board, operator, hard)
+                operators.append(operator)
+                nodes.append(node)
+                slots.append(board.assign(node, fits))
+                turn = node + 1
+        reasons = ["the next node in turn with room"] * len(nodes) if request.explain else []
+        return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots, reasons))
+
+
+# Random placement within all limits: the baseline any placer should beat.
+
+
+@dataclass(frozen=True, slots=True)
+class RandomFeasible:
+    """Each thread goes to a node drawn evenly from those with room in every dimension, soft ones too."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    name: ClassVar[str] = "random"
+    whole_cluster: ClassVar[bool] = True
+    keeps_resources: ClassVar[bool] = True
+
+    def place(self, request: PlacementRequest, room: Room) -> Placement | Refusal:
+        draw = np.random.default_rng([self.seed, crc32(request.pipeline.encode())])
+        axes = range(len(room.dimensions))
+        board = Board(request, room)
+        operators: list[int] = []
+        nodes: list[int] = []
+        slots: list[int] = []
+        for operator, wanted in enumerate(request.operators):
+            board.write()
+            fits = Fits(board, wanted.demand, axes)
+            # Room only shrinks while a pipeline is placed: a node found full is dropped for good.
+            open_nodes = np.flatnonzero(fits.every()).tolist()
+            for _ in range(wanted.threads):
+                while open_nodes:
+                    pick = int(draw.random() * len(open_nodes))
+                    node = open_nodes[pick]
+                    if fits.now(node):
+                        break
+                    open_nodes[pick] = open_nodes[-1]
+                    open_nodes.pop()
+                else:
+                    return no_node(self.name, request, board, operator, axes)
+                operators.append(operator)
+                nodes.append(node)
+                slots.append(board.assign(node, fits))
+        reasons = ["drawn at random from the nodes with room"] * len(nodes) if request.explain else []
+        return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots, reasons))

@@ -1,0 +1,238 @@
+"""A last batch without input that closes every window: its watermark is the end of time.
+
+Spark closes a window when the watermark passes its end, and only what comes in moves the watermark. When the input has
+ended nothing comes in any more. But the batch a query begins with is the one its log of offsets names: an entry behind
+the last one, with the same offsets and another watermark, is a batch that takes in nothing and closes all there is.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from penstock.base.errors import RunFailedError
+from penstock.base.text_checks import is_whole
+from penstock.spark.internals.error_messages import in_one_line
+from penstock.spark.session.embedded import PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+END_OF_TIME_MS = 253_402_300_799_000
+"""The last second of the year 9999: beyond it Spark's own functions of dates do not go."""
+WATERMARK = "batchWatermarkMs"
+
+
+class CheckpointLog:
+    """Entries of a checkpoint (`offsets`, `commits`), by number; on any file system of Hadoop's."""
+
+    def __init__(self, session: SparkSession, checkpoint: str, name: str) -> None:
+        self._java: Any = session.sparkContext._jvm
+        self._path = f"{checkpoint.rstrip('/')}/{name}"
+        self._folder = self._at(self._path)
+        self._files = self._folder.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())
+
+    def numbers(self) -> list[int]:
+        """The newest first."""
+        if not self._files.exists(self._folder):
+            return []
+        names = [status.getPath().getName() for status in self._files.listStatus(self._folder)]
+        return sorted((int(name) for name in names if is_whole(name)), reverse=True)
+
+    def last(self) -> int:
+        """-1: there is none."""
+        return next(iter(self.numbers()), -1)
+
+    def read(self, number: int) -> str:
+        stream = self._files.open(self._at(f"{self._path}/{number}"))
+        try:
+            return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, number: int, text: str) -> None:
+        """Whole or not at all."""
+        beside = self._at(f"{self._path}/.{number}.penstock")
+        stream = self._files.create(beside, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if not self._files.rename(beside, self._at(f"{self._path}/{number}")):
+            raise RunFailedError(f"{self._path}: batch {number} could not be written down")
+
+    def _at(self, path: str) -> Any:
+        return self._java.org.apache.hadoop.fs.Path(path)
+
+
+def _about(entry: str) -> dict[str, Any] | None:
+    """What an entry of the log of offsets says of its batch: a version, a line of JSON about it, then the offset of
+    each source. None: it does not look like that."""
+    try:
+        about = json.loads(entry.split("\n")[1])
+    except (IndexError, ValueError):
+        return None
+    return about if isinstance(about, dict) and WATERMARK in about else None
+
+
+def at_the_end_of_time(entry: str) -> str | None:
+    """An entry of the log of offsets with the watermark of the end of time; None: it is of no kind that is known."""
+    about = _about(entry)
+    if about is None:
+        return None
+    lines = entry.split("\n")
+    lines[1] = json.dumps({**about, WATERMARK: END_OF_TIME_MS}, separators=(",", ":"))
+    return "\n".join(lines)
+
+
+def is_at_the_end_of_time(entry: str) -> bool:
+    return (_about(entry) or {}).get(WATERMARK) == END_OF_TIME_MS
+
+
+def closing_batch(session: SparkSession, checkpoint: str) -> int | None:
+    """The number of the batch that closes everything, where a process has come as far as that and then died. Behind it
+    every row would be late: Spark keeps the watermark it had. None: the input of the query has not ended."""
+    offsets = CheckpointLog(session, checkpoint, "offsets")
+    closing = None
+    for number in offsets.numbers():
+        if not is_at_the_end_of_time(offsets.read(number)):
+            break
+        closing = number
+    return closing
+
+
+def append_last_batch(session: SparkSession, checkpoint: str) -> int | None:
+    """The number of the batch that closes everything, for a query that is started from `checkpoint` next. None: it
+    cannot be had, because some batch is not committed, or Spark's log looks other than known."""
+    offsets, commits = (CheckpointLog(session, checkpoint, name) for name in ("offsets", "commits"))
+    last = offsets.last()
+    if last < 0 or commits.last() != last:
+        return None
+    entry = at_the_end_of_time(offsets.read(last))
+    if entry is None:
+        return None
+    offsets.write(last + 1, entry)
+    return last + 1
+
+
+# Files as Hadoop sees them: beside a checkpoint, wherever that is. Executors may be elsewhere.
+
+
+class HadoopFiles:
+    """By path or URI, of any scheme Spark can write to."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._java: Any = session.sparkContext._jvm
+        self._configuration = session.sparkContext._jsc.hadoopConfiguration()
+
+    def exists(self, place: str) -> bool:
+        return bool(self._system(place).exists(self._at(place)))
+
+    def read(self, place: str) -> str | None:
+        """None: there is no such file."""
+        if not self.exists(place):
+            return None
+        stream = self._system(place).open(self._at(place))
+        try:
+            return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, place: str, text: str) -> None:
+        """A file that is not there yet, whole or not at all."""
+        folder, _, name = place.rpartition("/")
+        beside, system = self._at(f"{folder}/.{name}.penstock"), self._system(place)
+        stream = system.create(beside, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if not system.rename(beside, self._at(place)):
+            raise RunFailedError(f"{place}: could not be written")
+
+    def touch(self, place: str) -> None:
+        """An empty file."""
+        self._system(place).create(self._at(place), True).close()
+
+    def delete(self, place: str) -> None:
+        """With all that is in it, if it is there."""
+        self._system(place).delete(self._at(place), True)
+
+    @contextmanager
+    def on_this_machine(self, folder: str, ending: str) -> Iterator[list[Path]]:
+        """The files of a folder, in the order of their names, for whoever knows nothing of Hadoop: those of another
+        file system are copied, for as long as the block lasts."""
+        system = self._system(folder)
+        paths = [status.getPath() for status in system.listStatus(self._at(folder))]
+        paths = sorted((path for path in paths if path.getName().endswith(ending)), key=lambda path: path.getName())
+        # what Hadoop shows of a path is no URI: blanks and percent signs stand in it as they are
+        if all(path.toUri().getScheme() == "file" for path in paths):
+            yield [Path(path.toUri().getPath()) for path in paths]
+            return
+        with TemporaryDirectory(prefix="penstock-") as copies:
+            local = [Path(copies) / path.getName() for path in paths]
+            for path, copy in zip(paths, local, strict=True):
+                system.copyToLocalFile(False, path, self._at(f"file://{copy}"), True)
+            yield local
+
+    def _at(self, place: str) -> Any:
+        return self._java.org.apache.hadoop.fs.Path(place)
+
+    def _system(self, place: str) -> Any:
+        return self._at(place).getFileSystem(self._configuration)
+
+
+# The name under which sinks know the batches of a checkpoint.
+#
+# Batches are numbered by Spark's checkpoint, from 0, and a sink leaves out a number that it has. So the name must be
+# as old as the numbers. The run's own name is not: a run whose checkpoint was removed begins with batch 0 again, and
+# a checkpoint may be gone on with from another folder, by a run of another name. The name is kept in the checkpoint,
+# and is gone with it.
+
+
+OWNER = "penstock-owner"
+
+
+def first_owner(run: str, last_batch: int, token: str) -> str:
+    """Of a checkpoint that has no name yet: one that nobody had. A checkpoint that has batches is of an earlier
+    version, in which sinks knew them by the name of the run."""
+    return run if last_batch >= 0 else f"{run}-{token}"
+
+
+def owner_of(session: SparkSession, checkpoint: str, run: str) -> str:
+    """The name that is kept in `checkpoint`; where there is none, it is given one, which the name of `run` is in."""
+    files, place = HadoopFiles(session), f"{checkpoint.rstrip('/')}/{OWNER}"
+    with in_one_line(f"checkpoint '{checkpoint}'"):
+        owner = files.read(place)
+        if owner is None:
+            last_batch = CheckpointLog(session, checkpoint, "offsets").last()
+            owner = first_owner(run, last_batch, secrets.token_hex(4))
+            files.write(place, owner)
+    return owner
+
+
+# How many shuffle partitions a query has: those its checkpoint began with, else those of its session.
+
+
+def partitions_of(session: SparkSession, checkpoint: str) -> int:
+    with in_one_line(f"checkpoint '{checkpoint}'"):
+        offsets = CheckpointLog(session, checkpoint, "offsets")
+        last = offsets.last()
+        kept = None if last < 0 else partitions_in(offsets.read(last))
+        return int(session.conf.get(PARTITIONS) or 0) if kept is None else kept
+
+
+def partitions_in(entry: str) -> int | None:
+    """As an entry of the log of offsets says: behind its version stands a line of JSON with what a batch was run with.
+    None: it does not."""
+    try:
+        return int(json.loads(entry.split("\n")[1])["conf"][PARTITIONS])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None

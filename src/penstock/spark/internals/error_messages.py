@@ -1,0 +1,112 @@
+"""What Spark complains of, in one line a person can act on."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import BadInputError, PenstockError, RunFailedError
+from penstock.dataflow.secrets import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGES = {
+    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13",
+    "delta": "io.delta:delta-spark_2.13",
+    "avro": "org.apache.spark:spark-avro_2.13",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13",
+}
+"""What to give to --packages for formats that Spark does not bring along."""
+
+TRACEBACK = "Traceback (most recent call last)"
+WRITE_FAILED = "Task failed while writing rows"
+"""Where a sink could be written when the run began."""
+
+_CODE = re.compile(r"^\[[A-Z_.0-9]+\]\s*")
+_JAVA = re.compile(r"^(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*)+")
+_CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
+
+
+def first_line(error: object) -> str:
+    """The line that says what is wrong, without Spark's error code, Java's class names and the stack behind it. Of an
+    error of Spark's, or an exception of Java's (which has a member of every name)."""
+    description = getattr(error, "desc", None)
+    text = description if isinstance(description, str) else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    line = lines[0] if lines else type(error).__name__
+    line = _CODE.sub("", _JAVA.sub("", line))
+    return redact(line.partition(" SQLSTATE:")[0].rstrip())
+
+
+def root_cause(error: object) -> str | None:
+    """What was behind it, as Java's stack says: a task that could not write does not say by itself that the disk is
+    full. None: nothing else."""
+    causes = _CAUSE.findall(getattr(error, "_stackTrace", None) or str(error))
+    return first_line(causes[-1]) if causes else None
+
+
+class CodeFailedError(RunFailedError):
+    """Raised by the pipeline's own code, in a worker."""
+
+
+NOT_THERE = ": workers of this session run another Python; set PYSPARK_PYTHON to this one before the session starts"
+"""Of what every worker imports first."""
+
+
+def raised_by_code(text: str) -> str | None:
+    """What the traceback of a worker in `text` ends with: the first line behind it that is not indented. None: no
+    code of Python's raised it."""
+    _, marker, rest = text.rpartition(TRACEBACK)
+    if not marker:
+        return None
+    lines = [line for line in rest.splitlines()[1:] if line.strip()]
+    line = next((line.strip() for line in lines if not line[0].isspace()), None)
+    if line is None:
+        return None
+    # what stops a run says by itself whose code it was
+    complaint = re.sub(r"^(?:\w+\.)*(?:StoppedError: )?", "", line)
+    complaint = redact(complaint)
+    return f"{complaint}{NOT_THERE}" if "No module named 'penstock'" in complaint else complaint
+
+
+@contextmanager
+def raised_in_code(who: str, failure: type[BadInputError] | type[RunFailedError]) -> Iterator[None]:
+    """What a function of the user's raises inside, here in the driver, becomes a `failure` in one line that names
+    `who`. What Spark says stays as it is: `in_one_line` knows how."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark loads only when it is used
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except (PenstockError, PySparkException, Py4JError):
+        raise
+    except Exception as error:  # whatever the user's code raises
+        text = " ".join(str(error).split())
+        raise failure(redact(f"{who}: {type(error).__name__}{f': {text}' if text else ''}")) from error
+
+
+@contextmanager
+def in_one_line(who: str, format: str | None = None) -> Iterator[None]:  # noqa: A002 - Spark's word
+    """What Spark raises inside becomes one line that names `who`; a format it does not have, where to get it. Code that
+    raised in a worker is not to be blamed on `who`, nor is a task that was tried too often bad input."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - Spark loads only when it is used
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        line = first_line(error.java_exception) if isinstance(error, Py4JJavaError) else first_line(error)
+        if (raised := raised_by_code(str(error))) is not None:
+            raise CodeFailedError(raised) from error
+        if "stage failure" in str(error) or WRITE_FAILED in line:
+            cause = root_cause(error)
+            because = "" if cause is None or cause in line else f": {cause}"
+            raise RunFailedError(f"{who}: {line.rstrip('.')}{because}") from error
+        hint = ""
+        if format in PACKAGES and ("find" in line or "class" in line.lower()):
+            hint = f"; it needs a package: --packages {PACKAGES[format]}:VERSION"
+        if "No suitable driver" in line:
+            hint = "; bring its jar (--packages), and name its class: options: driver"
+        raise BadInputError(f"{who}: {line}{hint}") from error
