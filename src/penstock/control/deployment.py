@@ -440,10 +440,10 @@ class PublishedCosts:
 # Planners of rounds by name.
 
 
-_HERE = "penstock.control.deploying.planners"
+_HERE = "penstock.control.deployment"
 ROUND_PLANNERS: Registry[RoundPlanner] = Registry(
     kind="planner",
     group="penstock.round_planners",
-    built_in={"measured": f"{_HERE}.measured:MeasuredCosts", "published": f"{_HERE}.published:PublishedCosts"},
+    built_in={"measured": f"{_HERE}:MeasuredCosts", "published": f"{_HERE}:PublishedCosts"},
 )
 DEFAULT_ROUND_PLANNER = "measured"

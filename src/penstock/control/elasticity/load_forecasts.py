@@ -168,13 +168,13 @@ class NoForecast:
 # Forecasts by name.
 
 
-_HERE = "penstock.control.elasticity.forecasts"
+_HERE = "penstock.control.elasticity.load_forecasts"
 FORECASTS: Registry[Forecast] = Registry(
     kind="forecast",
     group="penstock.forecasts",
     built_in={
-        "seasonal": f"{_HERE}.seasonal:Seasonal",
-        "last-value": f"{_HERE}.last_value:LastValue",
-        "none": f"{_HERE}.none:NoForecast",
+        "seasonal": f"{_HERE}:Seasonal",
+        "last-value": f"{_HERE}:LastValue",
+        "none": f"{_HERE}:NoForecast",
     },
 )
