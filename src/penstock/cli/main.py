@@ -23,7 +23,7 @@ from penstock import __version__
 from penstock.base.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError, nearest, printable
 from penstock.cli import output
 from penstock.cli.commands.advise import advise
-from penstock.cli.commands.cluster import cluster_app, enter, link
+from penstock.cli.commands.cluster import cluster_app
 from penstock.cli.commands.cluster_plans import place, share
 from penstock.cli.commands.controller_process import dashboard, down, manifests, repair, serve, up
 from penstock.cli.commands.controller_state import decisions, events, nodes, policy
@@ -174,11 +174,9 @@ add(controller_app, up, down, serve, dashboard, policy, nodes, decisions, events
 
 add(cluster_app, place, share)
 
-dev_app = make_group("Tools for trying out: a Kafka broker, test data, links of test hosts, experiments.", PluginGroup)
+dev_app = make_group("Tools for trying out: a Kafka broker, test data, and commands of other packages.", PluginGroup)
 dev_app.add_typer(broker_app, name="broker")
 dev_app.command()(produce)
-dev_app.command("enter", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(enter)
-dev_app.command()(link)
 
 for group, name in (
     (plans_app, "plans"),
