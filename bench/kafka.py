@@ -188,7 +188,7 @@ def paced(session: Any, address: LogAddress, log: TopicLog, folder: Path) -> dic
     }
 
 
-def _next_batch(run: penstock.RunHandle) -> penstock.Figures:
+def _next_batch(run: penstock.types.RunHandle) -> penstock.types.Figures:
     """What the run says as soon as it says something new: what it and the broker say is then of the same batch."""
     before = run.progress
     while (figures := run.progress) is None or (before is not None and figures.seconds == before.seconds):

@@ -30,7 +30,7 @@ def browser_path() -> str | None:
     return named or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-def submit_fleet(controller: penstock.Client, count: int) -> None:
+def submit_fleet(controller: penstock.types.Client, count: int) -> None:
     """Pipelines of several kinds, loads and priorities; a few want more than they will get."""
     for number in range(count):
         name = f"{TEAMS[number % len(TEAMS)]}-{number // len(TEAMS) + 1}"
