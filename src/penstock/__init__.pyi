@@ -21,8 +21,8 @@ from .api.controller import up as up
 from .api.deployment import deploy as deploy
 from .api.live import connect as connect
 from .api.live import dashboard as dashboard
+from .api.live import list_runs as list_runs
 from .api.live import rescale as rescale
-from .api.live import runs as runs
 from .api.models import import_models as import_models
 from .api.models import models as models
 from .api.models import profile as profile
