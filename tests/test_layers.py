@@ -44,6 +44,9 @@ LAYERS = (
     "pictures",
     "api",
     "cli",
+    "testing",
+    "types",
+    "plugins",
     "__main__",
 )
 """A package imports itself and what stands before it."""
@@ -179,9 +182,11 @@ def test_planning_loads_neither_spark_nor_drawing() -> None:
 
 
 def test_everything_exported_exists_and_is_seen() -> None:
-    assert {"plan", "run", "simulate", "Load", "RunResult", "RunFailedError"} <= set(dir(penstock))
-    for name in dir(penstock):
-        assert getattr(penstock, name) is not None
+    assert {"plan", "run", "simulate", "Load", "RunFailedError"} <= set(dir(penstock))
+    assert {"RunResult", "Report"} & set(dir(penstock.types)) == {"RunResult"}
+    for module in (penstock, penstock.types, penstock.testing, penstock.plugins):
+        for name in dir(module):
+            assert getattr(module, name) is not None
 
 
 def names_in(annotation: ast.AST) -> Iterator[str]:
@@ -195,7 +200,7 @@ def names_in(annotation: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("path", sorted((ROOT / "api").glob("[a-z]*.py")), ids=name_of)
 def test_what_public_functions_take_and_return_is_exported(path: Path) -> None:
     """By the names in the signatures of the functions that are exported themselves."""
-    exported = {*dir(penstock), *dir(builtins), *dir(collections.abc), *dir(typing), "Path"}
+    exported = {*dir(penstock), *dir(penstock.types), *dir(builtins), *dir(collections.abc), *dir(typing), "Path"}
     for function in ast.parse(path.read_text("utf-8")).body:
         if isinstance(function, ast.FunctionDef) and function.name in exported:
             arguments = [*function.args.args, *function.args.kwonlyargs]

@@ -5,6 +5,6 @@ never see. They are here, so that such a package does not depend on where Pensto
 them; each is loaded when it is first used. docs/i-write-a-policy.md shows a policy.
 """
 
-import lazy_loader
+from penstock.base.lazy_names import listed_names
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub("penstock", __file__)
+__getattr__, __dir__, __all__ = listed_names(__name__, __file__)

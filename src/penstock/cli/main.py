@@ -46,8 +46,8 @@ from penstock.cli.commands.pipelines import (
 )
 from penstock.cli.commands.plan import plan
 from penstock.cli.commands.plans import capacity, diff, rewrite, segments
-from penstock.cli.commands.run import drain, rescale, resume, runs
 from penstock.cli.commands.run import run as run_pipeline
+from penstock.cli.commands.runs import runs_app
 from penstock.cli.commands.simulate import simulate
 from penstock.cli.groups import PluginGroup, WordGroup, make_group
 from penstock.dataflow.secrets import redact
@@ -154,11 +154,13 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-add(app, init, profile, plan, simulate, deploy, advise, drain, resume, rescale, runs)
+add(app, init, profile, plan, simulate, advise)
 app.command("run")(run_pipeline)
 
-plans_app = make_group("Compare and change plans: capacity, differences, segments, fused operators.")
-add(plans_app, capacity, diff, segments, rewrite)
+plans_app = make_group(
+    "Compare and change plans: capacity, differences, segments, fused operators, rounds to a target."
+)
+add(plans_app, capacity, diff, segments, rewrite, deploy)
 
 pipelines_app = make_group("Pipelines of a controller: submit, list, change, pause, resume and end them.")
 add(pipelines_app, submit, show, pause, kill, logs)
@@ -181,6 +183,7 @@ dev_app.command()(produce)
 for group, name in (
     (plans_app, "plans"),
     (models_app, "models"),
+    (runs_app, "runs"),
     (pipelines_app, "pipelines"),
     (controller_app, "controller"),
     (cluster_app, "cluster"),
