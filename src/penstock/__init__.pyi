@@ -141,8 +141,8 @@ from .simulation.scenario import Arrivals as Arrivals
 from .simulation.scenario import Network as Network
 from .simulation.scenario import Outage as Outage
 from .simulation.scenario import Service as Service
-from .spark.clusters.standalone.cluster import ClusterStatus as ClusterStatus
-from .spark.clusters.standalone.cluster import RunningCluster as RunningCluster
+from .spark.clusters.local.lifecycle import ClusterStatus as ClusterStatus
+from .spark.clusters.local.lifecycle import RunningCluster as RunningCluster
 from .spark.manifests import Manager as Manager
 
 __version__: str
