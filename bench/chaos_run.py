@@ -25,7 +25,7 @@ from penstock.engines.placed.replacement import with_threads
 from penstock.engines.placed.run_control import Conducting, Plans, RunControl
 from penstock.engines.placed.run_folder import VERSION, RunDescription, RunFolder
 from penstock.planning.files import SavedPlan
-from penstock.spark.clusters.standalone.cluster import find_cluster
+from penstock.spark.clusters.local.lifecycle import find_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path

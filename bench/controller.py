@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.base import clock
 from penstock.base.clock import Stopwatch, cpu_seconds, pause
+from penstock.base.state_folder import state_folder
 from penstock.control.controller import Controller
 from penstock.control.core.messages import Amend, Kill, Submit
 from penstock.control.core.records import ControllerState, Policy, ServiceTarget, Submission
@@ -38,8 +39,7 @@ from penstock.modelling.library import reference_library
 from penstock.service.bodies import fingerprint
 from penstock.service.client import Client, connect
 from penstock.service.local import ServiceSettings, controller_folder, start_controller, stop_controller
-from penstock.spark.clusters.standalone.guard import guarded
-from penstock.spark.clusters.standalone.state import state_folder
+from penstock.spark.clusters.local.guard import guarded
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from penstock.engines.placed.endpoints import named_sinks, sinks_of, topic_share
 from penstock.engines.placed.launchers import LocalLauncher
 from penstock.spark.broker.broker import broker_down, broker_up
 from penstock.spark.broker.jars import CONNECTOR, fetch
-from penstock.spark.clusters.standalone.guard import guarded
+from penstock.spark.clusters.local.guard import guarded
 from penstock.spark.session.embedded import end_session, start_session
 
 if TYPE_CHECKING:

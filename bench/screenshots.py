@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.spark.clusters.standalone.guard import guarded
+from penstock.spark.clusters.local.guard import guarded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, ViewportSize

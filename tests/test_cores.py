@@ -12,7 +12,7 @@ from penstock.cluster import cores
 from penstock.cluster.cores import cores_here, cpu_limit
 from penstock.engines.fused.preparation import prepare
 from penstock.runs.environment import SparkOptions
-from penstock.spark.clusters.standalone import cluster as standalone
+from penstock.spark.clusters.local import lifecycle as standalone
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,6 @@ from .report.simulated_result import SimulatedResult as SimulatedResult
 from .runs.handle import RunHandle as RunHandle
 from .service.client import Client as Client
 from .service.local import UpController as UpController
-from .spark.clusters.standalone.cluster import ClusterStatus as ClusterStatus
-from .spark.clusters.standalone.cluster import RunningCluster as RunningCluster
+from .spark.clusters.local.lifecycle import ClusterStatus as ClusterStatus
+from .spark.clusters.local.lifecycle import RunningCluster as RunningCluster
 from .spark.manifests import Manager as Manager

@@ -11,7 +11,7 @@ import typer
 from penstock import BadInputError
 
 if TYPE_CHECKING:
-    from penstock.spark.clusters.standalone.namespaces import NamespaceNetwork
+    from penstock.spark.clusters.local.namespaces import NamespaceNetwork
     from penstock.types import RunningCluster
 
 FolderOption = Annotated[
@@ -36,7 +36,7 @@ def enter(
     folder: FolderOption = None,
 ) -> None:
     """Run a command on a host of a cluster that was started with --namespaces."""
-    from penstock.spark.clusters.standalone.cluster import find_cluster
+    from penstock.spark.clusters.local.lifecycle import find_cluster
 
     cluster = find_cluster(folder)
     words = _network(cluster).command(host, command)
@@ -55,7 +55,7 @@ def link(
     folder: FolderOption = None,
 ) -> None:
     """Cut, restore, slow or narrow the network link of a host."""
-    from penstock.spark.clusters.standalone.cluster import find_cluster
+    from penstock.spark.clusters.local.lifecycle import find_cluster
 
     network = _network(find_cluster(folder))
     if sum(map(bool, (cut, restore, delay or loss, rate))) != 1:

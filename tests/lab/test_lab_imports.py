@@ -29,8 +29,8 @@ SEAMS = {
     "penstock.planning.allocation.pipeline": "demands of a plan's operators, to simulate at rates it was not made for",
     "penstock.planning.prediction.usage": "use of nodes at a rate other than the planned one",
     "penstock.planning.sharing.share": "shares in simulated time, without a controller",
-    "penstock.spark.clusters.standalone.cluster": "hosts of a cluster with --namespaces, whose links chaos cuts",
-    "penstock.spark.clusters.standalone.namespaces": "hosts of a cluster with --namespaces, whose links chaos cuts",
+    "penstock.spark.clusters.local.lifecycle": "hosts of a cluster with --namespaces, whose links chaos cuts",
+    "penstock.spark.clusters.local.namespaces": "hosts of a cluster with --namespaces, whose links chaos cuts",
     "penstock.spark.session.embedded": "a session in which cases are tasks",
     "penstock.spark.session.interrupts": "Ctrl-C while cases run as tasks",
 }

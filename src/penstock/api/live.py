@@ -64,8 +64,8 @@ class LiveCluster:
 
 def live_cluster(folder: str | Path | None = None) -> LiveCluster:
     """By the controller that runs here; where none does, by the Master of `penstock cluster up`."""
+    from penstock.base.state_folder import state_folder  # noqa: PLC0415 - needs the extra `spark`
     from penstock.service.local import controller_folder, read_running  # noqa: PLC0415 - needs the extra `control`
-    from penstock.spark.clusters.standalone.state import state_folder  # noqa: PLC0415 - needs the extra `spark`
 
     home = state_folder(folder)
     if home.is_dir() and read_running(controller_folder(home)) is not None:
@@ -82,7 +82,7 @@ def _of_controller(folder: str | Path | None) -> LiveCluster:
 
 
 def _of_master(folder: str | Path | None) -> LiveCluster:
-    from penstock.spark.clusters.standalone.cluster import cluster_status, find_cluster  # noqa: PLC0415 - extra `spark`
+    from penstock.spark.clusters.local.lifecycle import cluster_status, find_cluster  # noqa: PLC0415 - extra `spark`
 
     memory = {node.name: node.memory_mb for node in find_cluster(folder).nodes}
     alive = [node for node in cluster_status(folder).nodes if node.alive]

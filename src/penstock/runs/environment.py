@@ -80,7 +80,7 @@ class RunSession:
 def _master_here() -> str | None:
     """That of the cluster of `penstock cluster up`; None: there is none."""
     try:
-        from penstock.spark.clusters.standalone.cluster import find_cluster  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.clusters.local.lifecycle import find_cluster  # noqa: PLC0415 - Spark loads only when it is used
     except ImportError as error:
         raise BadInputError(NEEDS_SPARK) from error
     try:
@@ -147,7 +147,7 @@ def _embedded(options: SparkOptions, slots: int, log: Path, name: str, scratch: 
 
 def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
     executor_memory_mb = options.executor_memory_mb or DEFAULT_EXECUTOR_MB
-    from penstock.spark.clusters.standalone.cluster import find_access  # noqa: PLC0415
+    from penstock.spark.clusters.local.lifecycle import find_access  # noqa: PLC0415
     from penstock.spark.internals.executors import (  # noqa: PLC0415 - Spark loads when used
         FusedExecutors,
         PinnedExecutors,

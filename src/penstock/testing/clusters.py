@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node
 from penstock.spark.broker.broker import broker_down, broker_up, running_broker
-from penstock.spark.clusters.standalone.cluster import running_cluster
+from penstock.spark.clusters.local.lifecycle import running_cluster
 
 __all__ = ["broker_down", "broker_up", "cluster", "node", "running_broker", "running_cluster"]
 

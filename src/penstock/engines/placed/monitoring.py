@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.base.clock import Stopwatch, now, pause
 from penstock.base.errors import BadInputError, ClusterError
+from penstock.cluster.slot_resources import slot_resource_name
 from penstock.connectors.commit import of_sources, taken_in
 from penstock.engines.placed.bundle.generation import VALUE_SCHEMA, shares_of
 from penstock.engines.placed.bundle_plan import path_of
@@ -22,7 +23,6 @@ from penstock.report.report import Audit, OperatorObservation
 from penstock.report.result import BundlePlace
 from penstock.runtime.account import Histogram
 from penstock.runtime.schema_inference import sample_steps
-from penstock.spark.clusters.standalone.daemons import slot_resource_name
 from penstock.spark.clusters.standalone.master_page import ALIVE, described, fetch_page, held_slots
 
 if TYPE_CHECKING:

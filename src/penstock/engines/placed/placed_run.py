@@ -67,7 +67,7 @@ def conducted(
     `onto`: another plan it changes to as soon as it flows."""
     from penstock.engines.placed.run_control import RunControl  # noqa: PLC0415 - Spark loads only when it is used
     from penstock.engines.placed.run_folder import is_url  # noqa: PLC0415
-    from penstock.spark.clusters.standalone.cluster import find_access  # noqa: PLC0415
+    from penstock.spark.clusters.local.lifecycle import find_access  # noqa: PLC0415
     from penstock.spark.session.cluster import cluster_session  # noqa: PLC0415
 
     access = find_access(master, options.secret_file)
@@ -91,7 +91,7 @@ def conducted(
 @contextmanager
 def placed_session(name: str, master: str | None, secret_file: Path | None) -> Iterator[Any]:
     """A session that several placed runs, one after the other, use: they find its executors warm."""
-    from penstock.spark.clusters.standalone.cluster import find_access  # noqa: PLC0415
+    from penstock.spark.clusters.local.lifecycle import find_access  # noqa: PLC0415
     from penstock.spark.session.cluster import cluster_session  # noqa: PLC0415 - Spark loads only when it is used
 
     access = find_access(master, secret_file)
