@@ -59,8 +59,6 @@ from penstock.runtime.segment_states import (
     FeedAsked,
     Interrupt,
     Left,
-    Output,
-    OutputAsked,
     PartEnded,
     Place,
     Reject,
@@ -75,7 +73,7 @@ from penstock.runtime.segment_states import (
     WorkAsked,
     WorkItem,
 )
-from penstock.runtime.steps import ENTRANCE, Router, next_piece_rows, plan_pools
+from penstock.runtime.steps import ENTRANCE, Route, Router, next_piece_rows, plan_pools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -87,7 +85,7 @@ if TYPE_CHECKING:
     from penstock.runtime.code_calls import Outcome, RowCall
     from penstock.runtime.frame_calls import Yielded
     from penstock.runtime.segment_states import Answer, Event
-    from penstock.runtime.steps import Route, Step
+    from penstock.runtime.steps import Step
 
 YIELD_SECONDS = 0.02
 """`process` hands out what there is as soon as it is this old, or worth it."""
@@ -219,6 +217,7 @@ class Segment:
         """Yield what leaves until `event` may proceed."""
         is_over = False
         while not is_over:
+            taken: dict[str, list[Batch]] = {}
             with self._lock:
                 answer = self._act(event)
                 if isinstance(answer, Wait) and not self._machine.output_is_worth_taking:
@@ -226,15 +225,15 @@ class Segment:
                     answer = self._act(event)
                 is_over = answer is Reply.PROCEED
                 is_fed = is_over and event is not Asked.FLUSH and not self._is_direct
-                output = self._act(OutputAsked(everything=not is_fed))
-            for asked in (answer, output):
-                if isinstance(asked, Reject):
-                    raise asked.error
+                if not is_fed or self._machine.output_is_worth_taking:
+                    taken, wake = self._machine.take_output()
+                    self._wake(wake)
+            if isinstance(answer, Reject):
+                raise answer.error
             if isinstance(answer, Begin):
                 self._process_here(answer.item)
-            if isinstance(output, Output):
-                for operator, batches in output.batches.items():
-                    yield from ((operator, batch) for batch in joined_by_schema(batches))
+            for operator, batches in taken.items():
+                yield from ((operator, batch) for batch in joined_by_schema(batches))
 
     def _drop(self) -> None:
         """Forget what is under way: nobody wants it any more."""
@@ -250,10 +249,8 @@ class Segment:
         answer: Answer = Reply.PROCEED
         for instruction in self._machine.handle(event, self._watch.seconds()):
             match instruction:
-                case Wake(place, pool, count):
-                    waiting = list(self._conditions.values()) if place is None else [self._conditions[place, pool]]
-                    for condition in waiting:
-                        condition.notify_all() if count is None else condition.notify(count)
+                case Wake():
+                    self._wake(instruction)
                 case StartThread():
                     self._start(instruction)
                 case Interrupt(number):
@@ -261,6 +258,16 @@ class Segment:
                 case _:
                     answer = instruction
         return answer
+
+    def _wake(self, wake: Wake) -> None:
+        places = self._conditions if wake.place is None else [(wake.place, wake.pool)]
+        for place in places:
+            if place not in self._conditions:
+                continue  # nobody has waited there
+            if wake.count is None:
+                self._conditions[place].notify_all()
+            else:
+                self._conditions[place].notify(wake.count)
 
     def _tell(self, event: Event) -> Answer:
         """Bring an event that need not wait."""
@@ -341,7 +348,7 @@ class Segment:
         with self._lock:
             self._account.entered(len(batch), batch.nbytes)
             first = self._number_rows(entrance, len(batch))
-        return self._router.route(entrance, batch, pool, first)
+        return self._router.add(Route(), entrance, batch, pool, first)
 
     def _number_rows(self, position: int, rows: int) -> int:
         first = self._rows_made[position]
@@ -424,16 +431,16 @@ class Segment:
             first = self._number_rows(position, len(outcome.made))
         if outcome.dead_letters and self._options.emit_dead_letters:
             self._let_out(DEAD_LETTERS, as_batch(outcome.dead_letters), code.thread)
-        route = self._router.route(position, outcome.made, item.pool, first)
-        item.agenda += route.own_pool
-        self._forward(route, code.thread)
+        route = Route(own_pool=item.agenda)
+        self._forward(self._router.add(route, position, outcome.made, item.pool, first), code.thread)
 
     def _forward(self, route: Route, thread: int) -> None:
         for operator, batch in route.leaving:
             self._let_out(operator, batch, thread)
-        with self._lock:
-            for count in route.counts:
-                count(self._account)
+        if route.counts:
+            with self._lock:
+                for count in route.counts:
+                    count(self._account)
         for position, batch in route.other_pools:
             self._ask(Sent(position, batch, thread))
 

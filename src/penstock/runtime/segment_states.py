@@ -119,13 +119,6 @@ class FeedAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputAsked:
-    """The owner takes what has left; unless `everything`, only if it is worth it. Answers: Output, Reject."""
-
-    everything: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Sent:
     """A batch goes to the queue in front of a step. Answers: PROCEED, Wait.
 
@@ -200,7 +193,7 @@ class Failed:
 
 
 ThreadEvent = WorkAsked | RowsShared | PartEnded | CallStarted | CallEnded | ThreadEnded
-Event = Asked | FeedAsked | OutputAsked | Sent | Left | Failed | ThreadEvent
+Event = Asked | FeedAsked | Sent | Left | Failed | ThreadEvent
 
 
 # Instructions.
@@ -284,14 +277,7 @@ class Begin:
     waited: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What left, by operator."""
-
-    batches: dict[str, list[Batch]]
-
-
-Answer = Reply | Wait | Reject | Begin | Output
+Answer = Reply | Wait | Reject | Begin
 Instruction = Wake | StartThread | Interrupt | Answer
 
 
@@ -363,7 +349,7 @@ class SegmentMachine:
         handler, states, thread_states = EVENTS[event if isinstance(event, Asked) else type(event)]
         if self.state not in states:
             self._impossible(event, f"the segment is {self.state}")
-        if thread_states and not isinstance(event, Asked | FeedAsked | OutputAsked | Failed):
+        if thread_states and not isinstance(event, Asked | FeedAsked | Failed):
             thread = self.threads.get(event.thread)
             if thread is None or thread.state not in thread_states:
                 self._impossible(event, "no such thread" if thread is None else f"{thread} is {thread.state}")
@@ -382,6 +368,12 @@ class SegmentMachine:
     @property
     def _output_has_room(self) -> bool:
         return self._output_rows < MAX_OUTPUT_ROWS and self._output_bytes < MAX_OUTPUT_BYTES
+
+    def take_output(self) -> tuple[dict[str, list[Batch]], Wake]:
+        """Return what left, by operator, and whom to wake."""
+        batches, self._output = self._output, {}
+        self._output_rows = self._output_bytes = 0
+        return batches, Wake(Place.OUTPUT)
 
     def _move(self, subject: SegmentMachine | Thread, state: SegmentState | ThreadState) -> None:
         """Change a state: the only place that does."""
@@ -449,16 +441,6 @@ class SegmentMachine:
         self._wake(Place.WORK, pool.number)
         self._out.append(Wait(Place.OWNER))
 
-    def _output_asked(self, event: OutputAsked, _now: float) -> None:
-        if self._is_rejected():
-            return
-        batches: dict[str, list[Batch]] = {}
-        if self._output and (event.everything or self.output_is_worth_taking):
-            batches, self._output = self._output, batches
-            self._output_rows = self._output_bytes = 0
-            self._wake(Place.OUTPUT)
-        self._out.append(Output(batches))
-
     def _drop_asked(self, _event: Asked, now: float) -> None:
         if self.state in ACTIVE:
             self._move(self, SegmentState.DROPPING)
@@ -486,8 +468,7 @@ class SegmentMachine:
         for thread in self.threads.values():
             thread.pool.to_end -= thread.ends_streams
             thread.ends_streams = False
-        self._output = {}
-        self._output_rows = self._output_bytes = 0
+        self.take_output()
         self._wake(None)
 
     def _failed(self, event: Failed, _now: float) -> None:
@@ -520,9 +501,10 @@ class SegmentMachine:
                 return
             self._output.setdefault(event.operator, []).append(event.batch)
             self._output_rows += len(event.batch)
-            self._output_bytes += event.batch.nbytes
-            if self.output_is_worth_taking:
-                self._wake(Place.OWNER)
+            if self.threads:  # else the owner empties it at once
+                self._output_bytes += event.batch.nbytes
+                if self.output_is_worth_taking:
+                    self._wake(Place.OWNER)
         self._out.append(Reply.PROCEED)
 
     def _work_asked(self, event: WorkAsked, now: float) -> None:
@@ -663,7 +645,6 @@ EVENTS: dict[
     Asked.CLOSE: (SegmentMachine._close_asked, _ANY, None),
     Asked.TICK: (SegmentMachine._tick, _ANY, None),
     FeedAsked: (SegmentMachine._feed_asked, _FED, None),
-    OutputAsked: (SegmentMachine._output_asked, _FLUSHED, None),
     Failed: (SegmentMachine._failed, _ANY, None),
     Sent: (SegmentMachine._sent, _ANY, None),
     Left: (SegmentMachine._left, _ANY, None),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -16,7 +15,7 @@ from penstock.runtime.batch import UNTRACED, Batch
 from penstock.runtime.code_calls import Rows, columns, hash_piece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -185,6 +184,7 @@ class Router:
         for position, step in enumerate(steps):
             for read in step.reads:
                 self._readers.setdefault(read.position, []).append((position, read))
+        self._divides = frozenset(at for at, reads in self._readers.items() if not all(r.takes_all for _, r in reads))
         self.wants_columns = frozenset(at for at in pool_of if self._must_be_columns(at, pool_of[at]))
         """Steps whose code per row must have its rows made columns: they leave, or go to others than code per row of
         the same pool."""
@@ -199,61 +199,49 @@ class Router:
                 return True
         return self._steps[position].leaves
 
-    def route(self, position: int, piece: Piece, pool: int | None, first: int) -> Route:
-        """Return where `piece` goes, which step `position` made in `pool`, or which entered there (None: no pool).
-        `first` is the number of rows that step made before."""
-        route = Route()
-        self._add(route, position, piece, pool, first)
-        return route
-
-    def _add(self, route: Route, position: int, piece: Piece, pool: int | None, first: int) -> None:
-        if not len(piece):
-            return
-        sender = self._steps[position] if position >= 0 else Step(str(position))
-        if sender.leaves:
-            route.leaving.append((sender.operator, columns(piece)))
-        if sender.delivers:
-            route.counts.append(lambda account: account.delivered(sender.operator, piece.marks, now()))
-        if sender.leaves_sight:
-            route.counts.append(lambda account: account.left_sight(piece.marks))
-        for receiver, part in self._divided(route, position, sender.operator, piece, first):
-            step = self._steps[receiver]
-            if step.logic is None:
-                route.counts.append(partial(_count_passed, operator=step.operator, rows=len(part)))
-                self._add(route, receiver, part, pool, first)
+    def add(self, route: Route, position: int, piece: Piece, pool: int | None, first: int) -> Route:
+        """Add to `route` where `piece` goes, which step `position` made in `pool`, or which entered there (None: in no
+        pool). `first` is the number of rows that step made before. Return the route."""
+        rows = len(piece)
+        if not rows:
+            return route
+        if position >= 0:
+            sender = self._steps[position]
+            if sender.logic is None:
+                route.counts.append(lambda account: account.passed(sender.operator, rows))
+            if sender.leaves:
+                route.leaving.append((sender.operator, columns(piece)))
+            if sender.delivers:
+                route.counts.append(lambda account: account.delivered(sender.operator, piece.marks, now()))
+            if sender.leaves_sight:
+                route.counts.append(lambda account: account.left_sight(piece.marks))
+        readers = self._readers.get(position, ())
+        divided = self._divided(position, piece, first, route) if position in self._divides else None
+        for at, (receiver, read) in enumerate(readers, 1):
+            part = (piece if divided is None else piece.take(divided[at - 1])).along(read.stream)
+            if not len(part):
+                continue
+            if isinstance(part, Rows) and at < len(readers):
+                part = part.copy()  # the last has the rows themselves
+            if self._steps[receiver].logic is None:
+                self.add(route, receiver, part, pool, first)
             elif pool is not None and self._pool_of[receiver] == pool:
                 route.own_pool.append((receiver, part))
             else:
                 route.other_pools.append((receiver, columns(part)))
+        return route
 
-    def _divided(
-        self, route: Route, position: int, operator: str, piece: Piece, first: int
-    ) -> Iterator[tuple[int, Piece]]:
-        """Yield its part for every reader; of rows the last has those themselves, others have copies. Rows that take
-        none of the streams count as filtered by their sender."""
-        readers = self._readers.get(position, [])
-        last = len(readers) - 1
-        if all(read.takes_all for _, read in readers):
-            for at, (receiver, read) in enumerate(readers):
-                part = piece.along(read.stream)
-                yield receiver, part.copy() if isinstance(part, Rows) and at < last else part
-            return
-        places = places_on_circle(piece.marks, len(piece), first, crc32(operator.encode()), lambda: hash_piece(piece))
-        taken = np.zeros(len(piece), np.bool_)
-        for at, (receiver, read) in enumerate(readers):
-            which = on_share(places, read.share)
-            taken |= which
-            if which.any():
-                part = piece.take(which).along(read.stream)
-                yield receiver, part.copy() if isinstance(part, Rows) and at < last else part
+    def _divided(self, position: int, piece: Piece, first: int, route: Route) -> list[NDArray[np.bool_]]:
+        """Return which rows each reader gets. Those that take none of the streams count as filtered by their sender."""
+        operator = self._steps[position].operator if position >= 0 else str(position)
+        salt = crc32(operator.encode())
+        places = places_on_circle(piece.marks, len(piece), first, salt, lambda: hash_piece(piece))
+        parts = [on_share(places, read.share) for _, read in self._readers[position]]
+        taken = np.logical_or.reduce(parts)
         if not taken.all():
-            ids = piece.marks.ids
-            filtered = int((~taken).sum()) if ids is None else ids[~taken]
+            filtered = int((~taken).sum()) if piece.marks.ids is None else piece.marks.ids[~taken]
             route.counts.append(lambda account: account.filtered(operator, filtered))
-
-
-def _count_passed(account: Account, operator: str, rows: int) -> None:
-    account.passed(operator, rows)
+        return parts
 
 
 # The queue in front of a pool: bounded, and cut into pieces that suit what a row takes.
