@@ -34,8 +34,8 @@ from penstock.control.core.records import (
     ServiceTarget,
     Submission,
     Trigger,
-    TriggerKind,
 )
+from penstock.control.core.trigger_kinds import TRIGGER_KINDS
 from penstock.control.errors import StoreError, UnstorableError
 from penstock.control.store import schema
 from penstock.control.store.database import StoreAddress
@@ -58,7 +58,7 @@ targets = st.builds(ServiceTarget, st.none() | numbers, st.none() | numbers)
 triggers = st.builds(
     Trigger,
     id=st.integers(1, 99),
-    kind=st.sampled_from(TriggerKind),
+    kind=st.sampled_from(TRIGGER_KINDS.names()),
     above=numbers,
     below=st.none() | numbers,
     field=texts,
