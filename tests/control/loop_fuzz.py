@@ -34,12 +34,12 @@ from penstock.control.core.records import (
     Submission,
     Trigger,
 )
-from penstock.control.core.trigger_kinds import TRIGGER_KINDS
 from penstock.control.elasticity.memory import Following
 from penstock.control.executors.attached_applications import AttachedReport, WithAttached
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.metrics import Metric
 from penstock.control.pipeline_document import described
+from penstock.control.registry import TRIGGER_KINDS
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
 from penstock.control.user_code import UserCode

@@ -35,8 +35,8 @@ from penstock.control.core.records import (
     Submission,
     Trigger,
 )
-from penstock.control.core.trigger_kinds import TRIGGER_KINDS
 from penstock.control.errors import StoreError, UnstorableError
+from penstock.control.registry import TRIGGER_KINDS
 from penstock.control.store import schema
 from penstock.control.store.database import StoreAddress
 from penstock.control.store.rows import decode_json, encode_json

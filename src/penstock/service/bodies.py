@@ -16,11 +16,11 @@ from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import Name, Positive, Spec, describe, parse_json
 from penstock.base.text_checks import one_of
 from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger
-from penstock.control.core.trigger_kinds import CODE as CODE_KIND
-from penstock.control.core.trigger_kinds import find_kind, kind_names
+from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.options import checked_options
 from penstock.control.errors import FieldError
 from penstock.control.metrics import Metric
+from penstock.control.registry import CODE_TRIGGER, trigger_kind_names
 from penstock.control.user_code import USER_CODE
 from penstock.dataflow.load import parse_load
 from penstock.planning.files import SavedPlan, parse_plan, read_plan
@@ -249,9 +249,9 @@ _CONDITION = ("above", "below", "share", "field")
 def trigger_of(body: TriggerBody) -> Trigger:
     """`kind` is a kind of `control.core.trigger_kinds`, or module:attribute of a function over the readings."""
     code = body.kind if CODE.fullmatch(body.kind) else ""
-    if not code and body.kind.partition(":")[0] not in kind_names():
-        raise FieldError("kind", f"unknown kind '{body.kind[:40]}'; {nearest(body.kind, kind_names())}")
-    name = CODE_KIND if code else body.kind
+    if not code and body.kind.partition(":")[0] not in trigger_kind_names():
+        raise FieldError("kind", f"unknown kind '{body.kind[:40]}'; {nearest(body.kind, trigger_kind_names())}")
+    name = CODE_TRIGGER if code else body.kind
     try:
         kind = find_kind(name)
     except BadInputError as error:

@@ -9,7 +9,7 @@ from penstock.control.core.elastic_sizes import options_of
 from penstock.control.core.records import NodeState, PipelineState
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.readings import BATCH_COST, SLOT_MEMORY
-from penstock.control.metrics import MEANINGS, Metric, Subject
+from penstock.control.metrics import Metric, Subject
 from penstock.planning.sharing.measures import fairness_degree, jain
 
 if TYPE_CHECKING:
@@ -203,12 +203,11 @@ def statistics_row(path: str, metric: str, at: float, seconds: int, value: float
     """The mean over `seconds` from `at` on."""
     subject = Subject.of(path)
     named = {key: value for key, value in asdict(subject).items() if value is not None}
-    meaning = MEANINGS[Metric(metric)] if metric in list(Metric) else None
     return {
         **named,
         "scope": str(subject.scope),
         "metric": metric,
-        "unit": None if meaning is None else meaning.unit,
+        "unit": Metric(metric).unit if metric in list(Metric) else None,
         "at": at,
         "seconds": seconds,
         "value": value,

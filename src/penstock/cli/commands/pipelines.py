@@ -11,7 +11,7 @@ from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
 from penstock.cli.controller_access import NameArgument, TokenFileOption, UrlOption, controller, warn_of_trouble
-from penstock.control.core.trigger_kinds import kind_names
+from penstock.control.registry import trigger_kind_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -266,7 +266,7 @@ NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Of the tr
 @trigger_app.command()
 def add(
     name: NameArgument,
-    kind: Annotated[str, typer.Argument(help=f"{', '.join(kind_names())} (a function over the readings).")],
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(trigger_kind_names())} (a function over the readings).")],
     above: Annotated[
         float | None,
         typer.Option("--above", help="The threshold: rows/s, messages, or the value of the field."),

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.base.registry import Registry
 from penstock.base.tolerance import covers, exceeds
 from penstock.control.metrics import Metric
+from penstock.control.registry import TRIGGER_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,28 +132,7 @@ class Code(TriggerKind):
         return trigger.code
 
 
-CODE = "code"
-"""The kind of a trigger whose condition is named as `module:attribute`."""
-CODE_ADDRESS = "module:attribute"
-
-TRIGGER_KINDS: Registry[TriggerKind] = Registry(
-    kind="trigger kind",
-    group="penstock.triggers",
-    built_in={
-        "arrival-rate": "penstock.control.core.trigger_kinds:ArrivalRate",
-        "lag": "penstock.control.core.trigger_kinds:Lag",
-        "batch-share": "penstock.control.core.trigger_kinds:BatchShare",
-        CODE: "penstock.control.core.trigger_kinds:Code",
-    },
-)
-
-
 @lru_cache(maxsize=1024)
 def find_kind(asked: str) -> TriggerKind:
     """Return a kind with its options. Raises `BadInputError`."""
     return TRIGGER_KINDS.create(asked)
-
-
-def kind_names() -> list[str]:
-    """Return what people write as a kind: the names, and the address of a function in place of `code`."""
-    return [*(name for name in TRIGGER_KINDS.names() if name != CODE), CODE_ADDRESS]
