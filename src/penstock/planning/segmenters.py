@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from penstock.base.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
+from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.cluster.topology import BYTES_PER_MEGABIT, DEFAULT_BANDWIDTH_MBPS
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import topological_order
