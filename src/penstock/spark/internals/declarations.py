@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,6 +73,10 @@ This page is written from the declarations: `python -m penstock.spark.internals.
 """
 
 
+def _item(text: str) -> str:
+    return textwrap.fill(text, 118, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+
+
 def page() -> str:
     """Return docs/spark-versions.md."""
     versions = " | ".join(TRIED)
@@ -82,7 +87,7 @@ def page() -> str:
         for touch in declared()
     ]
     for touch in declared():
-        lines += [f"\n## {touch.name}\n", f"- Private part: {touch.part}", f"- Why: {touch.why}"]
+        lines += [f"\n## {touch.name}\n", _item(f"Private part: {touch.part}"), _item(f"Why: {touch.why}")]
     return "\n".join(lines) + "\n"
 
 

@@ -42,6 +42,14 @@ def hadoop_configuration(session: SparkSession) -> Any:
     return context.hadoopConfiguration()
 
 
+@touches(
+    "`SparkContext._jsc.hadoopConfiguration()`: fs.defaultFS", "Hadoop's files may name it, Spark's settings do not."
+)
+def default_file_system(session: SparkSession) -> str:
+    """Return the URI of the file system on which a path without a scheme lies."""
+    return str(hadoop_configuration(session).get("fs.defaultFS"))
+
+
 @touches("`SparkContext._jvm`: java.lang.ProcessHandle", "No API says which process the driver's Java is.")
 def java_pid(session: SparkSession) -> int:
     """Return the process id of the driver's Java. `spark-submit` starts Java before Python, so it may be no child."""
