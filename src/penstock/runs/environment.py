@@ -153,12 +153,9 @@ def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch
         PinnedExecutors,
         executor_settings,
     )
+    from penstock.spark.internals.settings import PARTITIONS  # noqa: PLC0415
     from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
-    from penstock.spark.session.embedded import (  # noqa: PLC0415
-        PARTITIONS,
-        end_session,
-        partitions_for,
-    )
+    from penstock.spark.session.embedded import end_session, partitions_for  # noqa: PLC0415
     from penstock.spark.session.user_modules import own_archive_in  # noqa: PLC0415
 
     access = find_access(None if options.master == CLUSTER_MASTER else options.master, options.secret_file)

@@ -100,7 +100,7 @@ def search_highest(
     """The highest rate that is stable, by running one after the other in one session."""
     from penstock.engines.fused.run import FusedRun, Hooks  # noqa: PLC0415
     from penstock.engines.rate_search import MORE_THAN_ANY, find_highest_rate  # noqa: PLC0415 - loads Spark
-    from penstock.spark.session.embedded import PARTITIONS  # noqa: PLC0415
+    from penstock.spark.internals.settings import PARTITIONS  # noqa: PLC0415
 
     def tried(trial: RateTrial) -> None:
         verdict = "saturated" if trial.saturated else "stable" if trial.stable else "falls behind"

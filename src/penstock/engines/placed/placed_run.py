@@ -18,6 +18,7 @@ from penstock.modelling.fit import doubts_about
 from penstock.modelling.machine import this_machine
 from penstock.report.result import TriedRate
 from penstock.runs.environment import services_of
+from penstock.spark.internals.settings import daemon_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ OVERLOAD = 2.0
 _SETTINGS = {
     # the conductor decides what happens to a bundle that failed, and where
     "spark.task.maxFailures": "1",
-    "spark.python.daemon.module": "penstock.engines.placed.bundle.worker_daemon",
+    **daemon_settings("penstock.engines.placed.bundle.worker_daemon"),
 }
 
 __all__ = ["PATIENCE_SECONDS", "RunOptions", "conducted", "fresh_folder", "searched", "start_placed"]

@@ -21,6 +21,7 @@ from penstock.engines.fused.sources.topics import DELIVERY, EXACTLY_ONCE, sparks
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.internals.checkpoint import owner_of
 from penstock.spark.internals.error_messages import in_one_line, raised_in_code
+from penstock.spark.internals.plans import find_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,11 +98,8 @@ class _Format:
 
     def prepare(self) -> None:
         """Spark finds the format, or says so."""
-        java: Any = self._session.sparkContext._jvm
-        source = java.org.apache.spark.sql.execution.datasources.DataSource
-        settings = self._session._jsparkSession.sessionState().conf()
         with in_one_line(f"sink '{self._sink}'", self._writing.format):
-            source.lookupDataSource(self._writing.format, settings)
+            find_format(self._session, self._writing.format)
 
     def close(self) -> None:
         pass
