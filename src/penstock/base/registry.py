@@ -61,6 +61,11 @@ class Registry(Generic[P]):
     def create(self, asked: str) -> P:
         """The policy asked for, with its options."""
         name, _, options = asked.partition(":")
+        policy: P = with_options(self.load(name), f"{self.kind} '{name}'", options)  # type: ignore[arg-type]
+        return policy
+
+    def load(self, name: str) -> P:
+        """Return what is registered by a name, without calling it: for registries of functions."""
         if name not in self._addresses:
             raise BadInputError(f"unknown {self.kind} '{name}'; {nearest(name, self.names())}")
         if self._lacks(name):
@@ -68,11 +73,10 @@ class Registry(Generic[P]):
             raise BadInputError(f"{self.kind} '{name}' needs {package}: pip install 'penstock[{extra}]'")
         module, _, attribute = self._addresses[name].partition(":")
         try:
-            policy_class = getattr(import_module(module), attribute)
+            found: P = getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise BadInputError(f"{self.kind} '{name}' cannot be loaded from {module}: {error}") from error
-        policy: P = with_options(policy_class, f"{self.kind} '{name}'", options)
-        return policy
+        return found
 
 
 def with_options(policy_class: type[P], who: str, options: str) -> P:
