@@ -6,15 +6,18 @@ import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.files import temporary_folder
+from penstock.cluster.contract import AppRequest
+from penstock.cluster.registry import OWN, open_cluster
 from penstock.report.listener import Listener, Progress
 from penstock.workloads.operators import services
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -22,8 +25,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Pipeline
 
 
-CLUSTER_MASTER = "cluster"
-"""The cluster of `penstock cluster up`."""
+CLUSTER_MASTER = OWN
 DEFAULT_EXECUTOR_MB = 1024
 """Spark's own default."""
 LEAST_EXECUTOR_MB = 512
@@ -75,16 +77,14 @@ class RunSession:
 
     session: Any
     executors: Any = None
+    close: Callable[[], None] | None = None
+    """Ends the session; None leaves it, as one of the user's."""
 
 
 def _master_here() -> str | None:
-    """That of the cluster of `penstock cluster up`; None: there is none."""
+    """Return the master of the cluster of `penstock cluster up`; None if there is none."""
     try:
-        from penstock.spark.clusters.local.lifecycle import find_cluster  # noqa: PLC0415 - Spark loads only when it is used
-    except ImportError as error:
-        raise BadInputError(NEEDS_SPARK) from error
-    try:
-        return find_cluster().master_url
+        return open_cluster().master
     except ClusterError:
         return None
 
@@ -104,17 +104,16 @@ def spark_session(options: SparkOptions, slots: int, log: Path, name: str, liste
         yield RunSession(_checked(options.session))
         return
     listener.on_progress(Progress("starting Spark"))
-    try:
-        from penstock.spark.session.embedded import end_session  # noqa: PLC0415 - Spark loads only when it is used
-    except ImportError as error:
-        raise BadInputError(NEEDS_SPARK) from error
+    if find_spec("pyspark") is None:
+        raise BadInputError(NEEDS_SPARK)
     with temporary_folder("spark") as folder:
         start = _embedded if options.is_local else _on_cluster
         started = start(options, slots, log, name, folder / "scratch")
         try:
             yield started
         finally:
-            end_session(started.session)
+            if started.close is not None:
+                started.close()
 
 
 def local_by_default(options: SparkOptions) -> bool:
@@ -138,52 +137,41 @@ def _more(options: SparkOptions) -> dict[str, str]:
 
 
 def _embedded(options: SparkOptions, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
-    from penstock.spark.session.embedded import start_session  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.session.embedded import end_session, start_session  # noqa: PLC0415 - Spark loads when used
 
     if options.master is not None and not re.fullmatch(r"local(\[(\d+|\*)(,\s*\d+)?\])?", options.master):
         raise BadInputError(f"master '{options.master}': expected local, local[N] or local[*]")
-    return RunSession(start_session(slots, log, name, settings=_more(options), scratch=scratch))
+    session = start_session(slots, log, name, settings=_more(options), scratch=scratch)
+    return RunSession(session, close=lambda: end_session(session))
 
 
 def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
-    executor_memory_mb = options.executor_memory_mb or DEFAULT_EXECUTOR_MB
-    from penstock.spark.clusters.local.lifecycle import find_access  # noqa: PLC0415
-    from penstock.spark.internals.executors import (  # noqa: PLC0415 - Spark loads when used
-        FusedExecutors,
-        PinnedExecutors,
-        executor_settings,
-    )
-    from penstock.spark.internals.settings import PARTITIONS  # noqa: PLC0415
-    from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
-    from penstock.spark.session.embedded import end_session, partitions_for  # noqa: PLC0415
-    from penstock.spark.session.user_modules import own_archive_in  # noqa: PLC0415
+    from penstock.spark.internals.settings import PARTITIONS  # noqa: PLC0415 - Spark loads when used
+    from penstock.spark.session.embedded import partitions_for  # noqa: PLC0415
 
-    access = find_access(None if options.master == CLUSTER_MASTER else options.master, options.secret_file)
-    if options.places is not None and access.cluster is None:
-        raise BadInputError(f"master '{access.master_url}': its Workers do not offer slots by name")
-    settings = {
-        # those on named slots are asked for once there is a session
-        **executor_settings(slots if options.places is None else 0, by_slot=access.cluster is not None),
-        "spark.executor.memory": f"{executor_memory_mb}m",
-        PARTITIONS: str(partitions_for(slots, can_grow=True)),
-        **_more(options),
-    }
-    modules = None if options.is_on_this_machine else own_archive_in(scratch.with_name("modules"))
-    session = start_fused_session(access.master_url, log, name, settings, secret=access.secret, scratch=scratch)
-    executors: FusedExecutors
+    executor_memory_mb = options.executor_memory_mb or DEFAULT_EXECUTOR_MB
+    cluster = open_cluster(options.master, secret_file=options.secret_file)
+    app = cluster.session(
+        AppRequest(
+            name,
+            executors=slots,
+            pinned=options.places is not None,
+            memory_mb=executor_memory_mb,
+            settings={PARTITIONS: str(partitions_for(slots, can_grow=True)), **_more(options)},
+            log=log,
+            scratch=scratch,
+            ship_code=not options.is_on_this_machine,
+        )
+    )
     try:
-        if modules is not None:
-            session.sparkContext.addPyFile(str(modules))
         if options.places is None:
-            executors = FusedExecutors(session)
-            executors.wait_for(slots)
+            app.executors.wait_for(slots)
         else:
-            executors = PinnedExecutors(session, executor_memory_mb)
-            executors.change_to(slots, places=options.places)
+            app.executors.change_to(slots, places=options.places)
     except ClusterError as error:
-        end_session(session)
+        app.close()
         raise ClusterError(f"{error}; each asks for {executor_memory_mb} MB (executor_memory_mb=)") from error
-    return RunSession(session, executors)
+    return RunSession(app.spark, app.executors, app.close)
 
 
 # The services that code of reference tasks needs, while a pipeline runs.

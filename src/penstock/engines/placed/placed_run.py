@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import stamp
 from penstock.base.errors import BadInputError
+from penstock.cluster.contract import AppRequest, Purpose
+from penstock.cluster.registry import open_cluster
 from penstock.dataflow.load import Load
 from penstock.engines.placed.application import PlacedApplication, RunOptions
 from penstock.engines.placed.preparation import PlacedJob, check_nodes
@@ -68,16 +70,14 @@ def conducted(
     `onto`: another plan it changes to as soon as it flows."""
     from penstock.engines.placed.run_control import RunControl  # noqa: PLC0415 - Spark loads only when it is used
     from penstock.engines.placed.run_folder import is_url  # noqa: PLC0415
-    from penstock.spark.clusters.local.lifecycle import find_access  # noqa: PLC0415
-    from penstock.spark.session.cluster import cluster_session  # noqa: PLC0415
 
-    access = find_access(master, options.secret_file)
-    address, cluster = access.master_url, access.cluster
-    if cluster is not None:
-        check_nodes(job, cluster)
+    manager = open_cluster(master, secret_file=options.secret_file)
+    known = manager.topology() if manager.pins else None
+    if known is not None:
+        check_nodes(job, known)
     for warning in doubts_about(job.pipeline, job.demands, here=this_machine(), code=logic_of(job.pipeline)):
         options.listener.on_message(warning)
-    application = PlacedApplication(job, place, options, address, cluster, control or RunControl())
+    application = PlacedApplication(job, place, options, manager, control or RunControl())
     with application.taken(going_on=going_on) as commit, services_of(job.pipeline, options.listener) as environment:
         if not is_url(application.folder.place):
             note_elsewhere(application.folder.path)
@@ -85,19 +85,16 @@ def conducted(
         if options.session is not None:
             return application.run(options.session, commit, environment, onto)
         settings = {**_SETTINGS, **options.settings}
-        with cluster_session(address, job.pipeline.name, settings, secret=access.secret) as session:
-            return application.run(session, commit, environment, onto)
+        with manager.session(AppRequest(job.pipeline.name, Purpose.PLACED, settings=settings)) as app:
+            return application.run(app.spark, commit, environment, onto)
 
 
 @contextmanager
 def placed_session(name: str, master: str | None, secret_file: Path | None) -> Iterator[Any]:
     """A session that several placed runs, one after the other, use: they find its executors warm."""
-    from penstock.spark.clusters.local.lifecycle import find_access  # noqa: PLC0415
-    from penstock.spark.session.cluster import cluster_session  # noqa: PLC0415 - Spark loads only when it is used
-
-    access = find_access(master, secret_file)
-    with cluster_session(access.master_url, name, _SETTINGS, secret=access.secret) as session:
-        yield session
+    manager = open_cluster(master, secret_file=secret_file)
+    with manager.session(AppRequest(name, Purpose.PLACED, settings=_SETTINGS)) as app:
+        yield app.spark
 
 
 def searched(
