@@ -27,7 +27,7 @@ from penstock.engines.placed.run_folder import RunFolder
 from penstock.planning.files import SavedPlan
 from penstock.runs.config import RunConfig
 from penstock.runs.description import RunDescription
-from penstock.spark.clusters.standalone.cluster import find_cluster
+from penstock.spark.clusters.local.lifecycle import find_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path

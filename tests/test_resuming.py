@@ -286,16 +286,16 @@ def test_an_unnamed_run_that_goes_on_is_listed_once_and_tidied(tmp_path: Path) -
     begun(folder)
     begin("linear", folder)
     begin("linear", folder)
-    assert [run.folder for run in penstock.runs()] == [folder]
+    assert [run.folder for run in penstock.list_runs()] == [folder]
     # an entry of an earlier version
     (tmp_path / "runs" / "linear-1-abc.elsewhere").write_text(str(folder))
-    assert [run.folder for run in penstock.runs()] == [folder]
+    assert [run.folder for run in penstock.list_runs()] == [folder]
     FusedRunFolder(folder).write_state(RunState.ENDED, resumable=False)
     begin("linear", folder)
-    assert (penstock.runs(), folder.exists()) == ([], False)
+    assert (penstock.list_runs(), folder.exists()) == ([], False)
     # one that was named stays
     begun(tmp_path / "named")
     begin("linear", tmp_path / "named")
     FusedRunFolder(tmp_path / "named").write_state(RunState.ENDED, resumable=False)
     begin("linear", tmp_path / "named")
-    assert [run.folder for run in penstock.runs()] == [tmp_path / "named"]
+    assert [run.folder for run in penstock.list_runs()] == [tmp_path / "named"]

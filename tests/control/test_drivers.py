@@ -7,12 +7,10 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from control_builders import PerUnit
 from driver_stand_in import A, B, executors_in, order, pid, until
 from sqlalchemy import select
 
 from penstock.base.clock import Stopwatch, pause
-from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.messages import (
     Died,
@@ -32,6 +30,8 @@ from penstock.control.executors.driver_processes import DriverExecutors, batch_i
 from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.store import schema
 from penstock.control.store.store import Store
+from penstock.testing import ManualClock
+from penstock.testing.controller import RatePerUnit as PerUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,10 +80,10 @@ def test_one_that_dies_says_why(made: Callable[[], DriverExecutors]) -> None:
 def test_one_that_dies_again_and_again_has_failed_in_the_end_and_the_other_flows(
     made: Callable[[], DriverExecutors], tmp_path: Path
 ) -> None:
-    clock = ToldClock(1000.0)
+    clock = ManualClock(1000.0)
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     nodes = SimulatedNodes(2, 1)
-    controller = Controller(store, made(), nodes, PerUnit(), clock, ToldClock(0.0), ControllerState())
+    controller = Controller(store, made(), nodes, PerUnit(), clock, ManualClock(0.0), ControllerState())
     controller.look()
     for name in ("good", "bad"):
         controller.ask(Submit(Submission(name, name, desired=1, load="5")))

@@ -74,7 +74,7 @@ def test_it_is_listed_as_its_lease_says(folder: RunFolder, monkeypatch: pytest.M
     note_elsewhere(folder.path)
 
     def states() -> list[tuple[str, str]]:
-        return [(run.engine, str(run.state)) for run in penstock.runs()]
+        return [(run.engine, str(run.state)) for run in penstock.list_runs()]
 
     assert states() == [("placed", "lost")]
     folder.take("plan-000")

@@ -10,7 +10,8 @@ from penstock.base.errors import BadInputError, ClusterError, RunError
 from penstock.base.files import read_text
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
-from penstock.engines.run_index import is_fused, list_runs, placed_or_found
+from penstock.engines import run_index
+from penstock.engines.run_index import is_fused, placed_or_found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,8 +64,8 @@ class LiveCluster:
 
 def live_cluster(folder: str | Path | None = None) -> LiveCluster:
     """By the controller that runs here; where none does, by the Master of `penstock cluster up`."""
+    from penstock.base.state_folder import state_folder  # noqa: PLC0415 - needs the extra `spark`
     from penstock.service.local import controller_folder, read_running  # noqa: PLC0415 - needs the extra `control`
-    from penstock.spark.clusters.standalone.state import state_folder  # noqa: PLC0415 - needs the extra `spark`
 
     home = state_folder(folder)
     if home.is_dir() and read_running(controller_folder(home)) is not None:
@@ -81,7 +82,7 @@ def _of_controller(folder: str | Path | None) -> LiveCluster:
 
 
 def _of_master(folder: str | Path | None) -> LiveCluster:
-    from penstock.spark.clusters.standalone.cluster import cluster_status, find_cluster  # noqa: PLC0415 - extra `spark`
+    from penstock.spark.clusters.local.lifecycle import cluster_status, find_cluster  # noqa: PLC0415 - extra `spark`
 
     memory = {node.name: node.memory_mb for node in find_cluster(folder).nodes}
     alive = [node for node in cluster_status(folder).nodes if node.alive]
@@ -100,12 +101,12 @@ def _of_master(folder: str | Path | None) -> LiveCluster:
     return LiveCluster(nodes, {node.name: tuple(range(node.used, node.slots)) for node in alive})
 
 
-# `penstock.runs()`: the runs of this user, and how they stand.
+# `penstock.list_runs()`: the runs of this user, and how they stand.
 
 
-def runs() -> list[Run]:
+def list_runs() -> list[Run]:
     """Runs that live, were lost with their process, failed, or ended in a folder of their own, the newest last."""
-    return list_runs()
+    return run_index.list_runs()
 
 
 # `penstock.rescale(...)`: more or fewer slots for a run, while it goes on.

@@ -263,7 +263,7 @@ def runs(json: JsonOption = False) -> None:
     """Runs that live, were lost with their process, failed, or ended in a folder of their own."""
     from penstock.api import live as listing
 
-    listed = listing.runs()
+    listed = listing.list_runs()
     if json:
         output.print_json([run.document() for run in listed])
         return

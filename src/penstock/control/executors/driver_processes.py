@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.base.files import private_folder
+from penstock.base.processes import ProcessError, end, find, kill, start, tree
 from penstock.cluster.topology import Slot
 from penstock.control.core.messages import (
     Died,
@@ -44,7 +45,6 @@ from penstock.control.executors.driver_files import (
 )
 from penstock.control.metrics import Metric
 from penstock.runs.config import FUSED, PLACED, RunConfig
-from penstock.spark.clusters.standalone.processes import ProcessError, end, find, kill, start, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
