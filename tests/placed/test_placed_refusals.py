@@ -26,7 +26,9 @@ from penstock.engines.placed.endpoints import check_sources
 from penstock.engines.placed.flow.states import FlowState
 from penstock.engines.placed.launchers import LocalLauncher
 from penstock.engines.placed.preparation import check_nodes, prepare_placed
-from penstock.engines.placed.run_folder import VERSION, RunDescription, RunFolder
+from penstock.engines.placed.run_folder import RunFolder
+from penstock.runs.config import RunConfig
+from penstock.runs.description import RunDescription
 from penstock.runtime.dead_letters import DEAD_LETTERS
 
 assert launcher  # a fixture
@@ -82,7 +84,7 @@ def test_a_node_that_is_not_there_and_a_master_that_is_silent(monkeypatch: pytes
 
 
 def test_a_plan_for_nodes_the_cluster_does_not_have() -> None:
-    job = prepare_placed(penstock.plan("linear", 100), None, None, None)
+    job = prepare_placed(penstock.plan("linear", 100))
     cluster: Any = SimpleNamespace(nodes=[SimpleNamespace(name="other", slots=2)])
     with pytest.raises(BadInputError, match=r"of the cluster is not there; plan for this cluster"):
         check_nodes(job, cluster)
@@ -102,18 +104,7 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     folders = [RunFolder(tmp_path / name) for name in ("mine", "other")]
     for folder in folders:
         folder.create()
-        folder.describe(
-            RunDescription(
-                version=VERSION,
-                run=f"run-{folder.name}",
-                pipeline="p",
-                master="",
-                load={},
-                began=0.0,
-                routing="shuffle",
-                segmenter="ends",
-            )
-        )
+        folder.describe(RunDescription(run=f"run-{folder.name}", pipeline="p", config=RunConfig(engine="placed")))
     mine, other = folders
     other.take("plan-000")
     other.give_back()
@@ -127,9 +118,7 @@ def test_a_run_under_a_uri_is_described_asked_and_taken_over(tmp_path: Path) -> 
     place = f"file://{tmp_path}/run"
     folder = RunFolder(place)
     folder.create()
-    description = RunDescription(
-        version=VERSION, run="r", pipeline="p", master="", load={}, began=0.0, routing="shuffle", segmenter="ends"
-    )
+    description = RunDescription(run="r", pipeline="p", config=RunConfig(engine="placed"))
     folder.describe(description)
     plan = penstock.plan("linear", 100).document()
     name = folder.add_plan(plan, [["source"], ["xml"]])

@@ -47,4 +47,5 @@ def open_cluster(
     scheme = wanted.partition(":")[0]
     if scheme not in CLUSTERS.names():
         raise BadInputError(f"master '{wanted}': {EXPECTED_MASTER}")
-    return CLUSTERS.load(scheme)(ClusterAddress(wanted, secret_file, folder, web_url))
+    cluster: Cluster = CLUSTERS.load(scheme)(ClusterAddress(wanted, secret_file, folder, web_url))
+    return cluster

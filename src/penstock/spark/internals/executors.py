@@ -131,7 +131,7 @@ class FusedExecutors:
     def hosts(self) -> dict[str, str]:
         """Return the host of every executor, by its id."""
         found, known = {}, set(self.ids())
-        listed = self._context.statusStore().executorList(True).iterator()
+        listed = java_context(self._session).statusStore().executorList(True).iterator()
         while listed.hasNext():
             summary = listed.next()
             if summary.id() in known:
@@ -140,9 +140,7 @@ class FusedExecutors:
 
     def end(self, names: Collection[str]) -> None:
         """End these executors and ask for no others in their place."""
-        scala_map = getattr(self._java.scala.collection.immutable, "Map$")
-        left = len(self.ids()) - len(names)
-        self._context.requestTotalExecutors(left, 0, getattr(scala_map, "MODULE$").empty())
+        request_executors(self._session, len(self.ids()) - len(names))
         self._let_go(names)
 
     def _let_go(self, names: Collection[str]) -> None:

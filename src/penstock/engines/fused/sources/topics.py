@@ -19,7 +19,7 @@ from penstock.connectors.topic_address import LogAddress, subscribed, topics_the
 from penstock.dataflow.endpoints import check_known_to_us, most_per_batch, reading_of
 from penstock.dataflow.formats import find_format
 from penstock.report.figures import kept_apart
-from penstock.spark.internals.plans import find_format
+from penstock.spark.internals.plans import check_format_exists
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,7 +103,7 @@ def has_connector(session: SparkSession) -> bool:
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - Spark loads only when it is used
 
     try:
-        find_format(session, KAFKA)
+        check_format_exists(session, KAFKA)
     except AnalysisException:
         return False
     return True
