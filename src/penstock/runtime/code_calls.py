@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -429,8 +428,11 @@ class RowCall:
             self._parents_so_far().extend([self._at] * len(result))
             self._made.extend(result)
 
-    def take_results(self, results: Iterable[Any]) -> None:
+    def take_results(self, results: list[Any]) -> None:
         """Take what others made of the rows, one result for each, as `one_or_several` has it, or `Raised`."""
+        if {*map(type, results)} == {dict}:
+            self._made = results
+            return
         for self._at, result in enumerate(results):
             if isinstance(result, Raised):
                 self._put_aside_row(error_line(result.error), result.error)
@@ -553,24 +555,25 @@ class SharedRowsCall:
 
     def outcome(self, *, settles: bool = False, is_last: bool = False) -> Outcome:
         """Return the outcome of this part; if it `settles`, with what is finished by other threads too."""
-        calls, finished = self.size, list[tuple[int, Any]]()
+        calls, finished = self.size, dict[int, Any]()
         unreadable = self.shared.unreadable if is_last else []
         self.size += len(unreadable)
         while settles and self.shared.finished:
             try:
-                finished.append(self.shared.finished.popleft())
+                at, result = self.shared.finished.popleft()
             except IndexError:  # another thread settles too
                 break
-        if not finished:
-            return Outcome(Rows([], Marks(), self.shared.rows.schema), unreadable, calls)
-        finished.sort(key=itemgetter(0))
+            finished[at] = result
         rows = self.shared.rows
-        if len(finished) < len(rows):
+        if not finished:
+            return Outcome(Rows([], Marks(), rows.schema), unreadable, calls)
+        order = sorted(finished)
+        if len(order) < len(rows):
             which = np.zeros(len(rows), np.bool_)
-            which[[at for at, _ in finished]] = True
+            which[order] = True
             rows = rows.take(which)
         call = RowCall(self.operator, self.logic, rows, self.shared.step.schema or rows.schema)
-        call.take_results(result for _, result in finished)
+        call.take_results([finished[at] for at in order])
         settled = call.outcome()
         return replace(settled, dead_letters=[*unreadable, *settled.dead_letters], calls=calls)
 

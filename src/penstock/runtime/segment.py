@@ -53,8 +53,6 @@ from penstock.runtime.segment_states import (
     OWNER,
     Asked,
     Begin,
-    CallEnded,
-    CallStarted,
     Failed,
     FeedAsked,
     Interrupt,
@@ -414,11 +412,13 @@ class Segment:
 
     def _timed(self, thread: int, limit: float, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call code that has a time limit. Only in here is the thread interrupted; when it is, another has its item."""
-        self._tell(CallStarted(thread, limit))
+        self._machine.call_started(thread, limit, self._watch.seconds())
         try:
             return function(*arguments)
         finally:
-            if self._tell(CallEnded(thread)) is Reply.ABANDON:
+            with self._lock:
+                has_item = self._machine.call_ended(thread)
+            if not has_item:
                 forget_interrupt()
                 raise AbandonedError
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.runtime.steps import PoolPlan, Step
 
 
+NEVER = float("inf")
 OWNER = 0
 """The thread that feeds and flushes; those of pools are numbered from 1."""
 
@@ -47,8 +48,6 @@ class ThreadState(StrEnum):
     WAITING = "waiting"
     """It has no item."""
     WORKING = "working"
-    CALLING = "calling"
-    """Working, inside a call that has a time limit."""
     ABANDONED = "abandoned"
     """Its call took too long; another thread continues with its item."""
     ENDED = "ended"
@@ -61,8 +60,7 @@ MOVES: dict[SegmentState | ThreadState, frozenset[SegmentState | ThreadState]] =
     SegmentState.FAILED: frozenset({SegmentState.CLOSED}),
     SegmentState.CLOSED: frozenset(),
     ThreadState.WAITING: frozenset({ThreadState.WORKING, ThreadState.ENDED}),
-    ThreadState.WORKING: frozenset({ThreadState.WAITING, ThreadState.CALLING, ThreadState.ENDED}),
-    ThreadState.CALLING: frozenset({ThreadState.WORKING, ThreadState.ABANDONED}),
+    ThreadState.WORKING: frozenset({ThreadState.WAITING, ThreadState.ABANDONED, ThreadState.ENDED}),
     ThreadState.ABANDONED: frozenset({ThreadState.ENDED}),
     ThreadState.ENDED: frozenset(),
 }
@@ -164,21 +162,6 @@ class PartEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class CallStarted:
-    """A thread calls code that has a time limit, in seconds. Answer: PROCEED."""
-
-    thread: int
-    limit: float
-
-
-@dataclass(frozen=True, slots=True)
-class CallEnded:
-    """Answers: PROCEED, ABANDON."""
-
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
 class ThreadEnded:
     """Answer: PROCEED."""
 
@@ -192,7 +175,7 @@ class Failed:
     error: BaseException
 
 
-ThreadEvent = WorkAsked | RowsShared | PartEnded | CallStarted | CallEnded | ThreadEnded
+ThreadEvent = WorkAsked | RowsShared | PartEnded | ThreadEnded
 Event = Asked | FeedAsked | Sent | Left | Failed | ThreadEvent
 
 
@@ -247,8 +230,6 @@ class Reply(StrEnum):
     """Send what is finished of the shared rows."""
     SETTLE_ALL = "settle all"
     """The same, and nothing more will come of them."""
-    ABANDON = "abandon"
-    """Another thread has the item: end."""
     STOP = "stop"
     """The segment is closed: end."""
 
@@ -298,7 +279,7 @@ class Thread:
     item: WorkItem | None = None
     ends_streams: bool = False
     """It is to end its streams."""
-    until: float = 0.0
+    until: float = NEVER
     """When the call under way exceeds its `limit`."""
     limit: float = 0.0
 
@@ -581,26 +562,24 @@ class SegmentMachine:
 
     # Time limits.
 
-    def _call_started(self, event: CallStarted, now: float) -> None:
-        thread = self.threads[event.thread]
-        thread.limit, thread.until = event.limit, now + event.limit
-        self._move(thread, ThreadState.CALLING)
-        self._out.append(Reply.PROCEED)
+    def call_started(self, number: int, limit: float, now: float) -> None:
+        """A thread calls code that may take `limit` seconds. This and `call_ended` come for every row, and therefore
+        not as events; a thread only sets its own deadline."""
+        thread = self.threads[number]
+        thread.limit, thread.until = limit, now + limit
 
-    def _call_ended(self, event: CallEnded, _now: float) -> None:
-        thread = self.threads[event.thread]
-        if thread.state is ThreadState.ABANDONED:
-            self._out.append(Reply.ABANDON)
-        else:
-            self._move(thread, ThreadState.WORKING)
-            self._out.append(Reply.PROCEED)
+    def call_ended(self, number: int) -> bool:
+        """Return whether the thread still has its item; otherwise it was abandoned, and must end."""
+        thread = self.threads[number]
+        thread.until = NEVER
+        return thread.state is ThreadState.WORKING
 
     def _tick(self, _event: Asked, now: float) -> None:
         if self.state is SegmentState.CLOSED:
             self._out.append(Reply.STOP)
             return
         for thread in list(self.threads.values()):
-            if thread.state is ThreadState.CALLING and now > thread.until and self.state is not SegmentState.FAILED:
+            if now > thread.until and self.state is not SegmentState.FAILED:
                 self._abandon(thread, thread.item)
         pauses = [] if self._tick_seconds is None else [self._tick_seconds]
         for pool in self.pools:
@@ -615,6 +594,7 @@ class SegmentMachine:
         if item is None:
             self._impossible("abandon", f"{thread} has no item")
         self._move(thread, ThreadState.ABANDONED)
+        thread.until = NEVER
         self._out.append(Interrupt(thread.number))
         step, hung = self._steps[item.position], self._hung.setdefault(item.position, set())
         hung.add(thread.number)
@@ -651,8 +631,6 @@ EVENTS: dict[
     WorkAsked: (SegmentMachine._work_asked, _ANY, frozenset({ThreadState.WAITING, ThreadState.WORKING})),
     RowsShared: (SegmentMachine._rows_shared, _ANY, _WORKING),
     PartEnded: (SegmentMachine._part_ended, _ANY, _WORKING),
-    CallStarted: (SegmentMachine._call_started, _ANY, _WORKING),
-    CallEnded: (SegmentMachine._call_ended, _ANY, frozenset({ThreadState.CALLING, ThreadState.ABANDONED})),
-    ThreadEnded: (SegmentMachine._thread_ended, _ANY, frozenset(set(ThreadState) - {ThreadState.CALLING})),
+    ThreadEnded: (SegmentMachine._thread_ended, _ANY, frozenset(set(ThreadState) - {ThreadState.ENDED})),
 }
 """What handles an event, and the states of the segment and of the event's thread in which it may come."""
