@@ -13,7 +13,7 @@ from penstock.connectors.embedded_log import EmbeddedLog
 from penstock.control.contracts import NodeOffer, ProvidedNode
 from penstock.control.core.trigger_kinds import TriggerKind
 from penstock.control.metrics import Metric
-from penstock.dataflow.formats import Commit, Format, Medium, PlacedCommit
+from penstock.dataflow.formats import Format, Medium, PlacedCommit, SinkCommit
 from penstock.planning.allocation.baselines import LinearScaling
 from penstock.service.pages.page_list import Page
 
@@ -47,7 +47,7 @@ class Spare:
 # A format whose sink writes a file of JSON lines for each batch: one that is written again replaces the first.
 
 
-LINES = Format(name="lines", can_read=False, commit=Commit.WRITER, writer="toys:line_writer")
+LINES = Format(name="lines", can_read=False, commit=SinkCommit.WRITER, writer="toys:line_writer")
 
 
 @dataclass
@@ -78,7 +78,7 @@ SHELF = Format(
     name="shelf",
     medium=Medium.LOG,
     rereadable=True,
-    commit=Commit.TRANSACTION,
+    commit=SinkCommit.TRANSACTION,
     placed_commit=PlacedCommit.LOG,
     log="toys:open_shelf",
 )

@@ -77,15 +77,15 @@ PAGES: Registry[Page] = Registry(kind="page", group="penstock.pages", built_in={
 @cache
 def pages() -> tuple[Page, ...]:
     """Return all pages, those of other packages last. No two have a path, script or key in common."""
-    found = (*BUILT_IN, *(PAGES.load(name) for name in PAGES.names()))
+    declared = (*BUILT_IN, *(PAGES.load(name) for name in PAGES.names()))
     for what in ("path", "script", "key"):
         taken: set[str] = set()
-        for page in found:
+        for page in declared:
             value = getattr(page, what)
             if value and value in taken:
                 raise BadInputError(f"page '{page.path}': {what} '{value}' belongs to another page")
             taken.add(value)
-    return found
+    return declared
 
 
 def menu() -> str:

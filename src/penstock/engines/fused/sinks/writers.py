@@ -12,7 +12,7 @@ from penstock.connectors.connection_settings import KAFKA, with_secrets
 from penstock.connectors.topic_address import LogAddress, is_address
 from penstock.dataflow.code import write_function
 from penstock.dataflow.endpoints import writing_of
-from penstock.dataflow.formats import Commit, find_format
+from penstock.dataflow.formats import SinkCommit, find_format
 from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.engines.fused.sinks.file_writer import FileWriter
 from penstock.engines.fused.sinks.table_writer import TableWriter
@@ -91,7 +91,7 @@ class _Format:
         self._more: Mapping[str, str] = {}
         self._version = ""
         form = find_format(writing.format)
-        self.exactly_once = form.commit is Commit.VERSION
+        self.exactly_once = form.commit is SinkCommit.VERSION
         if form.version_options is not None:
             name, self._version = form.version_options
             self._more = {name: f"{owner}-{sink}"}
@@ -140,20 +140,20 @@ def _format_writer(session: SparkSession, sink: str, writing: Writing, owner: st
     form = find_format(writing.format)
     options = writing.options if form.is_log else with_secrets(writing.options, who, form.name)
     match form.commit:
-        case Commit.NOTHING:
+        case SinkCommit.NOTHING:
             return CountingWriter()
-        case Commit.RENAME:
+        case SinkCommit.RENAME:
             whole = writing.mode is OutputMode.COMPLETE
             return FileWriter(session, who, form.name, options, name, replaces_all=whole)
-        case Commit.TABLE:
+        case SinkCommit.TABLE:
             return TableWriter(session, who, options, name)
-        case Commit.TRANSACTION:
+        case SinkCommit.TRANSACTION:
             return _topic_writer(session, sink, writing, owner, checkpoint)
-        case Commit.WRITER:
+        case SinkCommit.WRITER:
             module, _, function = form.writer.partition(":")
             writer: Writer = getattr(import_module(module), function)(session, sink, options, owner)
             return writer
-        case Commit.VERSION | Commit.AT_LEAST_ONCE:
+        case SinkCommit.VERSION | SinkCommit.AT_LEAST_ONCE:
             return _Format(session, replace(writing, options=options), owner, sink)
 
 
