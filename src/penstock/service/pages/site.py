@@ -110,9 +110,6 @@ def _tag(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:24]}"'
 
 
-# The page and its files.
-
-
 PLACES = ("/", "/pipeline", "/cluster", "/decisions", "/what-if")
 """All are the same page; its script looks at the address."""
 
