@@ -109,6 +109,23 @@ def test_the_page_about_the_design_lists_the_parts_in_their_order() -> None:
     assert tuple(name for row in rows for name in row.split()) == LAYERS[:-1]
 
 
+def test_the_tour_names_every_folder_and_only_files_that_are_there() -> None:
+    tour = (ROOT.parents[1] / "docs" / "design.md").read_text("utf-8").split("## A tour")[1].split("\n## ")[0]
+    folders = {str(path.parent.relative_to(ROOT)) for path in MODULES if len(path.relative_to(ROOT).parts) > 1}
+    # a folder of folders is named by what is in it, and clusters and workloads by the folder above them
+    named = re.findall(r"`([a-z_/]+)`", tour)
+    assert [
+        folder
+        for folder in sorted(folders)
+        if not any(name.rstrip("/").startswith(folder) for name in named)
+        and not folder.startswith(("inputs/", "spark/clusters/", "workloads/"))
+    ] == []
+    files = re.findall(r"`([a-z_/]+\.py)`", tour)
+    there = {path.name for path in MODULES} | {name_of(path) for path in MODULES}
+    assert files
+    assert [file for file in files if file not in there] == []
+
+
 def test_imports_only_what_stands_before() -> None:
     wrong = {name_of(path): wrong_imports(layer_of(path), imports_of(path)) for path in MODULES if layer_of(path)}
     assert {module: names for module, names in wrong.items() if names} == {}

@@ -58,3 +58,4 @@ from .planning.sharing.contract import Divides as Divides
 from .planning.sharing.contract import Sharer as Sharer
 from .planning.sharing.contract import Shares as Shares
 from .planning.sharing.contract import equal_nodes as equal_nodes
+from .planning.sharing.contract import short_of_minimum as short_of_minimum

@@ -158,9 +158,6 @@ def check_sizes(nodes: int, slots: int, unit: int, speed: float, port: int, *, s
         raise BadInputError(f"port=: expected 0 (any) to 65535, found {port}")
 
 
-# `penstock.down(...)`: ends what `penstock.up(...)` started.
-
-
 def down(folder: str | Path | None = None) -> str | None:
     """The address of the controller that was ended; None where none ran. Drivers and the cluster end with it; its store
     and what pipelines have committed stay, for the next `up`."""
@@ -170,9 +167,6 @@ def down(folder: str | Path | None = None) -> str | None:
     ended = stop_controller(folder)
     cluster_down(folder)
     return ended
-
-
-# `penstock serve`: the controller in this process, until it is ended; for containers and service managers.
 
 
 def serve(
@@ -239,9 +233,6 @@ def _token(folder: str | Path | None, name: str) -> str:
     if len(token) < 16:
         raise BadInputError(f"{file}: a token has at least 16 letters")
     return token
-
-
-# `penstock controller repair`: the store of the controller of this machine, or another one by its URL.
 
 
 def repair_store(store: str | None = None, *, dry_run: bool = False, folder: str | Path | None = None) -> StoreRepair:

@@ -92,15 +92,9 @@ def _of_master(folder: str | Path | None) -> LiveCluster:
     return LiveCluster(nodes, free_slots(alive, holdings))
 
 
-# `penstock.list_runs()`: the runs of this user, and how they stand.
-
-
 def list_runs() -> list[Run]:
     """Runs that live, were lost with their process, failed, or ended in a folder of their own, the newest last."""
     return run_index.list_runs()
-
-
-# `penstock.rescale(...)`: more or fewer slots for a run, while it goes on.
 
 
 PATIENCE_SECONDS = 90.0
@@ -126,17 +120,11 @@ def rescale(run: str | Path, slots: int, *, patience: float = PATIENCE_SECONDS) 
     return float(placed.ask("rescale", patience, slots=slots)["seconds"])
 
 
-# `penstock.connect(...)`: a client of a controller, with the verbs as methods.
-
-
 def connect(url: str | None = None, token: str | None = None, *, folder: str | Path | None = None) -> Client:
     """A controller by its address and token; without, the one `penstock.up()` started on this machine."""
     from penstock.service import client  # noqa: PLC0415 - needs the extra `control`
 
     return client.connect(url, token, folder)
-
-
-# `penstock.dashboard()`: a link that opens the page of the controller, once.
 
 
 def dashboard(*, read_only: bool = False, folder: str | Path | None = None) -> str:

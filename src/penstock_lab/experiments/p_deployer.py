@@ -117,9 +117,6 @@ def pipelines() -> Mapping[str, Pipeline]:
     return {pipeline.name: pipeline for pipeline in (word_count, linear.build(), diamond.build(), star.build())}
 
 
-# Fig 12 of P-Deployer as a table and a chart.
-
-
 CHOSEN = "profiles are chosen"
 MISSING = "Metis is not installed: pip install 'penstock[metis]'"
 

@@ -254,9 +254,6 @@ def _print_outcome(row: dict[str, Any], *, json: bool) -> None:
     output.say(f"{row['name']}: {row['state']}, priority {row['priority']}, {row['assigned']} assigned{waits}")
 
 
-# `penstock trigger`: conditions that raise a pipeline's priority while they hold.
-
-
 trigger_app = typer.Typer(
     help="Add, edit and switch the triggers of a pipeline.", no_args_is_help=True, rich_markup_mode=None
 )
