@@ -36,6 +36,7 @@ from penstock.control.executors.driver_processes import (
 from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.store import schema
 from penstock.control.store.store import Store
+from penstock.runs.config import RunConfig
 from penstock.testing import ManualClock
 from penstock.testing.controller import RatePerUnit as PerUnit
 
