@@ -84,7 +84,7 @@ from .dataflow.pipeline import SharedMemory as SharedMemory
 from .dataflow.pipeline import Stream as Stream
 from .dataflow.pipeline import Watermark as Watermark
 from .engines.placed.handle import PlacedHandle as PlacedHandle
-from .engines.run_index import Run as Run
+from .engines.run_index import ListedRun as ListedRun
 from .engines.simulated.preparation import LoadLike as LoadLike
 from .engines.simulated.preparation import Mode as Mode
 from .inputs.finders import ModelsLike as ModelsLike

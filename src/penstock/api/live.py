@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.base.errors import BadInputError, ClusterError, RunError
+from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.files import read_text
+from penstock.base.former_names import report_former_name
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
-from penstock.engines.run_index import is_fused, list_runs, placed_or_found
+from penstock.runs.folder import ANSWER_SECONDS
+from penstock.runs.run_index import list_runs, run_folder
+from penstock.runs.states import RunRequest, check_permitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.engines.run_index import Run
     from penstock.planning.plan import Plan
+    from penstock.runs.run_index import ListedRun
     from penstock.service.client import Client
 
 
@@ -100,38 +103,62 @@ def _of_master(folder: str | Path | None) -> LiveCluster:
     return LiveCluster(nodes, {node.name: tuple(range(node.used, node.slots)) for node in alive})
 
 
-# `penstock.runs()`: the runs of this user, and how they stand.
+# `penstock.runs()`: the runs of this user, and what other processes may ask of them.
 
 
-def runs() -> list[Run]:
-    """Runs that live, were lost with their process, failed, or ended in a folder of their own, the newest last."""
+def runs() -> list[ListedRun]:
+    """Runs that live, are paused, were lost with their process or failed, and those stopped in a folder of their own;
+    the newest last."""
     return list_runs()
 
 
-# `penstock.rescale(...)`: more or fewer slots for a run, while it goes on.
+def stop(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
+    """Finish and commit what is in flight and end the run. Return the seconds it took.
 
-
-PATIENCE_SECONDS = 90.0
-
-
-def rescale(run: str | Path, slots: int, *, patience: float = PATIENCE_SECONDS) -> float:
-    """Ask a fused run on a cluster for other executors; its query is not restarted. A placed run is planned anew, by
-    its own policies, for so many slots. The seconds that took.
-
-    `run` is its folder, or the name that `runs` shows.
+    Here and below `run` is its folder or URI, or the name that `runs` shows.
     """
-    from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415
-    from penstock.runs.run_folder import FusedRunFolder  # noqa: PLC0415 - psutil belongs to the extra
+    return ask_run(run, RunRequest.STOP, patience)
 
-    if slots < 1:
+
+def pause(run: str | Path, *, keep_executors: bool = False, patience: float = ANSWER_SECONDS) -> float:
+    """Finish and commit what is in flight and keep the position until `resume`. Return the seconds it took."""
+    return ask_run(run, RunRequest.PAUSE, patience, keep_executors=keep_executors)
+
+
+def rescale(
+    run: str | Path,
+    slots: int | None = None,
+    *,
+    plan: str | Path | None = None,
+    patience: float = ANSWER_SECONDS,
+) -> float:
+    """Change the slots or the plan of a run while it runs. Return the seconds it took."""
+    if slots is not None and slots < 1:
         raise BadInputError(f"slots=: expected at least 1, found {slots}")
-    folder = placed_or_found(run)
-    if isinstance(folder, Path) and is_fused(folder):
-        return float(FusedRunFolder(folder).ask("rescale", patience, slots=slots)["seconds"])
-    placed = RunFolder(folder)
-    if placed.held_by is None:
-        raise RunError(f"{folder}: nothing runs '{placed.description.pipeline}' now; penstock resume goes on with it")
-    return float(placed.ask("rescale", patience, slots=slots)["seconds"])
+    return ask_run(run, RunRequest.RESCALE, patience, slots=slots, plan=absolute(plan))
+
+
+def kill(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
+    """End a run at once. Whoever resumes it repeats what was not committed."""
+    return ask_run(run, RunRequest.KILL, patience)
+
+
+def drain(run: str | Path, *, stop: bool = False, patience: float = ANSWER_SECONDS) -> float:
+    """Former name: of a placed run `pause(keep_executors=True)`, with `stop` or of a fused run `stop`."""
+    ends = stop or run_folder(run).description.engine == "fused"
+    report_former_name("drain", "stop" if ends else "pause(keep_executors=True)")
+    return ask_run(run, RunRequest.STOP if ends else RunRequest.PAUSE, patience, keep_executors=not ends)
+
+
+def ask_run(run: str | Path, request: RunRequest, patience: float, **more: Any) -> float:
+    """Ask the process that conducts a run, and wait for its answer."""
+    folder = run_folder(run)
+    check_permitted(request, folder.state()[0], folder.description.run)
+    return float(folder.ask(str(request), patience, **more)["seconds"])
+
+
+def absolute(path: str | Path | None) -> str | None:
+    return None if path is None else str(Path(path).absolute())
 
 
 # `penstock.connect(...)`: a client of a controller, with the verbs as methods.

@@ -30,7 +30,7 @@ from penstock.engines.placed.placed_run import (
 )
 from penstock.engines.placed.placed_run import start_placed as started
 from penstock.engines.placed.preparation import DEFAULT_PLACED_SEGMENTER, prepare_placed
-from penstock.engines.run_index import is_fused, placed_or_found
+from penstock.runs.run_index import run_folder
 from penstock.inputs.finders import runnable
 from penstock.modelling.library import ModelLibrary
 from penstock.report.listener import Listener

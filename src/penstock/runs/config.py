@@ -79,8 +79,8 @@ class Option:
         object.__setattr__(self, "flag", self.flag or f"--{self.key.replace('_', '-')}")
 
     def read(self, value: Any) -> Any:
-        """Return a value from Python, JSON or the command line as the field holds it. Raise ValueError with what was
-        expected. None stands for the default."""
+        """Return a value from Python, JSON or the command line as the field holds it, or raise ValueError with the
+        reason. None stands for the default."""
         if value is None:
             return self.default
         if self.kind is object:
@@ -148,7 +148,7 @@ def option(default: Any, text: str, appears: Appears = Appears.KEPT, **more: Any
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """How a run is conducted. The declarations are in the order in which help texts and tables list them."""
+    """The options of a run, in the order in which help texts and tables list them."""
 
     engine: str = option(
         FUSED,
@@ -335,12 +335,13 @@ class RunConfig:
         return config
 
     @classmethod
-    def of_json(cls, document: Any, where: str) -> RunConfig:
-        """Return the options that `to_json` wrote, or that an HTTP body holds. `where` names the document in errors."""
+    def of_json(cls, document: Any, where: str, *, warn: bool = True) -> RunConfig:
+        """Return the options that `to_json` wrote, or that an HTTP body holds. `where` names the document in errors;
+        `warn`: report former names, which a file of an earlier version may have."""
         if not isinstance(document, dict):
             raise BadInputError(f"{where}: expected a mapping of run options, found {type(document).__name__}")
         values = {}
-        for key, value in with_present_names(document, _present_names(), f"{where}: {{}}").items():
+        for key, value in with_present_names(document, _present_names(), "'{}'", warn=warn).items():
             declared = _by_key().get(key)
             if declared is None or Appears.FILE not in declared.appears:
                 kept = [it.key for it in options(Appears.FILE)]
@@ -352,7 +353,7 @@ class RunConfig:
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is kept of the options of this engine. Settings of Spark that hold a secret are left out."""
+        """Return the options of this engine that last longer than a process, without settings that hold a secret."""
         from penstock.dataflow.secrets import without_secrets  # noqa: PLC0415 - not needed for help
 
         document: dict[str, Any] = {}

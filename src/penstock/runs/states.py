@@ -1,8 +1,8 @@
 """The states of a run, the moves between them, and the requests each state permits. The same for every engine.
 
-    starting ──► running ──► draining ──► paused ──► starting (resume)
-        │           │            └──────► stopped ─► starting (resume)
-        └───────────┴──► failed, lost ─────────────► starting (resume)
+starting ──► running ──► draining ──► paused ──► starting (resume)
+    │           │            └──────► stopped ─► starting (resume)
+    └───────────┴──► failed, lost ─────────────► starting (resume)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOVES: dict[RunState, frozenset[RunState]] = {
     RunState.FAILED: frozenset({RunState.STARTING}),
     RunState.LOST: frozenset({RunState.STARTING}),
 }
-"""Every move a run makes itself. `lost` is never a move of the run: others conclude it from a lease without a holder."""
+"""Every move of a run. No run becomes `lost` by itself: others conclude it from a lease without a living holder."""
 
 LIVING = frozenset({RunState.STARTING, RunState.RUNNING, RunState.DRAINING, RunState.PAUSED})
 """States in which a process conducts the run."""

@@ -20,7 +20,7 @@ from penstock.dataflow.load import Load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.regions import unaudited_by
 from penstock.engines.fused.preparation import FusedJob, batch_hearer, prepare
-from penstock.engines.run_index import forget_run, is_unnamed, new_run_folder, note_elsewhere
+from penstock.runs.run_index import forget_run, is_unnamed, new_run_folder, note_elsewhere
 from penstock.inputs.finders import find_code_in
 from penstock.report.report import MOST_DEAD
 from penstock.runs.environment import RunSession, SparkOptions, local_by_default, services_of, spark_session

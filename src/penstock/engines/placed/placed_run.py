@@ -12,7 +12,7 @@ from penstock.base.errors import BadInputError
 from penstock.dataflow.load import Load
 from penstock.engines.placed.application import PlacedApplication, RunOptions
 from penstock.engines.placed.preparation import PlacedJob, check_nodes
-from penstock.engines.run_index import note_elsewhere
+from penstock.runs.run_index import note_elsewhere
 from penstock.inputs.finders import logic_of
 from penstock.modelling.fit import doubts_about
 from penstock.modelling.machine import this_machine
