@@ -132,15 +132,34 @@ class Engine(Protocol):
     def places_operators(self) -> bool:
         """Whether it needs a plan that says which operators are on which slot."""
 
-    def prepare(self, config: RunConfig, pipeline: RunnableLike, listener: Listener) -> Prepared:
-        """Check everything that can be wrong before processes are started. Called once by `penstock.start`; starts
-        nothing and writes nothing. Raises BadInputError, or RefusedError with the reason."""
+    def prepare(
+        self,
+        config: RunConfig,
+        pipeline: RunnableLike,
+        listener: Listener,
+        *,
+        given: Pipeline | None = None,
+        places: Collection[Slot] | None = None,
+    ) -> Prepared:
+        """Check everything that can be wrong before processes are started. Called once by `penstock.start` and by the
+        controller's driver; starts nothing and writes nothing. Raises BadInputError, or RefusedError with the reason.
+
+        `given`: the pipeline of a plan, if its code exists only in Python. `places`: the share a controller gives the
+        run; slots outside it are released."""
 
     def prepare_again(
-        self, folder: RunFolder, config: RunConfig, plan: RunnableLike | None, listener: Listener, **given: Any
+        self,
+        folder: RunFolder,
+        config: RunConfig,
+        plan: RunnableLike | None,
+        listener: Listener,
+        *,
+        given: Pipeline | None = None,
+        before: Any = None,
     ) -> Prepared:
         """Prepare the run that is in `folder` to continue from its last commit, with the options it was started with;
-        options that are set in `config`, and `plan`, replace them."""
+        options that are set in `config`, and `plan`, replace them. `before`: what `prepare` returned, if this process
+        conducted the run before."""
 
     def default_folder(self, pipeline: str) -> Path:
         """A new folder for a run whose user named none."""

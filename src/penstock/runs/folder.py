@@ -32,6 +32,8 @@ from penstock.base.errors import BadInputError, RunError
 from penstock.base.files import Name, Spec, check, parse_json, private_folder, read_text
 from penstock.base.lease import RENEW_SECONDS, RunLease, holder
 from penstock.base.process_identity import own_identity
+from penstock.connectors.checkpoint import ReplacedError
+from penstock.connectors.commit import Commit
 from penstock.connectors.storage import storage
 from penstock.connectors.url_checkpoint import checkpoint_at
 from penstock.planning.files import parse_plan
@@ -39,7 +41,7 @@ from penstock.runs.description import RunDescription, parse_description
 from penstock.runs.states import FORMER_STATES, LIVING, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.planning.files import SavedPlan
 
@@ -202,25 +204,47 @@ class RunFolder:
             os.close(handle)
         return False
 
-    def take(self, claim: Callable[[], int] | None = None) -> None:
-        """Conduct the run from this process. Raise RunBusyError if another does.
+    def take(self) -> None:
+        """Conduct the run from this process. A lock keeps everyone else out until the process ends. Raise RunBusyError
+        if another process conducts the run."""
+        self._check_free()
+        if self.is_local:
+            self._lock = self._locked()
+        old = self.checkpoint.lease
+        self._sign(1 if old is None else old.number + 1)
 
-        `claim` is given by engines whose checkpoint fences a former conductor: it takes the checkpoint over and returns
-        the number of this conductor. For others a lock on the folder keeps everyone else out until the process ends.
-        """
+    def take_over(self, plan: str | None) -> Commit:
+        """Conduct the run from this process, for engines that commit to `checkpoint`: taking it over fences a former
+        conductor. `plan` names the first plan of a run that has no commit yet."""
+        self._check_free()
+        last = self.checkpoint.last()
+        if last is None:
+            if plan is None:
+                raise BadInputError(f"{self.place}: the run never started; start it in another folder")
+            last = Commit(run=self.description.run, conductor=0, generation=0, epoch=0, plan=plan)
+        if last.run != self.description.run:
+            raise BadInputError(f"{self.place}: the checkpoint of another run, '{last.run}'")
+        try:
+            taken = self.checkpoint.take_over(last, last.plan)
+        except ReplacedError as error:
+            raise RunError(f"{self.place}: another process took the run over at the same moment") from error
+        self._sign(taken.conductor)
+        return taken
+
+    def _check_free(self) -> None:
         held = self.held_by
         if held is not None:
             raise RunBusyError(f"{self.place}: {held} conducts the run; `penstock runs stop` ends it")
-        if claim is None and self.is_local:
-            self._lock = self._locked()
-        old, own = self.checkpoint.lease, own_identity()
+
+    def _sign(self, number: int) -> None:
+        own = own_identity()
         self._lease = RunLease(
             host=this_host(),
             process=own.pid,
             started=own.started,
             ticks=own.ticks,
             boot=own.boot,
-            number=claim() if claim is not None else 1 if old is None else old.number + 1,
+            number=number,
             renewed=now(),
         )
         self.checkpoint.sign(self._lease)
@@ -311,7 +335,7 @@ class RunFolder:
         if not isinstance(document, dict):
             raise BadInputError(f"{self.place}/{answer}: expected an answer, found {type(document).__name__}")
         if "error" in document:
-            raise (BadInputError if document.get("forbidden") else RunError)(str(document["error"]))
+            raise (BadInputError if document.get("is_bad_input") else RunError)(str(document["error"]))
         return document
 
     def requests(self) -> Iterator[FolderRequest]:
@@ -339,7 +363,7 @@ class RunFolder:
         self._write(f"{ANSWERS}/{request.id}.json", json.dumps(answer))
 
     def answer_error(self, request: FolderRequest, error: Exception) -> None:
-        self.answer(request, error=str(error), forbidden=isinstance(error, BadInputError))
+        self.answer(request, error=str(error), is_bad_input=isinstance(error, BadInputError))
 
 
 def is_run(place: str | Path) -> bool:

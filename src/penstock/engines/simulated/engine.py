@@ -102,18 +102,43 @@ class SimulatedEngine:
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
 
-    def prepare(self, config: RunConfig, pipeline: RunnableLike, listener: Listener) -> SimulatedRunJob:
+    def prepare(
+        self,
+        config: RunConfig,
+        pipeline: RunnableLike,
+        listener: Listener,
+        *,
+        given: Pipeline | None = None,
+        places: Collection[Slot] | None = None,
+    ) -> SimulatedRunJob:
+        config = config.for_engine(self.name)
+        if places is not None:
+            config = replace(config, slots=len(places))
+        if given is not None:
+            raise BadInputError("given=: simulated runs run no code; leave it out")
         job = planned_job(pipeline, config.load, config.models, config.routing)
         made = SimulatedRunJob(job, config, listener)
         _ = made.setup  # an operator without a model is refused here
         return made
 
     def prepare_again(
-        self, folder: RunFolder, config: RunConfig, plan: RunnableLike | None, listener: Listener, **_given: Any
+        self,
+        folder: RunFolder,
+        config: RunConfig,
+        plan: RunnableLike | None,
+        listener: Listener,
+        *,
+        given: Pipeline | None = None,  # noqa: ARG002 - code is not run
+        before: Any = None,
     ) -> SimulatedRunJob:
         known = folder.description
         saved = parse_plan(known.definition, f"{folder.place}/run.json")
-        kept = replace(known.config, seconds=config.seconds, warm_up=config.warm_up, models=config.models)
+        kept = replace(
+            known.config,
+            seconds=config.seconds,
+            warm_up=config.warm_up,
+            models=config.models or (before and before.config.models),
+        )
         again = SimulatedRunJob(planned_job(saved, kept.load, kept.models, kept.routing), kept, listener)
         return again.changed(plan, config.slots)
 
