@@ -24,7 +24,9 @@ from penstock.engines.placed.endpoints import check_sources
 from penstock.engines.placed.flow.states import FlowState
 from penstock.engines.placed.launchers import LocalLauncher
 from penstock.engines.placed.preparation import check_nodes, prepare_placed
-from penstock.engines.placed.run_folder import VERSION, RunDescription, RunFolder
+from penstock.engines.placed.run_folder import RunFolder
+from penstock.runs.config import RunConfig
+from penstock.runs.description import RunDescription
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.clusters.standalone.master_page import ALIVE
 
@@ -74,7 +76,7 @@ def test_a_node_that_is_not_there_and_a_master_that_is_silent(monkeypatch: pytes
 
 
 def test_a_plan_for_nodes_the_cluster_does_not_have() -> None:
-    job = prepare_placed(penstock.plan("linear", 100), None, None, None)
+    job = prepare_placed(penstock.plan("linear", 100))
     cluster: Any = SimpleNamespace(nodes=[SimpleNamespace(name="other", slots=2)], folder=Path("c"))
     with pytest.raises(BadInputError, match=r"of the cluster is not there; plan for this cluster"):
         check_nodes(job, cluster)
@@ -94,18 +96,7 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     folders = [RunFolder(tmp_path / name) for name in ("mine", "other")]
     for folder in folders:
         folder.create()
-        folder.describe(
-            RunDescription(
-                version=VERSION,
-                run=f"run-{folder.name}",
-                pipeline="p",
-                master="",
-                load={},
-                began=0.0,
-                routing="shuffle",
-                segmenter="ends",
-            )
-        )
+        folder.describe(RunDescription(run=f"run-{folder.name}", pipeline="p", config=RunConfig(engine="placed")))
     mine, other = folders
     other.take("plan-000")
     other.give_back()
@@ -119,9 +110,7 @@ def test_a_run_under_a_uri_is_described_asked_and_taken_over(tmp_path: Path) -> 
     place = f"file://{tmp_path}/run"
     folder = RunFolder(place)
     folder.create()
-    description = RunDescription(
-        version=VERSION, run="r", pipeline="p", master="", load={}, began=0.0, routing="shuffle", segmenter="ends"
-    )
+    description = RunDescription(run="r", pipeline="p", config=RunConfig(engine="placed"))
     folder.describe(description)
     plan = penstock.plan("linear", 100).document()
     name = folder.add_plan(plan, [["source"], ["xml"]])

@@ -31,6 +31,7 @@ from penstock.modelling.fingerprint import shape_of
 from penstock.modelling.model import Rehearsal, RehearsedBatches
 from penstock.profiling.replay import ReplayFiles
 from penstock.report.report import pace_seen
+from penstock.runs.config import RunConfig
 from penstock.spark import load_source
 from penstock.spark.session.embedded import divided_for
 from penstock.spark.session.process_tree import (
@@ -103,7 +104,7 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
             checkpoint=str(folder / "run" / "checkpoint"),
             load=Load.constant(spec.due_rate) if driven else None,
             most_rows=spec.large,
-            interval_ms=1,
+            config=RunConfig(batch_interval_ms=1),
             environment=spec.environment,
             audit=driven and unaudited_by(spec.pipeline, sparks_own_code(spec.code)) is None,
         )

@@ -43,6 +43,7 @@ from penstock.control.executors.driver_files import (
     put,
 )
 from penstock.control.metrics import Metric
+from penstock.runs.config import FUSED, PLACED, RunConfig
 from penstock.spark.clusters.standalone.processes import ProcessError, end, find, kill, start, tree
 
 if TYPE_CHECKING:
@@ -175,14 +176,16 @@ class DriverExecutors:
         job = DriverJob(
             name=order.pipeline,
             pipeline=order.submission.pipeline,
-            engine=Engine.PLACED if order.submission.engine is Engine.PLACED else Engine.FUSED,
             plan=None if order.submission.plan is None else dict(order.submission.plan),
             rate=rate,
-            load=order.load or (None if rate is None else f"{rate:g}"),
-            interval_ms=interval_ms(order.submission.target.latency_ms),
+            config=RunConfig(
+                engine=PLACED if order.submission.engine is Engine.PLACED else FUSED,
+                rate=order.load or (None if rate is None else f"{rate:g}"),
+                batch_interval_ms=batch_interval_ms(order.submission.target.latency_ms),
+                settings=self._settings,
+            ),
             incarnation=order.incarnation,
             fence=self._fence,
-            settings=self._settings,
         )
         put(known.folder, JOB, job)
         (known.folder / REPORT).unlink(missing_ok=True)
@@ -295,7 +298,7 @@ def used_by(parts: Sequence[PartReading]) -> dict[str, float]:
     }
 
 
-def interval_ms(latency_ms: float | None) -> int:
+def batch_interval_ms(latency_ms: float | None) -> int:
     """Between two batches of a fused pipeline: min(500, max(100, latency / 4)).
 
     A tuple waits for the next batch and then for the whole of it. A batch costs its cluster some 150 ms of CPU whatever

@@ -114,8 +114,8 @@ def make_writers(session: SparkSession, spec: FusedSpec) -> dict[str, Writer]:
         for name, operator in spec.pipeline.operators.items()
         if operator.kind is Kind.SINK
     }
-    if spec.dead_letters is not None:
-        writers[DEAD_LETTERS] = letter_writer(session, spec.pipeline, spec.dead_letters, owner, spec.checkpoint)
+    if spec.config.dead_letters is not None:
+        writers[DEAD_LETTERS] = letter_writer(session, spec.pipeline, spec.config.dead_letters, owner, spec.checkpoint)
     for writer in writers.values():
         writer.prepare()
     return writers
