@@ -28,6 +28,8 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 FORMER_NAMES = {
     "CasesFailedError": "penstock_lab.sweep:CasesFailedError",
+    "PlacedHandle": "penstock.runs.run:Run",
+    "RunHandle": "penstock.runs.run:Run",
     "Finding": "penstock_lab.sweep:Finding",
     "draw_experiment": "penstock_lab.api:draw_experiment",
     "known_experiments": "penstock_lab.api:known_experiments",

@@ -23,6 +23,7 @@ from .api.controller import up as up
 from .api.deployment import deploy as deploy
 from .api.live import connect as connect
 from .api.live import dashboard as dashboard
+from .api.live import drain as drain
 from .api.live import rescale as rescale
 from .api.live import runs as runs
 from .api.models import import_models as import_models
@@ -38,7 +39,6 @@ from .api.producer import Produced as Produced
 from .api.producer import ProducerSpec as ProducerSpec
 from .api.producer import produce as produce
 from .api.runs import Resumed as Resumed
-from .api.runs import drain as drain
 from .api.runs import resume as resume
 from .api.runs import run as run
 from .api.runs import run_placed as run_placed
@@ -83,8 +83,6 @@ from .dataflow.pipeline import PipelineConstraints as PipelineConstraints
 from .dataflow.pipeline import SharedMemory as SharedMemory
 from .dataflow.pipeline import Stream as Stream
 from .dataflow.pipeline import Watermark as Watermark
-from .engines.placed.handle import PlacedHandle as PlacedHandle
-from .engines.run_index import ListedRun as ListedRun
 from .engines.simulated.preparation import LoadLike as LoadLike
 from .engines.simulated.preparation import Mode as Mode
 from .inputs.finders import ModelsLike as ModelsLike
@@ -133,7 +131,10 @@ from .report.result import TriedRate as TriedRate
 from .report.simulated_result import Measured as Measured
 from .report.simulated_result import PipelineResult as PipelineResult
 from .report.simulated_result import SimulatedResult as SimulatedResult
-from .runs.handle import RunHandle as RunHandle
+from .runs.config import RunConfig as RunConfig
+from .runs.run import Run as Run
+from .runs.run_index import ListedRun as ListedRun
+from .runs.states import RunState as RunState
 from .service.client import Client as Client
 from .service.client import RequestRefusedError as RequestRefusedError
 from .service.local import UpController as UpController

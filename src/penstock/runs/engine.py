@@ -3,8 +3,8 @@
 A third engine is one folder: a class that meets `Engine`, named by an entry point of the group `penstock.engines`.
 `tests/runs/test_engine_contract.py` holds for every engine.
 
-    penstock.start ──► Engine.prepare ──► Engine.claim ──► Engine.start ──► EngineRun
-                       (checks only)      (folder)                          (driven by Run)
+    penstock.start ──► Engine.prepare ──► Engine.start ──► EngineRun
+                       (checks only)                       (driven by Run)
 
 `Run` alone calls `EngineRun`: it checks that the state permits a request before it calls, so an engine only has to do
 what it is asked. Requests come from several threads; each is answered when the call returns.
@@ -164,11 +164,13 @@ class Engine(Protocol):
     def default_folder(self, pipeline: str) -> Path:
         """A new folder for a run whose user named none."""
 
-    def claim(self, prepared: Prepared, folder: RunFolder) -> None:
-        """Write run.json and `folder.take` it. Called before `start`, in a folder that exists."""
+    def start(self, prepared: Any, folder: RunFolder, history: StateHistory) -> EngineRun:
+        """Conduct the run in `folder` from this process, write its run.json, and start it or continue it from its last
+        commit. Called by `Run`, which releases the folder at the end. Returns while the run is starting."""
 
-    def start(self, prepared: Prepared, folder: RunFolder, history: StateHistory) -> EngineRun:
-        """Start or continue the run in `folder`, which this process has claimed. Returns while it is starting."""
+    def find_highest_rate(self, prepared: Any, folder: RunFolder, listener: Listener) -> Any:
+        """Run trials until the highest stable rate is known, and return the result of the best. Called by
+        `penstock.run(..., find_max=True)`, which waits for it."""
 
     def has_begun(self, folder: RunFolder) -> bool:
         """Whether something of the run may be in its sinks."""

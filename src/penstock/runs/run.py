@@ -74,12 +74,11 @@ class Run:
             if self._own:
                 opened.callback(self._tidy)
             opened.callback(self._folder.release)
-            self._engine.claim(self._prepared, self._folder)
-            self.id = self._folder.description.run
             if self._folder.is_local:
                 note_elsewhere(self._folder.path)
                 opened.enter_context(_logged(self._folder.path / "log"))
             self.engine_run: EngineRun = self._engine.start(self._prepared, self._folder, self._history)
+            self.id = self._folder.description.run
             self._opened = opened.pop_all()
         self._result: Any = None
         self._error: BaseException | None = None
@@ -197,6 +196,9 @@ class Run:
     def _do(self, request: RunRequest, **arguments: Any) -> float:
         """Do one request, from Python or from the run's folder, and return the seconds it took."""
         check_permitted(request, self.status, self.id)
+        if request is RunRequest.RESCALE:
+            self._await_start()
+            check_permitted(request, self.status, self.id)
         given = {name: value for name, value in arguments.items() if value is not None}
         took = Stopwatch()
         match request:
@@ -282,8 +284,6 @@ class Run:
         if request.ask not in words:
             raise BadInputError(f"unknown request '{request.ask}'; {nearest(request.ask, words)}")
         word, took = RunRequest(request.ask), Stopwatch()
-        if word is RunRequest.RESCALE:
-            self._await_start()
         arguments = {
             RunRequest.PAUSE: {"keep_executors": request.keep_executors},
             RunRequest.RESUME: {"plan": request.plan, "slots": request.slots},

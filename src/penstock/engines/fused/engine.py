@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, PenstockError, Refusal, RefusedError, RunError
+from penstock.base.files import temporary_folder
 from penstock.base.text_checks import is_whole
+from penstock.connectors.topic_address import absolute_place
 from penstock.dataflow.load import Load
 from penstock.engines.fused.launcher import (
     check_ends,
@@ -25,6 +27,7 @@ from penstock.engines.fused.launcher import (
     spec_of,
 )
 from penstock.engines.fused.preparation import FusedJob, batch_hearer, prepare
+from penstock.engines.fused.rate_trials import search_highest
 from penstock.inputs.finders import runnable
 from penstock.planning.prediction.fused_setup import most_work_seconds
 from penstock.runs.environment import local_by_default, services_of, spark_session, with_executor_memory
@@ -81,6 +84,11 @@ class FusedEngine:
     ) -> FusedPrepared:
         if given is not None:
             raise BadInputError("given=: not an option of engine 'fused': give the pipeline itself")
+        config = config.for_engine(self.name)
+        if config.dead_letters is not None:
+            config = replace(config, dead_letters=absolute_place(config.dead_letters))
+        if places is not None:
+            config = replace(config, slots=len(places))
         job = prepare(pipeline, config)
         check_ends(job.pipeline, until_end=config.until_end, local_by_default=local_by_default(config))
         named = None if places is None else tuple(places)
@@ -96,27 +104,39 @@ class FusedEngine:
         given: Pipeline | None = None,
         before: FusedPrepared | None = None,
     ) -> FusedPrepared:
-        known = folder.description
-        resumed = resumed_config(known, folder, config, has_plan=plan is not None)
+        known, places = folder.description, None
         if before is not None:
-            given = given or before.pipeline
-            resumed = replace(resumed, session=resumed.session or before.job.config.session)
-        places = None if before is None else before.places
+            own, places = before.job.config, before.places
+            kept = replace(
+                known.config, session=own.session, settings=own.settings, secret_file=own.secret_file, models=own.models
+            )
+            known = known.model_copy(update={"config": kept})
+        resumed = resumed_config(known, folder, config, has_plan=plan is not None)
         if plan is not None:
             return self.prepare(resumed, plan, listener, places=places)
-        job = prepare_as_before(known, folder, given, resumed)
-        saved = before.plan if before is not None else None if known.given is None else runnable(known.given)[1]
-        return FusedPrepared(job, listener, known.given, saved, places)
+        if before is None:
+            job = prepare_as_before(known, folder, given, resumed)
+            saved = None if known.given is None else runnable(known.given)[1]
+            return FusedPrepared(job, listener, known.given, saved)
+        is_same = resumed.slots == before.job.slots and config.models is None
+        if is_same:
+            job = replace(before.job, config=resumed)
+        else:
+            job = prepare_as_before(known, folder, before.pipeline, resumed)
+        return replace(before, job=job, listener=listener)
 
     def default_folder(self, pipeline: str) -> Path:
         return new_run_folder(pipeline)
 
-    def claim(self, prepared: FusedPrepared, folder: RunFolder) -> None:
+    def start(self, prepared: FusedPrepared, folder: RunFolder, history: StateHistory) -> FusedEngineRun:
         folder.take()
         describe_run(prepared.job, folder, _checkpoint(prepared.job.config, folder), prepared.given)
-
-    def start(self, prepared: FusedPrepared, folder: RunFolder, history: StateHistory) -> FusedEngineRun:
         return FusedEngineRun(prepared, folder, history)
+
+    def find_highest_rate(self, prepared: FusedPrepared, folder: RunFolder, listener: Listener) -> RunResult:
+        """Run the trials in a folder of their own: a trial is not resumed."""
+        with temporary_folder("search") as scratch:
+            return search_highest(prepared.job, listener, scratch)
 
     def has_begun(self, folder: RunFolder) -> bool:
         """Whether it began a batch: sinks may hold some of it. A checkpoint elsewhere may have one."""
@@ -371,7 +391,7 @@ class FusedEngineRun:
     def max_work_seconds(self) -> float:
         return most_work_seconds(self._job.interval_seconds)
 
-    def threads_on(self, operator: str, slot: str) -> int:  # noqa: ARG002 - the same in every slot
+    def threads_on(self, operator: str, slot: str) -> int:
         return self._job.threads.get(operator, 0)
 
     def watch(self, fields: Mapping[int, tuple[str, float]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from penstock.report.report import arrived_rate
 from penstock.report.result import PlacedResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from penstock.cluster.topology import Cluster
     from penstock.connectors.commit import Commit
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.report.listener import Listener
     from penstock.report.report import Report
     from penstock.runs.config import RunConfig
+    from penstock.runs.folder import RunFolder
     from penstock.spark.clusters.standalone.state import RunningCluster
 
 
@@ -215,7 +215,7 @@ class PlacedApplication:
     def __init__(
         self,
         job: PlacedJob,
-        place: str | Path,
+        folder: RunFolder,
         address: str,
         cluster: RunningCluster | None,
         control: RunControl,
@@ -226,14 +226,13 @@ class PlacedApplication:
         """`keep_executors`: of slots the run has left, so that it comes back to them fast; else they are free for
         others."""
         from penstock.engines.placed.endpoints import check_sources, make_folders, sinks_of  # noqa: PLC0415
-        from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415 - Spark loads only when it is used
         from penstock.engines.placed.wire import read_identity  # noqa: PLC0415
 
         self.job, self.config, self.address = job, job.config, address
         self.listener, self.keep_executors = listener, keep_executors
         self.cluster = PlacedCluster(cluster, job.plan)
         self.control = control
-        self.folder = RunFolder(place)
+        self.folder = folder
         self.threads: Mapping[Slot, Mapping[str, int]] = job.threads
         check_sources(job.pipeline)
         self.sinks, self.shown = sinks_of(
@@ -248,16 +247,10 @@ class PlacedApplication:
         self._conductor: Conductor | None = None
         self._application = ""
 
-    @contextmanager
-    def taken(self, *, going_on: bool) -> Iterator[Commit]:
-        """This process conducts the run; nobody else does."""
-        self.folder.create()
-        plan = None if going_on else self._describe()
-        commit = self.folder.take(plan)
-        try:
-            yield commit
-        finally:
-            self.folder.give_back()
+    def taken(self, *, continues: bool) -> Commit:
+        """Conduct the run from this process, and return the commit from which it continues."""
+        self.folder.checkpoint.create()
+        return self.folder.take_over(None if continues else self._describe())
 
     def _describe(self) -> str:
         from penstock.runs.description import RunDescription  # noqa: PLC0415
@@ -280,7 +273,7 @@ class PlacedApplication:
     def _keep_plan(self, job: PlacedJob) -> str:
         return self.folder.add_plan(job.plan.model_dump(mode="json"), [list(segment) for segment in job.segments])
 
-    def find_slots(self, *, going_on: bool) -> None:
+    def find_slots(self, *, continues: bool) -> None:
         """The plan's slots must be there and free; a run that goes on leaves those of nodes that are not there."""
         from penstock.engines.placed.monitoring import check_free, dead_nodes  # noqa: PLC0415 - Spark, when it is used
 
@@ -290,7 +283,7 @@ class PlacedApplication:
         if cluster.running is None:
             return
         web_url = cluster.running.web_url
-        dead = dead_nodes(web_url, cluster.offered) if going_on else set[str]()
+        dead = dead_nodes(web_url, cluster.offered) if continues else set[str]()
         if any(slot.node in dead for slot in self.job.threads):
             self.listener.on_message(f"nodes that are not there: {', '.join(sorted(dead))}")
             usable = [slot for slot in cluster.slots() if slot.node not in dead]
@@ -309,7 +302,6 @@ class PlacedApplication:
         from penstock.engines.placed.launchers import SparkLauncher  # noqa: PLC0415
         from penstock.engines.placed.monitoring import EpochObserver, leave_unused, places_of  # noqa: PLC0415
         from penstock.engines.placed.run_control import Conducting, Plans  # noqa: PLC0415
-        from penstock.spark.session.interrupts import Interrupt, interrupts  # noqa: PLC0415
 
         job, config, listener, notes = self.job, self.config, self.listener, list[str]()
 
@@ -317,7 +309,7 @@ class PlacedApplication:
             notes.append(text)
             listener.on_message(text)
 
-        started, began, interrupt = Stopwatch(), now(), Interrupt()
+        started, began = Stopwatch(), now()
         indexes = indexes_of(job.pipeline)
         feed = FileFeed(self.folder.path if indexes else Path(), indexes)
         self._application = str(session.sparkContext.applicationId)
@@ -352,22 +344,21 @@ class PlacedApplication:
                 leave_unused(conductor, launcher)
 
         watch = self._watch(conductor, note)
-        with interrupts(interrupt):
-            try:
-                listener.on_message(
-                    f"starting {len(home.codes)} bundles on {len(self.threads)} slots; folder {self.folder.place}"
-                )
-                conducting = Conducting(conductor, self.folder, self.control, plans, lambda: interrupt.asked, look)
-                conducting.start()
-                conductor.be_patient(SLOWER_THAN_FIRST * started.seconds())
-                if onto is not None:
-                    conducting.change(onto)
-                done = conducting.run(config.run_seconds)
-            finally:
-                if watch is not None:
-                    watch.stop()
-                conductor.close()
-                notes += groups.close()
+        try:
+            listener.on_message(
+                f"starting {len(home.codes)} bundles on {len(self.threads)} slots; folder {self.folder.place}"
+            )
+            conducting = Conducting(conductor, self.control, plans, look)
+            conducting.start()
+            conductor.be_patient(SLOWER_THAN_FIRST * started.seconds())
+            if onto is not None:
+                conducting.change(onto)
+            done = conducting.run(config.run_seconds)
+        finally:
+            if watch is not None:
+                watch.stop()
+            conductor.close()
+            notes += groups.close()
         unsent = unsent_note(publishers, self.folder.place)
         notes += [] if unsent is None else [unsent]
         observer.look()
@@ -399,7 +390,6 @@ class PlacedApplication:
             done.changes,
             (conductor.first_ever or now()) - began,
             done.drain_seconds,
-            interrupt.asked,
             predicted_latency_ms=predicted.latency_ms,
             hop_ms={name: 1000 * (observer.hops.quantile(part) or 0.0) for name, part in (("p50", 0.5), ("p99", 0.99))},
             load=job.load,

@@ -25,10 +25,12 @@ from penstock.report.result import TriedRate
 from penstock.runs.config import RunConfig
 from penstock.runs.environment import cluster_access, services_of
 from penstock.runs.folder import RunFolder, is_run
+from penstock.runs.foreground import await_with_interrupts
+from penstock.runs.run import Run
 from penstock.runs.states import OVER, RunState, move
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from penstock.cluster.topology import Slot
     from penstock.connectors.commit import Commit
@@ -88,11 +90,12 @@ class PlacedEngine:
         places: Collection[Slot] | None = None,
     ) -> PlacedPrepared:
         share = None if places is None else tuple(places)
-        folder = config.folder
-        if folder is not None and is_run(folder) and (places is None or RunFolder(folder).checkpoint.last()):
-            again = self.prepare_again(RunFolder(folder), config, pipeline, listener, given=given)
-            return replace(again, share=share)
-        return PlacedPrepared(prepare_placed(pipeline, config, given), listener, share=share)
+        before = None if config.folder is None or not is_run(config.folder) else RunFolder(config.folder)
+        if before is not None and share is None:
+            return self.prepare_again(before, config, pipeline, listener, given=given)
+        # on its share a run continues at once by the plan for that share: others may have its former slots
+        continues = before is not None and before.checkpoint.last() is not None
+        return PlacedPrepared(prepare_placed(pipeline, config, given), listener, continues, share=share)
 
     def prepare_again(
         self,
@@ -111,28 +114,12 @@ class PlacedEngine:
             raise BadInputError("slots=: of a placed run rescale them once it runs, or resume it by another plan")
         current, segments = folder.plan()
         kept = known.config
-        resumed = replace(
-            kept,
-            seconds=config.seconds,
-            warm_up=config.warm_up,
-            models=config.models,
-            dead_letters=config.dead_letters or kept.dead_letters,
-            master=config.master or kept.master,
-            secret_file=config.secret_file,
-            packages=config.packages or kept.packages,
-            settings={**kept.settings, **config.settings},
-            session=config.session,
-            folder=config.folder or folder.place,
-        )
         if before is not None:
-            given = given or before.job.given
-            own = before.job.config
-            resumed = replace(
-                resumed,
-                session=resumed.session or own.session,
-                models=resumed.models or own.models,
-                secret_file=resumed.secret_file or own.secret_file,
+            given, own = given or before.job.given, before.job.config
+            kept = replace(
+                kept, session=own.session, settings=own.settings, secret_file=own.secret_file, models=own.models
             )
+        resumed = replace(kept.resumed_with(config), folder=folder.place)
         job = prepare_placed(current, resumed, given, segments)
         share = None if before is None else before.share
         return PlacedPrepared(job, listener, True, _other(plan, current), share)
@@ -140,11 +127,44 @@ class PlacedEngine:
     def default_folder(self, pipeline: str) -> Path:
         return fresh_folder(pipeline)
 
-    def claim(self, prepared: PlacedPrepared, folder: RunFolder) -> None:
-        """Done in `start`, whose commit it needs."""
-
     def start(self, prepared: PlacedPrepared, folder: RunFolder, history: StateHistory) -> PlacedEngineRun:
         return PlacedEngineRun(prepared, folder, history)
+
+    def find_highest_rate(self, prepared: PlacedPrepared, folder: RunFolder, listener: Listener) -> PlacedResult:
+        """Run the trials on executors that they share."""
+        job = prepared.job
+        with placed_session(job.pipeline.name, job.config) as session:
+            shared = replace(prepared, job=replace(job, config=replace(job.config, session=session)))
+            return self._searched(shared, folder, listener)
+
+    def _searched(self, prepared: PlacedPrepared, folder: RunFolder, listener: Listener) -> PlacedResult:
+        from penstock.engines.rate_search import MORE_THAN_ANY, find_highest_rate  # noqa: PLC0415 - loads Spark
+
+        results: list[PlacedResult] = []
+        job = prepared.job
+        too_much = OVERLOAD * (job.slots_rate() or 0.0)
+        low, high = job.config.low, job.config.high
+        if high is None and not too_much:
+            raise BadInputError("find_max=: the plan predicts no rate to start from; give high=")
+
+        def offer(rate: float) -> Report:
+            load = Load.constant(too_much if rate == MORE_THAN_ANY else rate)
+            listener.on_message(f"trial {len(results) + 1}: offering {load.mean_rate:,.4g} rows/s")
+            trial = replace(prepared, job=replace(job, load=load))
+            place = RunFolder(f"{folder.place}/trial-{len(results) + 1}")
+            results.append(await_with_interrupts(Run(self, trial, place, listener)))
+            return results[-1].report
+
+        searched = find_highest_rate(offer, lambda: bool(results) and results[-1].interrupted, low, high)
+        shown = searched.trials.index(searched.best) if searched.best else -1
+        tried = tuple(TriedRate(it.rate, it.stable, it.report.sustained_rate, it.saturated) for it in searched.trials)
+        return replace(
+            results[shown],
+            searched=True,
+            highest_rate=searched.best.rate if searched.best else None,
+            tried=tried,
+            interrupted=results[-1].interrupted,
+        )
 
     def has_begun(self, folder: RunFolder) -> bool:
         return folder.checkpoint.last() is not None
@@ -197,13 +217,11 @@ class PlacedEngineRun:
                     if self.history.state in OVER:
                         break
                     self._releases, onto, continues = False, self._onto, True
-                last = self._folder.checkpoint.last()
-                assert last is not None, "a run that was paused has commits"
+                self._commit = self._folder.checkpoint.last() or self._commit
                 current, segments = self._folder.plan()
                 job = prepare_placed(current, self._prepared.job.config, self._prepared.job.given, segments)
                 self._prepared = replace(self._prepared, job=job)
                 self._application = _application(self._prepared, self._folder, self._control)
-                self._commit = last
             self._control.end(RunState.STOPPED)
         except BaseException as error:  # raised by `wait`
             self._error = error
@@ -405,56 +423,6 @@ def placed_session(name: str, config: RunConfig | None = None) -> Iterator[Any]:
     access = cluster_access(config or RunConfig())
     with cluster_session(access.master_url, name, _SETTINGS, secret=access.secret) as session:
         yield session
-
-
-def search_highest_placed(
-    prepared: PlacedPrepared,
-    place: str | Path,
-    listener: Listener,
-    run: Callable[[PlacedPrepared, RunFolder], PlacedResult],
-) -> PlacedResult:
-    """Search for the highest stable rate with runs on executors they share; the result is that of the best of them.
-    `run` starts a trial and waits for its end."""
-    job = prepared.job
-    with placed_session(job.pipeline.name, job.config) as session:
-        shared = replace(prepared, job=replace(job, config=replace(job.config, session=session)))
-        return _searched(shared, place, listener, run)
-
-
-def _searched(
-    prepared: PlacedPrepared,
-    place: str | Path,
-    listener: Listener,
-    run: Callable[[PlacedPrepared, RunFolder], PlacedResult],
-) -> PlacedResult:
-    from penstock.engines.rate_search import MORE_THAN_ANY, find_highest_rate  # noqa: PLC0415 - loads Spark
-
-    results: list[PlacedResult] = []
-    job = prepared.job
-    too_much = OVERLOAD * (job.slots_rate() or 0.0)
-    low, high = job.config.low, job.config.high
-    if high is None and not too_much:
-        raise BadInputError("find_max=: the plan predicts no rate to start from; give high=")
-
-    def offer(rate: float) -> Report:
-        load = Load.constant(too_much if rate == MORE_THAN_ANY else rate)
-        listener.on_message(f"trial {len(results) + 1}: offering {load.mean_rate:,.4g} rows/s")
-        trial = replace(prepared, job=replace(job, load=load))
-        results.append(run(trial, RunFolder(f"{place}/trial-{len(results) + 1}")))
-        return results[-1].report
-
-    searched = find_highest_rate(offer, lambda: bool(results) and results[-1].interrupted, low, high)
-    shown = searched.trials.index(searched.best) if searched.best else -1
-    tried = tuple(
-        TriedRate(trial.rate, trial.stable, trial.report.sustained_rate, trial.saturated) for trial in searched.trials
-    )
-    return replace(
-        results[shown],
-        searched=True,
-        highest_rate=searched.best.rate if searched.best else None,
-        tried=tried,
-        interrupted=results[-1].interrupted,
-    )
 
 
 def fresh_folder(pipeline: str) -> Path:

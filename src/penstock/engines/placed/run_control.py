@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to the thread that conducts the run: pause, resume, change, rescale or stop. `answered` gets the seconds
-    it took, or its error."""
+    """A request to the conducting thread: pause, resume, change, rescale or stop. `answered` gets the seconds it took,
+    or its error."""
 
     ask: str
     answered: Future[float]

@@ -128,7 +128,7 @@ class SimulatedEngine:
         plan: RunnableLike | None,
         listener: Listener,
         *,
-        given: Pipeline | None = None,  # noqa: ARG002 - code is not run
+        given: Pipeline | None = None,
         before: Any = None,
     ) -> SimulatedRunJob:
         known = folder.description
@@ -145,7 +145,7 @@ class SimulatedEngine:
     def default_folder(self, pipeline: str) -> Path:
         return new_run_folder(pipeline)
 
-    def claim(self, prepared: SimulatedRunJob, folder: RunFolder) -> None:
+    def start(self, prepared: SimulatedRunJob, folder: RunFolder, history: StateHistory) -> SimulatedRun:
         folder.take()
         if folder.has_run:
             known = folder.description
@@ -155,9 +155,10 @@ class SimulatedEngine:
         else:
             run = f"{prepared.pipeline.name}-{stamp()}-{uuid.uuid4().hex[:6]}"
         folder.describe(description_of(prepared, run))
-
-    def start(self, prepared: SimulatedRunJob, folder: RunFolder, history: StateHistory) -> SimulatedRun:
         return SimulatedRun(prepared, folder, history, self.speed)
+
+    def find_highest_rate(self, prepared: SimulatedRunJob, folder: RunFolder, listener: Listener) -> Any:
+        raise BadInputError("find_max=: not an option of engine 'simulated'; use `penstock simulate --find-max`")
 
     def has_begun(self, folder: RunFolder) -> bool:
         return read_position(folder.path / DELIVERED).batches > 0
