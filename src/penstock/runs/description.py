@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
@@ -23,8 +23,11 @@ def _config(value: Any) -> RunConfig:
         raise ValueError(str(error).removeprefix("options: ")) from error
 
 
-ConfigField = Annotated[RunConfig, PlainValidator(_config), PlainSerializer(RunConfig.to_json)]
-"""Options of a run in a file."""
+if TYPE_CHECKING:
+    ConfigField = RunConfig
+else:
+    ConfigField = Annotated[Any, PlainValidator(_config), PlainSerializer(RunConfig.to_json)]
+"""Options of a run in a file. (pydantic would read the annotations of a dataclass by itself.)"""
 
 
 class RunDescription(Spec):
@@ -92,13 +95,3 @@ def _of_0_1(document: dict[str, Any], where: str) -> dict[str, Any]:
         if key not in _FORMER_FACTS and key not in {"format", "version"}
     }
     return {**facts, "config": {**config, "engine": engine}}
-
-
-def _resolve_types() -> None:
-    """Give pydantic the type that the declarations of options name without importing it."""
-    from penstock.dataflow.load import Load  # noqa: PLC0415 - config.py leaves it out for speed
-
-    RunDescription.model_rebuild(_types_namespace={**globals(), "Load": Load})
-
-
-_resolve_types()
