@@ -16,9 +16,10 @@ from penstock.runs.folder import RunFolder
 from penstock.runs.run import Run
 
 SPEED = 20.0
+TESTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 SCRIPT = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from pathlib import Path
 from test_simulated_runs import SimulatedPlant
 SimulatedPlant(Path({folder!r})).start().await_termination()
@@ -41,7 +42,7 @@ class SimulatedPlant:
         return Run(engine, prepared, folder, listener)
 
     def command(self) -> list[str]:
-        return ["-c", SCRIPT.format(tests=str(Path(__file__).parent), folder=str(self.folder))]
+        return ["-c", SCRIPT.format(tests=TESTS, folder=str(self.folder))]
 
     def environment(self) -> dict[str, str]:
         source = Path(penstock.__file__).parent.parent

@@ -66,6 +66,8 @@ class Run:
         self._listener = listener
         self._history = StateHistory()
         self._recent: deque[Figures] = deque(maxlen=RECENT)
+        self._writing = threading.Lock()
+        """Held while state.json is written: an older state must not replace a newer one."""
         self._launch()
 
     def _launch(self) -> None:
@@ -284,7 +286,7 @@ class Run:
         if request.ask not in words:
             raise BadInputError(f"unknown request '{request.ask}'; {nearest(request.ask, words)}")
         word, took = RunRequest(request.ask), Stopwatch()
-        arguments = {
+        arguments: dict[RunRequest, dict[str, Any]] = {
             RunRequest.PAUSE: {"keep_executors": request.keep_executors},
             RunRequest.RESUME: {"plan": request.plan, "slots": request.slots},
             RunRequest.RESCALE: {"plan": request.plan, "slots": request.slots},
@@ -302,6 +304,10 @@ class Run:
 
     def _write_state(self) -> None:
         """Write state.json. A full disk must neither end what still runs nor hide why it ended."""
+        with self._writing:
+            self._write_state_now()
+
+    def _write_state_now(self) -> None:
         details: Mapping[str, Any] = self.engine_run.details
         if self._error is not None:
             details = {**details, "reason": str(self._error).splitlines()[0] if str(self._error) else repr(self._error)}

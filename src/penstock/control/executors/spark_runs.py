@@ -25,10 +25,10 @@ from penstock.planning.planner import Planner
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 from penstock.report.listener import Listener
 from penstock.runs.engine import ENGINES, Engine
+from penstock.runs.environment import CLUSTER_MASTER
 from penstock.runs.folder import RunFolder
 from penstock.runs.run import Run
 from penstock.runs.states import RunState
-from penstock.runs.environment import CLUSTER_MASTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.clock import Stopwatch, now, stamp
 from penstock.base.errors import BadInputError
 from penstock.base.files import read_text
+from penstock.dataflow.builder import PipelineBuilder
+from penstock.dataflow.pipeline import Pipeline
 from penstock.dataflow.rates import flows
 from penstock.engines.simulated.fused import fused_result, setup_of
 from penstock.engines.simulated.preparation import planned_job
@@ -30,10 +32,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.topology import Slot
-    from penstock.dataflow.pipeline import Pipeline
     from penstock.engines.simulated.preparation import PlannedJob
     from penstock.inputs.finders import RunnableLike
     from penstock.planning.files import SavedPlan
+    from penstock.planning.plan import Plan
     from penstock.planning.prediction.fused import FusedSetup
     from penstock.report.figures import Figures
     from penstock.report.listener import Listener
@@ -78,7 +80,7 @@ class SimulatedRunJob:
         """The same run by another plan, or with other slots."""
         if plan is None:
             return replace(self, config=replace(self.config, slots=slots or self.slots))
-        job = planned_job(plan, self.job.load, self.config.models, self.job.routing)
+        job = planned_job(_as_plan(plan), self.job.load, self.config.models, self.job.routing)
         if set(job.pipeline.operators) != set(self.pipeline.operators):
             raise BadInputError(f"{job.where}: a plan for other operators than those of '{self.pipeline.name}'")
         return replace(self, job=job, config=replace(self.config, slots=slots))
@@ -116,7 +118,7 @@ class SimulatedEngine:
             config = replace(config, slots=len(places))
         if given is not None:
             raise BadInputError("given=: simulated runs run no code; leave it out")
-        job = planned_job(pipeline, config.load, config.models, config.routing)
+        job = planned_job(_as_plan(pipeline), config.load, config.models, config.routing)
         made = SimulatedRunJob(job, config, listener)
         _ = made.setup  # an operator without a model is refused here
         return made
@@ -162,6 +164,12 @@ class SimulatedEngine:
 
     def has_begun(self, folder: RunFolder) -> bool:
         return read_position(folder.path / DELIVERED).batches > 0
+
+
+def _as_plan(given: RunnableLike) -> str | Path | Plan | SavedPlan:
+    if isinstance(given, Pipeline | PipelineBuilder):
+        raise BadInputError("a simulated run needs a plan, not a pipeline: make one with `plan`")
+    return given
 
 
 def description_of(prepared: SimulatedRunJob, run: str) -> RunDescription:
