@@ -112,7 +112,7 @@ def runs() -> list[ListedRun]:
     return list_runs()
 
 
-def stop(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
+def stop_run(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
     """Finish and commit what is in flight and end the run. Return the seconds it took.
 
     Here and below `run` is its folder or URI, or the name that `runs` shows.
@@ -144,10 +144,23 @@ def kill(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
 
 
 def drain(run: str | Path, *, stop: bool = False, patience: float = ANSWER_SECONDS) -> float:
-    """Former name: of a placed run `pause(keep_executors=True)`, with `stop` or of a fused run `stop`."""
-    ends = stop or run_folder(run).description.engine == "fused"
+    """Former name: of a placed run `pause(keep_executors=True)`; with `stop`, or of a fused run, `stop_run`."""
+    ends = drain_stops(run, stop=stop)
     report_former_name("drain", "stop" if ends else "pause(keep_executors=True)")
-    return ask_run(run, RunRequest.STOP if ends else RunRequest.PAUSE, patience, keep_executors=not ends)
+    return stop_run(run, patience=patience) if ends else pause(run, keep_executors=True, patience=patience)
+
+
+def drain_stops(run: str | Path, *, stop: bool) -> bool:
+    """Whether `drain` of version 0.1 ended this run."""
+    return stop or run_folder(run).description.engine == "fused"
+
+
+def log_lines(run: str | Path, count: int) -> list[str]:
+    """The last lines of the log of a run."""
+    file = run_folder(run).path / "log"
+    if not file.exists():
+        raise BadInputError(f"{file}: the run has no log")
+    return read_text(file).splitlines()[-count:]
 
 
 def ask_run(run: str | Path, request: RunRequest, patience: float, **more: Any) -> float:

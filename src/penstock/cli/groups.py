@@ -26,6 +26,8 @@ PLUGINS = "penstock.commands"
 
 FORMER_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
+        "resume": ("runs", "resume"),
+        "rescale": ("runs", "rescale"),
         "capacity": ("plans", "capacity"),
         "diff": ("plans", "diff"),
         "segments": ("plans", "segments"),

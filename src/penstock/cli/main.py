@@ -47,8 +47,8 @@ from penstock.cli.commands.pipelines import (
 )
 from penstock.cli.commands.plan import plan
 from penstock.cli.commands.plans import capacity, diff, rewrite, segments
-from penstock.cli.commands.run import drain, rescale, resume, runs
 from penstock.cli.commands.run import run as run_pipeline
+from penstock.cli.commands.runs import drain, runs_app
 from penstock.cli.commands.simulate import simulate
 from penstock.cli.groups import PluginGroup, WordGroup, make_group
 from penstock.dataflow.secrets import redact
@@ -146,7 +146,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-add(app, init, profile, plan, simulate, deploy, advise, drain, resume, rescale, runs)
+add(app, init, profile, plan, simulate, deploy, advise)
+app.command(hidden=True)(drain)
 app.command("run", cls=command_with(former_run_flags()))(run_pipeline)
 
 plans_app = make_group("Compare and change plans: capacity, differences, segments, fused operators.")
@@ -173,6 +174,7 @@ dev_app.command("enter", context_settings={"ignore_unknown_options": True, "allo
 dev_app.command()(link)
 
 for group, name in (
+    (runs_app, "runs"),
     (plans_app, "plans"),
     (models_app, "models"),
     (pipelines_app, "pipelines"),
