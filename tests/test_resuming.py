@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from penstock.runs.handle import RunHandle
+from penstock.runs.run_folder import FusedRunFolder, RunState
 
 import penstock
 from penstock.base.errors import BadInputError, RunFailedError
@@ -22,8 +24,6 @@ from penstock.planning.files import write_plan
 from penstock.report.listener import Listener
 from penstock.runs.config import RunConfig
 from penstock.runs.environment import RunSession, with_executor_memory
-from penstock.runs.handle import RunHandle
-from penstock.runs.run_folder import FusedRunFolder, RunState
 from penstock.spark.session.hadoop import FOLDERS, is_local_by_default
 
 PIPELINE = """

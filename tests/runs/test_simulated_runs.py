@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from run_contract import Plant, RunContract
 
 import penstock
 from penstock.engines.simulated.engine import SimulatedEngine
@@ -14,6 +13,7 @@ from penstock.report.listener import Listener
 from penstock.runs.config import RunConfig
 from penstock.runs.folder import RunFolder
 from penstock.runs.run import Run
+from run_contract import Plant, RunContract
 
 SPEED = 20.0
 TESTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]

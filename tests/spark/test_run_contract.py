@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from run_contract import Plant, RunContract
 
 import penstock
 from penstock.planning.files import write_plan
 from penstock.runs.run import Run
 from penstock.spark.clusters.standalone.cluster import running_cluster
 from penstock.spark.clusters.standalone.state import RunningCluster
+from run_contract import Plant, RunContract
 
 RATE = 200
 PIPELINE = """

@@ -126,7 +126,8 @@ class EngineRun(Protocol):
 class Engine(Protocol):
     """How a plan runs. Made once per process by the registry; holds no state of a run."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     @property
     def places_operators(self) -> bool:

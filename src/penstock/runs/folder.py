@@ -217,6 +217,7 @@ class RunFolder:
         """Conduct the run from this process, for engines that commit to `checkpoint`: taking it over fences a former
         conductor. `plan` names the first plan of a run that has no commit yet."""
         self._check_free()
+        self.checkpoint.create()
         last = self.checkpoint.last()
         if last is None:
             if plan is None:
@@ -310,7 +311,12 @@ class RunFolder:
         """The state of a run without state.json, as placed runs of 0.1: held, given back, or left behind."""
         lease = self.checkpoint.lease
         given_back = lease is not None and lease.renewed == 0
-        return RunState.STOPPED if given_back else RunState.STARTING
+        if given_back:
+            return RunState.STOPPED
+        try:
+            return RunState.RUNNING if self.description.began else RunState.STARTING
+        except BadInputError:
+            return RunState.STARTING
 
     # What is asked of it.
 

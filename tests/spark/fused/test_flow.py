@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from penstock.runs.run_folder import FusedRunFolder, RunState
 
 import penstock
 from penstock.base.clock import now, pause
@@ -21,7 +22,6 @@ from penstock.engines.fused.run import FusedRun, Hooks
 from penstock.report.report import BatchObservation, OperatorObservation, SlotObservation
 from penstock.runs.config import RunConfig
 from penstock.runs.description import RunDescription
-from penstock.runs.run_folder import FusedRunFolder, RunState
 
 ERROR = "operator 'a', tuple 0: ValueError: no"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from penstock.engines.run_index import list_runs
+from penstock.runs.run_folder import FusedRunFolder, RunBusyError, RunState
 from processes import until
 
 import penstock
 from penstock.base.clock import pause
 from penstock.base.errors import BadInputError, RefusedError
-from penstock.engines.run_index import list_runs
-from penstock.runs.run_folder import FusedRunFolder, RunBusyError, RunState
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.base.errors import BadInputError, PenstockError, Refusal, RefusedError, RunError
 from penstock.base.files import temporary_folder
@@ -69,9 +69,10 @@ class FusedPrepared:
         return self.job.pipeline
 
 
+@dataclass(frozen=True)
 class FusedEngine:
-    name = "fused"
-    places_operators = False
+    name: ClassVar[str] = "fused"
+    places_operators: ClassVar[bool] = False
 
     def prepare(
         self,

@@ -249,7 +249,6 @@ class PlacedApplication:
 
     def taken(self, *, continues: bool) -> Commit:
         """Conduct the run from this process, and return the commit from which it continues."""
-        self.folder.checkpoint.create()
         return self.folder.take_over(None if continues else self._describe())
 
     def _describe(self) -> str:

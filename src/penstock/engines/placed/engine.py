@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.base.clock import stamp
 from penstock.base.errors import BadInputError, PenstockError, RunError
@@ -76,9 +76,10 @@ class PlacedPrepared:
         return self.job.plan
 
 
+@dataclass(frozen=True)
 class PlacedEngine:
-    name = "placed"
-    places_operators = True
+    name: ClassVar[str] = "placed"
+    places_operators: ClassVar[bool] = True
 
     def prepare(
         self,

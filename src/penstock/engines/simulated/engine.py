@@ -10,7 +10,7 @@ import os
 import threading
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.base.clock import Stopwatch, now, stamp
 from penstock.base.errors import BadInputError
@@ -95,14 +95,13 @@ class Position:
     clock: float = 0.0
 
 
+@dataclass(frozen=True)
 class SimulatedEngine:
     """Simulated seconds pass `speed` times as fast as real ones."""
 
-    name = "simulated"
-    places_operators = True
-
-    def __init__(self, speed: float = 1.0) -> None:
-        self.speed = speed
+    name: ClassVar[str] = "simulated"
+    places_operators: ClassVar[bool] = True
+    speed: float = 1.0
 
     def prepare(
         self,
