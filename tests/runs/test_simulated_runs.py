@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.base.errors import BadInputError
 from penstock.engines.simulated.engine import SimulatedEngine
 from penstock.report.listener import Listener
 from penstock.runs.config import RunConfig
 from penstock.runs.folder import RunFolder
 from penstock.runs.run import Run
-from run_contract import Plant, RunContract
+from run_contract import Plant, RunContract, await_condition
 
 SPEED = 20.0
 TESTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
@@ -75,3 +76,24 @@ def test_a_line_that_was_torn_by_a_death_never_was(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "delivered.csv").read_text().startswith("0,0,7,0.5\n1,7,3,0.6\n")
     rows = plant.rows()
     assert rows == list(range(len(rows)))
+
+
+@pytest.mark.parametrize(("seconds", "is_kept"), [(2.0, False), (None, True)])
+def test_an_unnamed_folder_is_kept_only_if_there_is_something_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float | None, is_kept: bool
+) -> None:
+    """A run that came to its end leaves nothing; one that was stopped before can be resumed."""
+    monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path))
+    engine, listener = SimulatedEngine(SPEED), Listener()
+    config = RunConfig(engine="simulated", rate=50.0, seconds=seconds)
+    prepared = engine.prepare(config, penstock.plan("linear", 100), listener)
+    run = Run(engine, prepared, RunFolder(engine.default_folder("linear")), listener, own=True)
+    await_condition(lambda: run.last_progress is not None, "no progress")
+    if is_kept:
+        run.stop()
+    assert run.await_termination(60)
+    assert run.report().seconds > 0
+    assert [it.folder for it in penstock.runs()] == ([run.folder] if is_kept else [])
+    if not is_kept:
+        with pytest.raises(BadInputError, match="came to its end: there is nothing to resume"):
+            run.resume()

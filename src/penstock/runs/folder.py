@@ -232,6 +232,11 @@ class RunFolder:
         self._sign(taken.conductor)
         return taken
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether this process conducts the run."""
+        return self._lease is not None
+
     def _check_free(self) -> None:
         held = self.held_by
         if held is not None:

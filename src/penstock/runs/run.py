@@ -79,7 +79,7 @@ class Run:
             if self._folder.is_local:
                 note_elsewhere(self._folder.path)
                 opened.enter_context(_logged(self._folder.path / "log"))
-            self.engine_run: EngineRun = self._engine.start(self._prepared, self._folder, self._history)
+            self.engine_run: EngineRun = self._started()
             self.id = self._folder.description.run
             self._opened = opened.pop_all()
         self._result: Any = None
@@ -87,6 +87,16 @@ class Run:
         self._answering: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._conduct, name=f"penstock-run-{self.id}", daemon=True)
         self._thread.start()
+
+    def _started(self) -> EngineRun:
+        try:
+            return self._engine.start(self._prepared, self._folder, self._history)
+        except BaseException as error:
+            if self.status is not RunState.FAILED:
+                move(self._history, RunState.FAILED)
+            if self._folder.is_taken and self._folder.has_run:
+                self._folder.write_state(RunState.FAILED, reason=_first_line(error))
+            raise
 
     def _tidy(self) -> None:
         """Remove a folder nobody named, unless there is something to resume."""
@@ -178,11 +188,7 @@ class Run:
             self._folder, config, plan, self._listener, before=self._prepared, **own
         )
         move(self._history, RunState.STARTING)
-        try:
-            self._launch()
-        except BaseException:
-            move(self._history, RunState.FAILED)
-            raise
+        self._launch()
 
     def rescale(
         self,
@@ -310,7 +316,7 @@ class Run:
     def _write_state_now(self) -> None:
         details: Mapping[str, Any] = self.engine_run.details
         if self._error is not None:
-            details = {**details, "reason": str(self._error).splitlines()[0] if str(self._error) else repr(self._error)}
+            details = {**details, "reason": _first_line(self._error)}
         try:
             self._folder.write_state(self.status, **details)
         except (OSError, BadInputError) as error:
@@ -334,6 +340,10 @@ class Run:
     def hold(self) -> None:
         report_former_name("Run.hold", "Run.pause(keep_executors=True)")
         self.pause(keep_executors=True)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 @contextmanager

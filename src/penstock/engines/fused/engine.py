@@ -19,6 +19,7 @@ from penstock.dataflow.load import Load
 from penstock.engines.fused.launcher import (
     check_ends,
     describe_run,
+    describe_slots,
     is_own_checkpoint,
     name_to_resume_by,
     own_checkpoint,
@@ -316,7 +317,7 @@ class FusedEngineRun:
             if plan is None and wanted is not None and has_executors:
                 self._query.rescale(wanted, places)
                 self._prepared = replace(self._prepared, places=None if places is None else tuple(places))
-                self._describe_slots(wanted)
+                describe_slots(self._folder, wanted)
                 return
             if plan is None and not self._has_own_session:
                 reason = "its slots are those of its Spark session; stop it, and resume it with others"
@@ -324,13 +325,6 @@ class FusedEngineRun:
             self._changed(plan, wanted)  # what is wrong with it leaves the run as it is
             self._pause(keep_executors=True)
             self._resume(plan, wanted)
-
-    def _describe_slots(self, slots: int) -> None:
-        """Write the slots for whoever resumes the run, each with the threads it had; batches are sized for them."""
-        known = self._folder.description
-        rows = max(1, known.most_rows * slots // known.slots)
-        config = replace(known.config, slots=slots)
-        self._folder.describe(known.model_copy(update={"config": config, "most_rows": rows}))
 
     def wait(self, timeout: float | None = None) -> RunResult | None:
         while True:

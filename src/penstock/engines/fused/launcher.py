@@ -123,6 +123,14 @@ def describe_run(job: FusedJob, folder: RunFolder, checkpoint: str, given: str |
     )
 
 
+def describe_slots(folder: RunFolder, slots: int) -> None:
+    """Write the slots of now for whoever resumes the run, each with the threads it had; batches are sized for them."""
+    known = folder.description
+    rows = max(1, known.most_rows * slots // known.slots)
+    config = replace(known.config, slots=slots)
+    folder.describe(known.model_copy(update={"config": config, "most_rows": rows}))
+
+
 def own_checkpoint(folder: RunFolder, *, local_by_default: bool) -> str:
     """Return the checkpoint of a run that was given none: in its folder, also if paths without a scheme are on another
     file system. A run that began without a scheme keeps its place, wherever that is."""

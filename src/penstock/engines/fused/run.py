@@ -69,7 +69,7 @@ class FusedRun:
         self._seconds = spec.config.run_seconds
         self._warm_up = spec.config.warm_up_seconds
         self._hooks = hooks or Hooks()
-        self._history = history or StateHistory()
+        self.history = history or StateHistory()
         self._executors = executors
         self._lock = threading.Lock()
         self._asked_to_end = threading.Event()
@@ -100,7 +100,7 @@ class FusedRun:
 
     @property
     def state(self) -> RunState:
-        return self._history.state
+        return self.history.state
 
     @property
     def last_batch(self) -> float | None:
@@ -188,11 +188,11 @@ class FusedRun:
         try:
             self._report = self._run()
             is_paused = self.state is RunState.DRAINING and not self._at_once
-            move(self._history, self._then if is_paused else RunState.STOPPED)
+            move(self.history, self._then if is_paused else RunState.STOPPED)
         except BaseException as error:
             self._failure = as_failure(error)
             log.error("run %s failed: %s", self._spec.run, error)
-            move(self._history, RunState.FAILED)
+            move(self.history, RunState.FAILED)
         try:
             with self._lock:  # a change of slots that is under way still asks Java
                 self._close()
@@ -208,14 +208,14 @@ class FusedRun:
         try:
             began = query.begin(self._is_given_up)
             used_before, ran = tree_cpu_seconds(java), Stopwatch()
-            move(self._history, RunState.RUNNING)
+            move(self.history, RunState.RUNNING)
             self._flow(query)
             whole = query.ended
             if whole and self._spec.close_windows:
                 self._closed = query.close_windows(lambda: self._at_once)
                 self._take(query)
             elif not self._at_once:
-                move(self._history, RunState.DRAINING)
+                move(self.history, RunState.DRAINING)
                 query.drain()
                 self._take(query)
             used, elapsed = tree_cpu_seconds(java), ran.seconds()
