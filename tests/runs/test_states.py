@@ -63,7 +63,7 @@ def test_what_each_state_permits(request_: RunRequest, permitted: set[RunState])
 
 
 def test_every_state_is_living_or_over() -> None:
-    assert LIVING | OVER == set(RunState)
+    assert set(RunState) == LIVING | OVER
     assert not LIVING & OVER
     # every state that is over can be resumed, and nothing else comes of it
     assert {state: MOVES[state] for state in OVER} == dict.fromkeys(OVER, frozenset({STARTING}))

@@ -298,6 +298,10 @@ class RunFolder:
     # How it stands.
 
     def write_state(self, state: RunState, **details: Any) -> None:
+        """Write state.json, unless another process has taken the run over."""
+        current = self.checkpoint.lease if self._lease is not None else None
+        if self._lease is not None and current is not None and current.number > self._lease.number:
+            return
         self._write("state.json", json.dumps({"state": state.value, **details}))
 
     def state(self) -> tuple[RunState, dict[str, Any]]:
