@@ -29,7 +29,7 @@ from penstock.planning.files import SavedPlan
 from penstock.runs.config import RunConfig
 from penstock.runs.description import RunDescription
 from penstock.runs.folder import FolderRequest, RunFolder
-from penstock.spark.clusters.standalone.cluster import find_cluster
+from penstock.spark.clusters.local.lifecycle import find_cluster
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -40,14 +40,14 @@ from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.engines.placed.engine import placed_session
 from penstock.engines.placed.replacement import Threads, with_threads
 from penstock.planning.files import SavedPlan
-from penstock.spark.clusters.standalone.cluster import running_cluster
+from penstock.spark.clusters.local.lifecycle import running_cluster
 from penstock.spark.session.process_tree import java_started_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.report.result import PlacedResult
-    from penstock.spark.clusters.standalone.state import RunningCluster
+    from penstock.spark.clusters.local.state import RunningCluster
 
 SCHEMA = "value bigint"
 MORE_THAN_ANY = 8_000_000.0

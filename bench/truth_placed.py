@@ -32,13 +32,13 @@ from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.engines.placed.engine import placed_session
 from penstock.engines.placed.preparation import prepare_placed
 from penstock.runs.config import RunConfig
-from penstock.spark.clusters.standalone.cluster import running_cluster
+from penstock.spark.clusters.local.lifecycle import running_cluster
 from truth import r_squared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.spark.clusters.standalone.state import RunningCluster
+    from penstock.spark.clusters.local.state import RunningCluster
 
 SCHEMA = "value bigint"
 SHAPES = (("ask", "parse"), ("look", "spin"), ("spin",), ("parse", "ask", "look"), ("look", "parse"))

@@ -13,7 +13,7 @@ from penstock.cluster.cores import cores_here, cpu_limit
 from penstock.engines.fused.preparation import prepare
 from penstock.runs.config import RunConfig
 from penstock.runs.environment import is_on_this_machine
-from penstock.spark.clusters.standalone import cluster as standalone
+from penstock.spark.clusters.local import lifecycle as standalone
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from importlib import import_module
+from typing import TYPE_CHECKING
 
 import pytest
 
 import penstock
+from penstock.cli.commands import cluster_plans, models, plan, plans, run, runs, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SAME = {
     "batch_interval": "batch_interval_ms",
@@ -28,24 +32,31 @@ def defaults(function: object) -> dict[str, object]:
 
 
 def test_resume_takes_in_the_shell_what_it_takes_in_python() -> None:
-    shell, python = (
-        set(inspect.signature(verb).parameters)
-        for verb in (import_module("penstock.cli.commands.run").resume, penstock.resume)
-    )
-    # a pipeline, and what hears of it, are things of Python's
-    assert python - shell == {"given", "patience", "listener"}
+    shell, python = (set(inspect.signature(verb).parameters) for verb in (runs.resume, penstock.resume))
+    # a pipeline, a session and a listener are objects of Python
+    assert python - shell == {"folder", "given", "session", "patience", "listener"}
 
 
 @pytest.mark.parametrize(
     ("command", "verb"),
     [
-        *((name, name) for name in ("capacity", "drain", "place", "plan", "profile", "resume", "rewrite", "run")),
-        *((name, name) for name in ("segments", "share", "simulate")),
-        ("run", "run_placed"),
+        (plans.capacity, "capacity"),
+        (runs.drain, "drain"),
+        (cluster_plans.place, "place"),
+        (plan.plan, "plan"),
+        (models.profile, "profile"),
+        (runs.resume, "resume"),
+        (plans.rewrite, "rewrite"),
+        (run.run, "run"),
+        (run.run, "run_placed"),
+        (plans.segments, "segments"),
+        (cluster_plans.share, "share"),
+        (simulate.simulate, "simulate"),
     ],
+    ids=lambda case: case if isinstance(case, str) else case.__name__,
 )
-def test_defaults_of_the_shell_are_those_of_python(command: str, verb: str) -> None:
-    shell = defaults(getattr(import_module(f"penstock.cli.commands.{command}"), command))
+def test_defaults_of_the_shell_are_those_of_python(command: Callable[..., object], verb: str) -> None:
+    shell = defaults(command)
     python = defaults(getattr(penstock, verb))
     shared = {name: SAME.get(name, name) for name in shell if SAME.get(name, name) in python}
     assert shared

@@ -254,7 +254,7 @@ def test_an_unnamed_run_that_is_resumed_is_listed_once(tmp_path: Path) -> None:
     begun(folder)
     begin("linear", folder)
     begin("linear", folder)
-    assert [run.folder for run in penstock.runs()] == [folder]
+    assert [run.folder for run in penstock.list_runs()] == [folder]
     # an entry of an earlier version
     (tmp_path / "runs" / "linear-1-abc.elsewhere").write_text(str(folder))
-    assert [run.folder for run in penstock.runs()] == [folder]
+    assert [run.folder for run in penstock.list_runs()] == [folder]

@@ -13,8 +13,12 @@ import pytest
 from penstock.base import former_names
 from penstock.base.errors import BadInputError
 from penstock.base.former_names import FormerNameWarning, former_keywords
+from penstock.cli.arguments import former_run_flags, with_present_flags
+from penstock.control.executors.driver_files import DriverJob
 from penstock.dataflow.load import Load
+from penstock.report.report import MAX_DEAD_LETTER_RATIO
 from penstock.runs.config import ENGINES, FUSED, PLACED, Appears, RunConfig, default_warm_up, options
+from penstock.runs.description import RunDescription, parse_description
 
 
 @pytest.fixture(autouse=True)
@@ -191,6 +195,121 @@ def test_one_rule_for_the_warm_up(seconds: float | None, warm_up: float) -> None
 def test_trials_of_a_search_last_twenty_seconds_unless_given() -> None:
     assert RunConfig(find_max=True).run_seconds == 20
     assert RunConfig(find_max=True, seconds=8).run_seconds == 8
+
+
+OF_0_1 = Path(__file__).parent / "formats_0_1"
+"""As the description of a run and the job of a driver were written before options had one declaration."""
+
+
+def test_a_fused_run_folder_of_0_1_is_read(recwarn: pytest.WarningsRecorder) -> None:
+    known = parse_description(json.loads((OF_0_1 / "run-fused.json").read_text()), "run.json")
+    assert known.config == RunConfig(
+        engine=FUSED,
+        rate=Load.constant(50),
+        slots=2,
+        batch_interval_ms=250,
+        checkpoint="/data/run/checkpoint",
+        master="cluster",
+        executor_memory_mb=1024,
+        packages=("a:b:1",),
+        settings={"spark.x": "1"},
+        audit=True,
+        dead_letters="/data/dead",
+        max_dead_letter_ratio=0.2,
+    )
+    assert (known.slots, known.threads["pi"], known.most_rows, known.given) == (2, 1, 200, "linear")
+    # the user wrote none of the former names
+    assert not recwarn.list
+
+
+def test_a_placed_run_folder_of_0_1_is_read() -> None:
+    known = parse_description(json.loads((OF_0_1 / "run-placed.json").read_text()), "run.json")
+    assert known.config == RunConfig(
+        engine=PLACED,
+        rate=Load.on_off(50, 5, 2),
+        master="spark://127.0.0.1:7077",
+        routing="slot-aware",
+        segmenter="ccr",
+        dead_letters="/data/dead",
+        at_least_once=True,
+        tls="/data/run.pem",
+        settings={"spark.jars.packages": "a:b:1"},
+    )
+    assert known.began == 1764590400.0
+
+
+def test_a_drivers_job_of_0_1_is_read_and_written_with_its_options_together() -> None:
+    job = DriverJob.model_validate_json((OF_0_1 / "job.json").read_text())
+    config = RunConfig(engine=PLACED, rate="10", batch_interval_ms=250, settings={"spark.x": "1"})
+    assert (job.config, job.rate, job.incarnation, job.fence) == (config, 20.0, 3, 7)
+    written = json.loads(job.model_dump_json())
+    assert "load" not in written
+    assert DriverJob.model_validate(written).config.rate == "10"
+
+
+def test_a_description_is_read_as_it_was_written() -> None:
+    config = RunConfig(engine=PLACED, rate=Load.constant(5), segmenter="ccr")
+    described = RunDescription(run="r", pipeline="p", config=config, began=7.0)
+    assert parse_description(json.loads(described.model_dump_json()), "run.json") == described
+
+
+NOT_READABLE: tuple[tuple[Any, str], ...] = (
+    (
+        {"format": 9, "run": "r", "config": {"engine": "fused"}},
+        "run.json: a run of a newer Penstock (format 9, this one knows up to 3); update Penstock, or start the run in "
+        "another folder",
+    ),
+    ({"version": 5, "run": "r"}, "run.json: a run of a newer Penstock (format 5, this one knows up to 3); update"),
+    ({"run": "r", "pipeline": "p"}, "run.json: a run of another version of Penstock (0.1); this one cannot resume it"),
+    ([], "run.json: expected the description of a run, found list"),
+    (
+        {"format": 3, "run": "r", "pipeline": "p", "config": {"slotz": 1}},
+        "run.json: config: unknown run option 'slotz'; did you mean 'slots'?",
+    ),
+)
+
+
+@pytest.mark.parametrize(("document", "message"), NOT_READABLE)
+def test_a_description_that_cannot_be_read(document: Any, message: str) -> None:
+    with pytest.raises(BadInputError) as raised:
+        parse_description(document, "run.json")
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
+
+
+def test_generated_files_are_up_to_date() -> None:
+    command = [sys.executable, str(Path(__file__).parent.parent / "tools" / "write_options.py"), "--check"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_the_same_default_for_dead_letters_in_reports() -> None:
+    assert RunConfig().max_dead_letter_ratio == MAX_DEAD_LETTER_RATIO
+
+
+FORMER_FLAGS = (
+    (["run", "p", "--placed"], ["run", "p", "--engine=placed"]),
+    (["run", "--interval-ms", "50", "p"], ["run", "--batch-interval-ms", "50", "p"]),
+    (["run", "--most-dead=0.5", "p"], ["run", "--max-dead-letter-ratio=0.5", "p"]),
+    (["run", "p", "--", "--placed"], ["run", "p", "--", "--placed"]),
+)
+
+
+@pytest.mark.parametrize(("typed", "meant"), FORMER_FLAGS)
+def test_former_flags_stand_for_present_ones(typed: list[str], meant: list[str]) -> None:
+    assert list(with_present_flags(typed, former_run_flags())) == meant
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["--interval-ms", "5", "--batch-interval-ms", "5"], "--interval-ms and --batch-interval-ms: two names of one"),
+        (["--placed", "--engine", "fused"], "--placed and --engine: two names of one option; keep --engine"),
+    ],
+)
+def test_a_former_flag_and_the_present_one_together_are_refused(typed: list[str], message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        list(with_present_flags(typed, former_run_flags()))
 
 
 def test_the_declarations_load_neither_pydantic_nor_numpy() -> None:

@@ -36,8 +36,8 @@ PAGE_HEAD = """# Options of a run
 
 Each option is declared once, in `penstock.runs.config.RunConfig`; this page is generated from there by
 `tools/write_options.py`. The key is the keyword of `penstock.run` and `penstock.start`, the field of an HTTP body and
-the key in `run.json`. An option that the chosen engine does not have is an error that names both. Former names still work
-and name the new one once; a former name together with the new one is an error.
+the key in `run.json`. An option that the chosen engine does not have is an error that names both. Former names still
+work and name the new one once; a former name together with the new one is an error.
 
 | key | command line | default | unit | engines | meaning | former names | may change on resume | HTTP |
 |---|---|---|---|---|---|---|---|---|

@@ -26,17 +26,21 @@ __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever uses the package says where its log goes
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
+_TYPES = (
+    "Acquisition Advice Attachment Audit BatchObservation BundlePlace Capacity Client ClusterLike ClusterPlacement "
+    "ClusterStatus Compared DeployRound Deployment Figures HandOver Limit LoadLike Logic Manager Measured MeasuredOn "
+    "Mode ModelsLike Moves OnError OutputMode Per PipelineLike PipelineResult PlacedResult PlanDiff "
+    "PlanLike Point Prediction Produced ProducerSpec Progress QueryAdvice Resumed RewrittenPipeline Routing "
+    "RunResult RunnableLike RunningBroker RunningCluster SavedPlan Segmentation SharedMemory Sharing Shortage "
+    "SimulatedResult TriedRate UpController WholeCluster WhyNot"
+)
 FORMER_NAMES = {
-    "CasesFailedError": "penstock_lab.sweep:CasesFailedError",
-    "PlacedHandle": "penstock.runs.run:Run",
-    "RunHandle": "penstock.runs.run:Run",
-    "Finding": "penstock_lab.sweep:Finding",
-    "draw_experiment": "penstock_lab.api:draw_experiment",
-    "known_experiments": "penstock_lab.api:known_experiments",
-    "results_page": "penstock_lab.api:results_page",
-    "run_experiment": "penstock_lab.api:run_experiment",
-    "run_experiments": "penstock_lab.api:run_experiments",
-    "run_live_experiments": "penstock_lab.api:run_live_experiments",
+    **dict.fromkeys(("PlacedHandle", "RunHandle"), "penstock.runs.run:Run"),
+    **{name: f"penstock.types:{name}" for name in _TYPES.split()},
+    **{name: f"penstock.testing:{name}" for name in ("broker_down", "broker_up", "running_broker")},
+    **{name: f"penstock_lab.sweep:{name}" for name in ("CasesFailedError", "Finding")},
+    **{name: f"penstock_lab.api:{name}" for name in ("draw_experiment", "known_experiments", "results_page")},
+    **{name: f"penstock_lab.api:{name}" for name in ("run_experiment", "run_experiments", "run_live_experiments")},
 }
 """Names that version 0.1 exported, and the place of each now: they work and warn."""
 

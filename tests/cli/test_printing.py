@@ -112,8 +112,7 @@ def test_a_command_is_quiet_unless_asked(penstock: Penstock, tmp_path: Path, mon
     )
     monkeypatch.delenv("PENSTOCK_LOG")
     assert (
-        penstock("--verbose", "cluster", "down").err.count("INFO penstock.spark.clusters.standalone.cluster: ending")
-        == 1
+        penstock("--verbose", "cluster", "down").err.count("INFO penstock.spark.clusters.local.lifecycle: ending") == 1
     )
     assert penstock("cluster", "down").err == ""
 

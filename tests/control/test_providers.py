@@ -8,13 +8,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
-from control_builders import Bench, PerUnit, asked, cluster, node
 
 from penstock.control.contracts import ProviderError
 from penstock.control.core.messages import NodeJoined, NodeLost
 from penstock.control.core.records import ControllerState, NodeState
 from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
 from penstock.control.provisioning import Budget, ProvisioningMemory, ProvisioningOptions, price_so_far, provision
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked, cluster, node
 
 if TYPE_CHECKING:
     from pathlib import Path

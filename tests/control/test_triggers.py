@@ -6,13 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from control_builders import Bench, asked, cluster
 
 from penstock.base import clock
 from penstock.control.clocks import SteadyClock
 from penstock.control.core.messages import AddTrigger, DecisionKind, Readings, TimePassed
 from penstock.control.core.priorities import described, evaluated
 from penstock.control.core.records import PipelineState, Trigger, TriggerKind
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import asked, cluster
 
 SHARE = Trigger(7, TriggerKind.BATCH_SHARE, above=80.0, field="reading", share=0.8)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import penstock
 from penstock.engines.placed.application import PlacedCluster
 from penstock.planning.files import SavedPlan
-from penstock.spark.clusters.standalone.cluster import requested_cluster
-from penstock.spark.clusters.standalone.state import ClusterNode, RunningCluster, write_cluster_file, write_state
+from penstock.spark.clusters.local.lifecycle import requested_cluster
+from penstock.spark.clusters.local.state import ClusterNode, RunningCluster, write_cluster_file, write_state
 
 
 def running(folder: Path, *names: str) -> RunningCluster:

@@ -80,7 +80,7 @@ def test_it_is_listed_as_its_lease_says(folder: RunFolder, monkeypatch: pytest.M
     note_elsewhere(folder.path)
 
     def states() -> list[tuple[str, str]]:
-        return [(it.engine, str(it.state)) for it in penstock.runs()]
+        return [(it.engine, str(it.state)) for it in penstock.list_runs()]
 
     assert states() == [("placed", "lost")]
     folder.take_over("plan-000")

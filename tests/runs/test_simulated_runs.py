@@ -93,7 +93,7 @@ def test_an_unnamed_folder_is_kept_only_if_there_is_something_to_resume(
         run.stop()
     assert run.await_termination(60)
     assert run.report().seconds > 0
-    assert [it.folder for it in penstock.runs()] == ([run.folder] if is_kept else [])
+    assert [it.folder for it in penstock.list_runs()] == ([run.folder] if is_kept else [])
     if not is_kept:
         with pytest.raises(BadInputError, match="came to its end: there is nothing to resume"):
             run.resume()

@@ -16,7 +16,7 @@ from penstock.connectors.checkpoint import FolderCheckpoint
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.planning.files import write_plan
-from penstock.spark.clusters.standalone.cluster import find_cluster
+from penstock.spark.clusters.local.lifecycle import find_cluster
 
 SOON_UP = {"spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 """Executors live for seconds: what Java's second compiler would do is not worth its time."""

@@ -14,19 +14,18 @@ import pytest
 
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.process_identity import ProcessIdentity
-from penstock.spark.clusters.standalone.cluster import ClusterAccess, describe, find_access, shortfalls_on
-from penstock.spark.clusters.standalone.daemons import resource_name
-from penstock.spark.clusters.standalone.master_page import fetch_page, parse_page
-from penstock.spark.clusters.standalone.state import (
+from penstock.base.state_folder import locked, state_folder
+from penstock.cluster.slot_resources import resource_name
+from penstock.spark.clusters.local.lifecycle import ClusterAccess, describe, find_access, shortfalls_on
+from penstock.spark.clusters.local.state import (
     ClusterNode,
     RunningCluster,
-    locked,
     read_state,
-    state_folder,
     write_secret,
     write_session_settings,
     write_state,
 )
+from penstock.spark.clusters.standalone.master_page import fetch_page, parse_page
 
 
 def worker_on_page(node: str, state: str, heartbeat: int, used: list[str]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import pytest
 import penstock
 from penstock.planning.files import write_plan
 from penstock.runs.run import Run
-from penstock.spark.clusters.standalone.cluster import running_cluster
-from penstock.spark.clusters.standalone.state import RunningCluster
+from penstock.spark.clusters.local.lifecycle import running_cluster
+from penstock.spark.clusters.local.state import RunningCluster
 from run_contract import Plant, RunContract
 
 RATE = 200

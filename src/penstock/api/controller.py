@@ -16,7 +16,7 @@ from penstock.planning.registry import DEFAULT_SHARER, SHARERS
 if TYPE_CHECKING:
     from penstock.control.store.repair import StoreRepair
     from penstock.service.local import UpController
-    from penstock.spark.clusters.standalone.state import RunningCluster
+    from penstock.spark.clusters.local.state import RunningCluster
 
 
 DEFAULT_NODES = 2
@@ -103,8 +103,9 @@ def up(
 
 def _cluster(nodes: int, slots: int, file: str | Path | None, folder: str | Path | None) -> RunningCluster:
     """The cluster that runs in the folder, or a new one."""
-    from penstock.spark.clusters.standalone.cluster import cluster_up  # noqa: PLC0415
-    from penstock.spark.clusters.standalone.state import read_state, state_folder  # noqa: PLC0415
+    from penstock.base.state_folder import state_folder  # noqa: PLC0415
+    from penstock.spark.clusters.local.lifecycle import cluster_up  # noqa: PLC0415
+    from penstock.spark.clusters.local.state import read_state  # noqa: PLC0415
     from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415 - only where Spark is meant
 
     known = read_state(state_folder(folder))
@@ -160,7 +161,7 @@ def down(folder: str | Path | None = None) -> str | None:
     """The address of the controller that was ended; None where none ran. Drivers and the cluster end with it; its store
     and what pipelines have committed stay, for the next `up`."""
     from penstock.service.local import stop_controller  # noqa: PLC0415 - needs the extra `control`
-    from penstock.spark.clusters.standalone.cluster import cluster_down  # noqa: PLC0415 - needs the extra `spark`
+    from penstock.spark.clusters.local.lifecycle import cluster_down  # noqa: PLC0415 - needs the extra `spark`
 
     ended = stop_controller(folder)
     cluster_down(folder)
@@ -191,6 +192,7 @@ def serve(
     SHARERS.create(policy)
     unit = slots if unit_slots is None else unit_slots
     check_sizes(nodes, slots, unit, speed, port, simulated=True)
+    from penstock.base.state_folder import state_folder  # noqa: PLC0415
     from penstock.service.local import (  # noqa: PLC0415
         SETTINGS,
         TOKENS,
@@ -199,7 +201,6 @@ def serve(
         write_spec,
     )
     from penstock.service.server import serve as serve_folder  # noqa: PLC0415 - needs the extra `control`
-    from penstock.spark.clusters.standalone.state import state_folder  # noqa: PLC0415
 
     own = controller_folder(state_folder(folder))
     for name in TOKENS:
@@ -243,6 +244,7 @@ def repair_store(store: str | None = None, *, dry_run: bool = False, folder: str
     """Without a `store`, that of the controller that was last started in the state folder. No controller can be started
     there meanwhile."""
     from penstock.base.files import read_value  # noqa: PLC0415
+    from penstock.base.state_folder import locked, state_folder  # noqa: PLC0415
     from penstock.control.store.repair import repair  # noqa: PLC0415 - needs the extra `control`
     from penstock.service.local import (  # noqa: PLC0415
         SETTINGS,
@@ -250,7 +252,6 @@ def repair_store(store: str | None = None, *, dry_run: bool = False, folder: str
         controller_folder,
         own_store_url,
     )
-    from penstock.spark.clusters.standalone.state import locked, state_folder  # noqa: PLC0415
 
     base = state_folder(folder)
     with locked(base):

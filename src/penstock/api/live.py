@@ -11,8 +11,9 @@ from penstock.base.files import read_text
 from penstock.base.former_names import report_former_name
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
+from penstock.runs import run_index
 from penstock.runs.folder import ANSWER_SECONDS
-from penstock.runs.run_index import list_runs, run_folder
+from penstock.runs.run_index import run_folder
 from penstock.runs.states import RunRequest, check_permitted
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class LiveCluster:
 
 def live_cluster(folder: str | Path | None = None) -> LiveCluster:
     """By the controller that runs here; where none does, by the Master of `penstock cluster up`."""
+    from penstock.base.state_folder import state_folder  # noqa: PLC0415 - needs the extra `spark`
     from penstock.service.local import controller_folder, read_running  # noqa: PLC0415 - needs the extra `control`
-    from penstock.spark.clusters.standalone.state import state_folder  # noqa: PLC0415 - needs the extra `spark`
 
     home = state_folder(folder)
     if home.is_dir() and read_running(controller_folder(home)) is not None:
@@ -84,7 +85,7 @@ def _of_controller(folder: str | Path | None) -> LiveCluster:
 
 
 def _of_master(folder: str | Path | None) -> LiveCluster:
-    from penstock.spark.clusters.standalone.cluster import cluster_status, find_cluster  # noqa: PLC0415 - extra `spark`
+    from penstock.spark.clusters.local.lifecycle import cluster_status, find_cluster  # noqa: PLC0415 - extra `spark`
 
     memory = {node.name: node.memory_mb for node in find_cluster(folder).nodes}
     alive = [node for node in cluster_status(folder).nodes if node.alive]
@@ -103,13 +104,13 @@ def _of_master(folder: str | Path | None) -> LiveCluster:
     return LiveCluster(nodes, {node.name: tuple(range(node.used, node.slots)) for node in alive})
 
 
-# `penstock.runs()`: the runs of this user, and what other processes may ask of them.
+# `penstock.list_runs()`: the runs of this user, and what other processes may ask of them.
 
 
-def runs() -> list[ListedRun]:
+def list_runs() -> list[ListedRun]:
     """Runs that live, are paused, were lost with their process or failed, and those stopped in a folder of their own;
     the newest last."""
-    return list_runs()
+    return run_index.list_runs()
 
 
 def stop_run(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:

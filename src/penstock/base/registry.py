@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -58,9 +58,12 @@ class Registry(Generic[P]):
     def _lacks(self, name: str) -> bool:
         return name in self.needs and find_spec(self.needs[name][0]) is None
 
-    def create(self, asked: str) -> P:
-        """The policy asked for, with its options."""
-        name, _, options = asked.partition(":")
+    def listed(self) -> str:
+        """Return the names as the help of an option shows them."""
+        return ", ".join(self.names())
+
+    def load(self, name: str) -> Any:
+        """Return what is registered under a name: the class of a policy, or a declaration."""
         if name not in self._addresses:
             raise BadInputError(f"unknown {self.kind} '{name}'; {nearest(name, self.names())}")
         if self._lacks(name):
@@ -68,10 +71,14 @@ class Registry(Generic[P]):
             raise BadInputError(f"{self.kind} '{name}' needs {package}: pip install 'penstock[{extra}]'")
         module, _, attribute = self._addresses[name].partition(":")
         try:
-            policy_class = getattr(import_module(module), attribute)
+            return getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise BadInputError(f"{self.kind} '{name}' cannot be loaded from {module}: {error}") from error
-        policy: P = with_options(policy_class, f"{self.kind} '{name}'", options)
+
+    def create(self, asked: str) -> P:
+        """The policy asked for, with its options."""
+        name, _, options = asked.partition(":")
+        policy: P = with_options(self.load(name), f"{self.kind} '{name}'", options)
         return policy
 
 

@@ -45,11 +45,15 @@ _TYPES: Mapping[type, Any] = {bool: bool, int: int, float: float, tuple: list[st
 _TEXT_ENGINES = f"[{FUSED}|{PLACED}|{AUTO}]"
 
 
-def takes_run_options(appears: Appears = Appears.COMMAND) -> Callable[[F], F]:
-    """Give a command an option for each declared one, instead of its `**options`."""
+def takes_run_options(appears: Appears = Appears.COMMAND, *, defaults: bool = True) -> Callable[[F], F]:
+    """Give a command an option for each declared one, instead of its `**options`. `defaults`: an option that is not
+    given has its default, else None."""
 
     def decorate(command: F) -> F:
-        return list_options(command, [_parameter(one) for one in options(appears | Appears.COMMAND)], evaluate=True)
+        declared = [_parameter(one) for one in options(appears | Appears.COMMAND)]
+        if not defaults:
+            declared = [one if one.default is False else one.replace(default=None) for one in declared]
+        return list_options(command, declared, evaluate=True)
 
     return decorate
 
@@ -98,12 +102,13 @@ def command_with(former: Mapping[str, str]) -> type[TyperCommand]:
 
     class CommandWithFormerFlags(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            return super().parse_args(ctx, list(_with_present_flags(args, former)))
+            return super().parse_args(ctx, list(with_present_flags(args, former)))
 
     return CommandWithFormerFlags
 
 
-def _with_present_flags(args: list[str], former: Mapping[str, str]) -> Iterator[str]:
+def with_present_flags(args: list[str], former: Mapping[str, str]) -> Iterator[str]:
+    """Yield the arguments with former flags replaced; raise `BadInputError` if both are given."""
     words = args[: args.index("--")] if "--" in args else args
     given = {word.partition("=")[0] for word in words}
     for word in words:

@@ -21,6 +21,7 @@ from penstock.base.errors import RunFailedError
 from penstock.base.files import temporary_folder
 from penstock.base.text_checks import is_whole
 from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of
+from penstock.dataflow.formats import find_format
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
@@ -65,8 +66,6 @@ PATIENCE_SECONDS = 60.0
 _MOST_FILES = "maxFilesPerTrigger"
 MOST_FILES = 16
 """Of a batch."""
-WRITABLE = frozenset({"json", "csv", "parquet", "orc"})
-"""Formats samples are replayed in as they are; others as Parquet."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ class _Inputs:
             elif name in spec.sources:
                 place = folder / f"in-{len(replaced)}"
                 end = file_end(operator)
-                own = end if end is not None and end.format in WRITABLE else None
+                own = end if end is not None and find_format(end.format).replayable else None
                 format_, options = ("parquet", {}) if own is None else (own.format, dict(own.options))
                 self._files_of_batch = files_of_batch(reading_of(operator).options, spec.slots)
                 self._files = ReplayFiles(session, spec.sources[name], place, format_, options, new_keys=new_keys)

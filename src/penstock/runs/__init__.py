@@ -1,25 +1,22 @@
-"""Runs: their options, states, folders, the handle `Run` and the contract of engines.
+"""Runs: their configuration, states, folders and handle, for every engine.
 
-The package shares its name with the function `penstock.runs()`, so it can be called: Python sets the attribute `runs`
-of `penstock` to this module as soon as it is imported.
+Version 0.1 exported a function `penstock.runs()`. It is now `penstock.list_runs()`; calling the package still works.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from types import ModuleType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from penstock.runs.run_index import ListedRun
+from typing import Any
 
 
-class _CallableModule(ModuleType):
-    def __call__(self) -> list[ListedRun]:
-        """List the runs of this user, as `penstock.runs()` does."""
-        from penstock.runs.run_index import list_runs  # noqa: PLC0415 - options are read without it
+class _CallablePackage(ModuleType):
+    def __call__(self) -> Any:
+        import penstock  # noqa: PLC0415 - the alias must not load the public functions
 
-        return list_runs()
+        warnings.warn("penstock.runs() is now penstock.list_runs()", DeprecationWarning, stacklevel=2)
+        return penstock.list_runs()
 
 
-sys.modules[__name__].__class__ = _CallableModule
+sys.modules[__name__].__class__ = _CallablePackage

@@ -344,21 +344,9 @@ class RunConfig:
 
     @classmethod
     def of_json(cls, document: Any, where: str, *, warn: bool = True) -> RunConfig:
-        """Return the options that `to_json` wrote, or that an HTTP body holds. `where` names the document in errors;
-        `warn`: report former names, which a file of an earlier version may have."""
-        if not isinstance(document, dict):
-            raise BadInputError(f"{where}: expected a mapping of run options, found {type(document).__name__}")
-        values = {}
-        for key, value in with_present_names(document, _present_names(), "'{}'", warn=warn).items():
-            declared = _by_key().get(key)
-            if declared is None or Appears.FILE not in declared.appears:
-                kept = [it.key for it in options(Appears.FILE)]
-                raise BadInputError(f"{where}: unknown run option '{key}'; {nearest(key, kept)}")
-            try:
-                values[key] = declared.read(_load_of_json(value) if key == "rate" else value)
-            except (ValueError, BadInputError, TypeError) as error:
-                raise BadInputError(f"{where}: {key}: {error}") from error
-        return cls(**values)
+        """Return the options that `to_json` wrote. `where` names the document in errors; `warn`: report former names,
+        which a file of an earlier version may have."""
+        return cls(**read_options(document, where, warn=warn))
 
     def to_json(self) -> dict[str, Any]:
         """Return the options of this engine that last longer than a process, without settings that hold a secret."""
@@ -449,6 +437,23 @@ class RunConfig:
         if self.rate is None or isinstance(self.rate, Load):
             return self.rate
         return parse_load(str(self.rate))
+
+
+def read_options(document: Any, where: str, appears: Appears = Appears.FILE, *, warn: bool = True) -> dict[str, Any]:
+    """Return the values that a document of JSON has for options of that place, by present names."""
+    if not isinstance(document, dict):
+        raise BadInputError(f"{where}: expected a mapping of run options, found {type(document).__name__}")
+    values = {}
+    for key, value in with_present_names(document, _present_names(), "'{}'", warn=warn).items():
+        declared = _by_key().get(key)
+        if declared is None or appears not in declared.appears:
+            known = [one.key for one in options(appears)]
+            raise BadInputError(f"{where}: unknown run option '{key}'; {nearest(key, known)}")
+        try:
+            values[key] = declared.read(_load_of_json(value) if key == "rate" else value)
+        except (ValueError, BadInputError, TypeError) as error:
+            raise BadInputError(f"{where}: {key}: {error}") from error
+    return values
 
 
 def default_warm_up(seconds: float | None) -> float:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
-    from penstock.spark.clusters.standalone.cluster import ClusterAccess
+    from penstock.spark.clusters.local.lifecycle import ClusterAccess
 
 
 CLUSTER_MASTER = "cluster"
@@ -58,7 +58,7 @@ class RunSession:
 def _master_here() -> str | None:
     """That of the cluster of `penstock cluster up`; None: there is none."""
     try:
-        from penstock.spark.clusters.standalone.cluster import find_cluster  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.clusters.local.lifecycle import find_cluster  # noqa: PLC0415 - Spark loads only when it is used
     except ImportError as error:
         raise BadInputError(NEEDS_SPARK) from error
     try:
@@ -181,7 +181,7 @@ def _on_cluster(
 
 def cluster_access(config: RunConfig) -> ClusterAccess:
     """Return the address and secret of the cluster the run is on."""
-    from penstock.spark.clusters.standalone.cluster import find_access  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.clusters.local.lifecycle import find_access  # noqa: PLC0415 - Spark loads only when it is used
 
     master = None if config.master == CLUSTER_MASTER else config.master
     return find_access(master, None if config.secret_file is None else Path(config.secret_file))

@@ -15,10 +15,10 @@ from penstock.base.tolerance import TOLERANCE, whole_up
 from penstock.control.elasticity.memory import Memory, Observed
 from penstock.control.elasticity.options import Bounds, ElasticOptions
 from penstock.control.elasticity.size_decision import decide
-from penstock_lab.control.plant import TICK_SECONDS
+from penstock.testing.plant import TICK_SECONDS
 
 if TYPE_CHECKING:
-    from penstock_lab.control.plant import LoadTrace, Site
+    from penstock.testing.plant import LoadTrace, Site
 
 
 class TickReading(NamedTuple):

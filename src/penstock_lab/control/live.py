@@ -82,7 +82,7 @@ def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> 
     """One load from start to drained; on Spark every tuple is looked for in the sink's files afterwards."""
     from penstock.service.client import connect  # noqa: PLC0415 - needs the extra `control`
     from penstock.service.local import stop_controller  # noqa: PLC0415
-    from penstock.spark.clusters.standalone.cluster import cluster_down  # noqa: PLC0415
+    from penstock.spark.clusters.local.lifecycle import cluster_down  # noqa: PLC0415
 
     rates = live_rates(load, seconds)
     os.environ[OUT] = str(folder / "out")
@@ -112,7 +112,7 @@ def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> 
 
 def _up(folder: Path, *, simulated: bool) -> None:
     from penstock.service.local import ServiceSettings, start_controller  # noqa: PLC0415
-    from penstock.spark.clusters.standalone.cluster import cluster_up  # noqa: PLC0415
+    from penstock.spark.clusters.local.lifecycle import cluster_up  # noqa: PLC0415
     from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415
 
     if not simulated:

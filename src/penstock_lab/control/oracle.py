@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.base.tolerance import TOLERANCE
-from penstock_lab.control.plant import TICK_SECONDS, Plant
+from penstock.testing.plant import TICK_SECONDS, Plant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from penstock_lab.control.plant import LoadTrace, Site
+    from penstock.testing.plant import LoadTrace, Site
 
 BLOCK_TICKS = 6
 REPAIRS = 12

@@ -137,7 +137,8 @@ class EStreamLive(Experiment):
     published: ClassVar[str | None] = None
     choices: ClassVar[tuple[str, ...]] = (
         f"A cluster of four nodes with a slot each, {E_STREAM_SECONDS:g} s of load between 70 and 210 tuples/s; "
-        "every tuple waits 9.5 ms, so that two cores carry four slots. Beside it the same controller over simulated pipelines.",
+        "every tuple waits 9.5 ms, so that two cores carry four slots. Beside it the same controller over simulated "
+        "pipelines.",
     )
     gaps: ClassVar[tuple[str, ...]] = (
         "Runs of minutes: a change takes its Java processes as long as the load takes to turn. `control` judges days.",
@@ -351,7 +352,7 @@ class RStormLive(Experiment):
         return [{"placer": placer, "rate": RATE, "seconds": R_STORM_SECONDS} for placer in PLACERS]
 
     def run_case(self, case: Case) -> Measures:
-        from penstock.spark.clusters.standalone.cluster import running_cluster  # noqa: PLC0415 - needs Spark
+        from penstock.spark.clusters.local.lifecycle import running_cluster  # noqa: PLC0415 - needs Spark
 
         with (
             temporary_folder("sharing") as folder,
@@ -438,7 +439,7 @@ def _side_by_side(case: Case, folder: Path, environment: Mapping[str, str]) -> M
 
 def _await_held(state: Path, slots: int, name: str, process: subprocess.Popen[str]) -> None:
     """Until so many slots of the cluster are taken."""
-    from penstock.spark.clusters.standalone.cluster import cluster_status  # noqa: PLC0415 - needs Spark
+    from penstock.spark.clusters.local.lifecycle import cluster_status  # noqa: PLC0415 - needs Spark
 
     watch = Stopwatch()
     while sum(node.used for node in cluster_status(state).nodes) < slots:

@@ -275,7 +275,7 @@ def site(use: int, policy: str) -> Iterator[LiveSite]:
         start_controller,
         stop_controller,
     )
-    from penstock.spark.clusters.standalone.cluster import running_cluster  # noqa: PLC0415
+    from penstock.spark.clusters.local.lifecycle import running_cluster  # noqa: PLC0415
     from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415 - Spark loads when used
 
     make_where_there_is_none()

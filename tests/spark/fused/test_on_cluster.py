@@ -14,7 +14,7 @@ from processes import command, environment_for, flowed
 
 import penstock
 from penstock.api import live
-from penstock.spark.clusters.standalone.cluster import running_cluster
+from penstock.spark.clusters.local.lifecycle import running_cluster
 
 PIPELINE = """
 import time

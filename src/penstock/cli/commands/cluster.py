@@ -13,7 +13,7 @@ from penstock.cli.arguments import JsonOption
 from penstock.cli.groups import make_group
 
 if TYPE_CHECKING:
-    from penstock.spark.clusters.standalone.cluster import ClusterStatus, RunningCluster
+    from penstock.spark.clusters.local.lifecycle import ClusterStatus, RunningCluster
 
 cluster_app = make_group("Start, watch and end a Spark standalone cluster; place pipelines on a cluster and share it.")
 
@@ -55,7 +55,7 @@ def up(
     json: JsonOption = False,
 ) -> None:
     """Start a Master and a Worker for every node on this machine; they go on when the command ends."""
-    from penstock.spark.clusters.standalone.cluster import cluster_up, shortfalls
+    from penstock.spark.clusters.local.lifecycle import cluster_up, shortfalls
 
     with output.console(stderr=True).status("starting Spark's Master and Workers", spinner="line"):
         state = cluster_up(
@@ -106,7 +106,7 @@ def enter(
     """Run a command on a host of a cluster that was started with --namespaces."""
     import os
 
-    from penstock.spark.clusters.standalone.cluster import find_cluster
+    from penstock.spark.clusters.local.lifecycle import find_cluster
 
     state = find_cluster(folder)
     if state.network is None:
@@ -126,7 +126,7 @@ def link(
     folder: FolderOption = None,
 ) -> None:
     """Cut, restore, slow or narrow the link of a host: what happens between machines, on one."""
-    from penstock.spark.clusters.standalone.cluster import find_cluster
+    from penstock.spark.clusters.local.lifecycle import find_cluster
 
     network = find_cluster(folder).network
     if network is None:
@@ -147,7 +147,7 @@ def link(
 @cluster_app.command("status")
 def status(folder: FolderOption = None, json: JsonOption = False) -> None:
     """Nodes, their slots and processes, and what runs on them. Exit code 1 if a node or the Master is dead."""
-    from penstock.spark.clusters.standalone.cluster import cluster_status
+    from penstock.spark.clusters.local.lifecycle import cluster_status
 
     running = cluster_status(folder)
     if json:
@@ -206,8 +206,8 @@ def _print_status(running: ClusterStatus) -> None:
 @cluster_app.command("down")
 def down(folder: FolderOption = None) -> None:
     """End the cluster: Workers with their executors, then the Master. Nothing is left but the logs."""
-    from penstock.spark.clusters.standalone.cluster import cluster_down
-    from penstock.spark.clusters.standalone.state import state_folder
+    from penstock.base.state_folder import state_folder
+    from penstock.spark.clusters.local.lifecycle import cluster_down
 
     home = state_folder(folder)
     ended = cluster_down(home)
@@ -223,7 +223,7 @@ def master(
     open_to_all: OpenOption = False,
 ) -> None:
     """Run one Master in the foreground, for a cluster of several machines."""
-    from penstock.spark.clusters.standalone.foreground import run_master
+    from penstock.spark.clusters.local.foreground import run_master
 
     _check_door(secret_file, f"spark://{host}:{port}", open_to_all=open_to_all)
     run_master(host, port, web_port, secret_file)
@@ -240,7 +240,7 @@ def worker(
     open_to_all: OpenOption = False,
 ) -> None:
     """Run the Worker of one node in the foreground, for a cluster of several machines."""
-    from penstock.spark.clusters.standalone.foreground import run_worker
+    from penstock.spark.clusters.local.foreground import run_worker
 
     _check_door(secret_file, f"the Worker of '{node}'", open_to_all=open_to_all)
     run_worker(master_url, node, slots, memory, host, secret_file)

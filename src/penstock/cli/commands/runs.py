@@ -36,7 +36,7 @@ def list_runs(json: JsonOption = False) -> None:
     """List runs that live, are paused, failed or were lost with their process, and those stopped in own folders."""
     from penstock.api import live
 
-    listed = live.runs()
+    listed = live.list_runs()
     if json:
         output.print_json([run.document() for run in listed])
         return

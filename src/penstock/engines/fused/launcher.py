@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from penstock.base.clock import stamp
 from penstock.base.errors import BadInputError
 from penstock.dataflow.code import parse_pipeline, pipeline_document, said_in_a_file
-from penstock.dataflow.endpoints import FILE_FORMATS, is_driven_by_load, reading_of
+from penstock.dataflow.endpoints import is_driven_by_load, reading_of
+from penstock.dataflow.formats import find_format
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.regions import unaudited_by
 from penstock.engines.fused.preparation import FusedJob, prepare
@@ -77,7 +78,7 @@ def check_ends(pipeline: Pipeline, *, until_end: bool = False, local_by_default:
             raise BadInputError(f"until_end=: source '{name}' emits as long as it is asked to: there is no end")
         given = reading.options.get("path", "")
         path = path_on_disk(given, local_by_default=local_by_default)
-        if reading.format in FILE_FORMATS and reading.schema is None and path:
+        if find_format(reading.format).is_files and reading.schema is None and path:
             pattern = f"{path}/*" if Path(path).is_dir() else path
             if next(iglob(pattern), None) is None:  # noqa: PTH207 - the user's pattern, from anywhere
                 raise BadInputError(f"source '{name}': no file matches '{given}'; or give its schema, to wait for some")

@@ -10,7 +10,7 @@ from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError
 from penstock.cluster.cores import cores_here
 from penstock.dataflow.aggregate import Emit
-from penstock.dataflow.endpoints import COUNT, file_end, is_driven_by_load, reading_of, writing_of
+from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of, writing_of
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.inputs.finders import RunnableLike, find_code_beside, find_models_for, logic_of, runnable
@@ -46,7 +46,7 @@ def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) ->
     notes = []
     for name, operator in pipeline.operators.items():
         reads = operator.kind is Kind.SOURCE and not reading_of(operator).is_load
-        writes = operator.kind is Kind.SINK and writing_of(operator).format != COUNT
+        writes = operator.kind is Kind.SINK and writing_of(operator).keeps_rows
         known = isinstance(demands[name], Model) or (rehearsed and file_end(operator) is not None)
         if (reads or writes) and not known:
             notes.append(

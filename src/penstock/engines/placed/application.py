@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.report.report import Report
     from penstock.runs.config import RunConfig
     from penstock.runs.folder import RunFolder
-    from penstock.spark.clusters.standalone.state import RunningCluster
+    from penstock.spark.clusters.local.state import RunningCluster
 
 
 # The cluster a placed run is on, as it is now: nodes come and go while the run lives.
@@ -61,7 +61,7 @@ class PlacedCluster:
 
     def nodes(self) -> Collection[str]:
         """Those of now."""
-        from penstock.spark.clusters.standalone.state import read_state  # noqa: PLC0415 - Spark loads only when it is used
+        from penstock.spark.clusters.local.state import read_state  # noqa: PLC0415 - Spark loads only when it is used
 
         try:
             state = None if self.running is None else read_state(self.running.folder)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psutil
 
 from penstock.base.clock import Stopwatch
+from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
 from penstock.engines.placed.bundle.process import Host
-from penstock.spark.clusters.standalone.daemons import SLOT, resource_name, slot_resource_name
+from penstock.engines.placed.messages import TaskPlace
 from penstock.spark.session.process_tree import tree_usage
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class BundleTask:
 
     def __call__(self, _items: Iterable[int]) -> Iterable[int]:
         meter = SlotMeter()
-        Host(self.code, self.start, self.conductor, self.credentials, where_it_runs(), meter.read).run()
+        Host(self.code, self.start, self.conductor, self.credentials, task_place(), meter.read).run()
         return ()
 
 
@@ -238,22 +239,21 @@ def _java() -> psutil.Process | None:
     return next((parent for parent in psutil.Process().parents() if "java" in parent.name()), None)
 
 
-def where_it_runs() -> dict[str, Any]:
-    """What Spark says about this task (its resources name the node and the slot), and whose process this is."""
+def task_place() -> TaskPlace:
+    """Return where Spark says this task runs (its resources name the node and the slot), and which process this is."""
     from pyspark import TaskContext  # noqa: PLC0415 - only known inside a task
 
     context = TaskContext.get()
-    resources = (
-        {} if context is None else {name: list(resource.addresses) for name, resource in context.resources().items()}
-    )
+    held = {} if context is None else context.resources()
+    resources = {name: tuple(resource.addresses) for name, resource in held.items()}
     java = _java()
     words = java.cmdline() if java is not None else []
-    executor = {
-        key: words[words.index(f"--{key}") + 1]
-        for key in ("executor-id", "worker-url", "app-id")
-        if f"--{key}" in words[:-1]
-    }
-    return {"resources": resources, "pid": psutil.Process().pid, "java": None if java is None else java.pid, **executor}
+
+    def option(name: str) -> str | None:
+        return words[words.index(name) + 1] if name in words[:-1] else None
+
+    pid = None if java is None else java.pid
+    return TaskPlace(psutil.Process().pid, pid, resources, option("--executor-id"), option("--worker-url"))
 
 
 # Bundles as plain processes of this machine: the placed engine without Spark, for tests and benches.
@@ -266,7 +266,7 @@ _FORK = multiprocessing.get_context("fork")
 
 def _host(code: BundleCode, start: int, conductor: Address, credentials: Credentials) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    host = Host(code, start, conductor, credentials, {"pid": os.getpid()}, dict)
+    host = Host(code, start, conductor, credentials, TaskPlace(os.getpid()), dict)
     # whoever hurts the run can break this process's links, as a network would
     signal.signal(signal.SIGUSR1, lambda *_: host.break_links())
     host.run()

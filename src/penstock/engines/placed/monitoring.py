@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.base.clock import Stopwatch, now, pause
 from penstock.base.errors import BadInputError, ClusterError
+from penstock.cluster.slot_resources import slot_resource_name
 from penstock.connectors.commit import of_sources, taken_in
 from penstock.engines.placed.bundle.generation import VALUE_SCHEMA, shares_of
 from penstock.engines.placed.bundle_plan import path_of
@@ -22,7 +23,6 @@ from penstock.report.report import Audit, OperatorObservation
 from penstock.report.result import BundlePlace
 from penstock.runtime.account import Histogram
 from penstock.runtime.schema_inference import sample_steps
-from penstock.spark.clusters.standalone.daemons import slot_resource_name
 from penstock.spark.clusters.standalone.master_page import ALIVE, described, fetch_page, held_slots
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class EpochObserver:
                 latency.merge(histogram)
             self.hops.merge(Histogram.of(part.hops))
             if part.bundle in used:
-                java = self.conductor.places[part.bundle].get("java") or 0
+                java = self.conductor.places[part.bundle].java or 0
                 reading = used[part.bundle]
                 slots[part.slot] = SlotReading(java, reading["cpu_seconds"], reading["memory_mb"])
         counted = [entry for part in done.parts for entry in part.watched]
@@ -283,19 +283,18 @@ def places_of(conductor: Conductor) -> tuple[BundlePlace, ...]:
     """Where the bundles of now run, as Spark and the operating system say."""
     places = []
     for bundle in conductor.run.layout.bundles:
-        where = conductor.places.get(bundle.name)
-        if where is None:
+        place = conductor.places.get(bundle.name)
+        if place is None:
             continue
-        resources = where.get("resources", {})
         places.append(
             BundlePlace(
                 bundle.operators,
                 bundle.slot,
-                resources,
-                where.get("executor-id"),
-                where.get("worker-url"),
-                where.get("java"),
-                obeyed=slot_resource_name(bundle.slot.node, bundle.slot.number) in resources,
+                place.resources,
+                place.executor,
+                place.worker,
+                place.java,
+                obeyed=slot_resource_name(bundle.slot.node, bundle.slot.number) in place.resources,
             )
         )
     return tuple(places)
@@ -314,7 +313,8 @@ def leave_unused(conductor: Conductor, launcher: SparkLauncher) -> None:
     run = conductor.run
     if conductor.first_tuple is None or run.changing or run.state is not FlowState.FLOWING:
         return
-    places = [conductor.places.get(bundle.name, {}).get("executor-id") for bundle in run.layout.bundles]
-    if None not in places:
+    places = [conductor.places.get(bundle.name) for bundle in run.layout.bundles]
+    used = {place.executor for place in places if place is not None and place.executor is not None}
+    if len(places) == sum(place is not None and place.executor is not None for place in places):
         kept = {bundle.slot for bundle in run.layout.bundles}
-        launcher.release(sorted(launcher.executors() - {str(place) for place in places}), kept)
+        launcher.release(sorted(launcher.executors() - used), kept)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.planning.files import SavedPlan
     from penstock.planning.prediction.rate import Demands
     from penstock.planning.segmentation import Segment
-    from penstock.spark.clusters.standalone.state import RunningCluster
+    from penstock.spark.clusters.local.state import RunningCluster
 
 DEFAULT_PLACED_SEGMENTER = "ends"
 

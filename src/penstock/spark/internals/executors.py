@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, ClusterError
-from penstock.spark.clusters.standalone.daemons import SLOT, resource_name, slot_resource_name
+from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.base.text_checks import is_whole
+from penstock.cluster.slot_resources import SLOT, resource_name
 from penstock.cluster.topology import Slot
-from penstock.spark.clusters.standalone.daemons import SLOT, resource_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,25 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, ClusterError
-from penstock.cluster.cores import cores_here
-from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB, NodesEntry, build_cluster, read_cluster
-from penstock.cluster.topology import MEMORY, Cluster
-from penstock.spark.clusters.standalone.daemons import (
+from penstock.base.processes import (
     LOOPBACK,
-    LOWEST_SLOT_MB,
-    free_port,
-    master_command,
-    own_environment,
-    resource_name,
-    spark_home,
-    worker_command,
-)
-from penstock.spark.clusters.standalone.guard import guarded
-from penstock.spark.clusters.standalone.master_page import ALIVE, DEAD, ListedApplication, MasterPage, fetch_page
-from penstock.spark.clusters.standalone.namespaces import MASTER
-from penstock.spark.clusters.standalone.processes import (
     end,
     find,
+    free_port,
     kill,
     kill_marked,
     machine_memory_mb,
@@ -43,20 +29,27 @@ from penstock.spark.clusters.standalone.processes import (
     start,
     tree,
 )
-from penstock.spark.clusters.standalone.state import (
+from penstock.base.state_folder import locked, state_folder
+from penstock.cluster.cores import cores_here
+from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB, NodesEntry, build_cluster, read_cluster
+from penstock.cluster.slot_resources import resource_name
+from penstock.cluster.topology import MEMORY, Cluster
+from penstock.spark.clusters.local.guard import guarded
+from penstock.spark.clusters.local.namespaces import MASTER
+from penstock.spark.clusters.local.state import (
     KEPT,
     ClusterNode,
     RunningCluster,
     forget,
-    locked,
     read_state,
-    state_folder,
     write_cluster_file,
     write_secret,
     write_session_settings,
     write_state,
 )
-from penstock.spark.session.java import find_java
+from penstock.spark.clusters.standalone.daemons import LOWEST_SLOT_MB, master_command, own_environment, worker_command
+from penstock.spark.clusters.standalone.master_page import ALIVE, DEAD, ListedApplication, MasterPage, fetch_page
+from penstock.spark.session.java import find_java, spark_home
 from penstock.spark.session.secret import read_secret
 
 if TYPE_CHECKING:

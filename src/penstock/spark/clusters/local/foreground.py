@@ -13,6 +13,7 @@ import psutil
 
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.files import temporary_folder
+from penstock.base.processes import end, kill_marked, marked, start
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.spark.clusters.standalone.daemons import (
     LOWEST_SLOT_MB,
@@ -21,7 +22,6 @@ from penstock.spark.clusters.standalone.daemons import (
     own_environment,
     worker_command,
 )
-from penstock.spark.clusters.standalone.processes import end, kill_marked, marked, start
 from penstock.spark.session.secret import read_secret
 
 if TYPE_CHECKING:
