@@ -39,7 +39,7 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import PenstockError
 from penstock.base.processes import tree
 from penstock.connectors.checkpoint import FolderCheckpoint
-from penstock.engines.placed.run_folder import RunFolder, RunRequest
+from penstock.runs.folder import FolderRequest, RunFolder
 from penstock.spark.clusters.local.lifecycle import kill_worker, running_cluster, start_worker
 from penstock.spark.clusters.local.namespaces import DRIVER
 
@@ -215,7 +215,7 @@ class Chaos:
 
     def _another_plan(self) -> None:
         plan = self.dice.choice(plan_names(self.folder))
-        request = RunRequest(id=f"chaos{sum(self.faults.values())}", ask="resume", plan=plan)
+        request = FolderRequest(id=f"chaos{sum(self.faults.values())}", ask="rescale", plan=plan)
         folder = self.folder / "run" / "requests"
         if folder.exists():
             (folder / f".{request.id}").write_text(request.model_dump_json(), encoding="utf-8")
@@ -297,7 +297,7 @@ class Chaos:
         }
 
     def _ask_to_stop(self) -> None:
-        request = RunRequest(id="chaosend", ask="stop")
+        request = FolderRequest(id="chaosend", ask="stop")
         file = self.folder / "run" / "requests" / f"{request.id}.json"
         file.write_text(request.model_dump_json(), encoding="utf-8")
 

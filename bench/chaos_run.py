@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,14 +25,14 @@ from penstock.engines.placed.flow.states import Patience
 from penstock.engines.placed.launchers import LocalLauncher
 from penstock.engines.placed.replacement import with_threads
 from penstock.engines.placed.run_control import Conducting, Plans, RunControl
-from penstock.engines.placed.run_folder import RunFolder
 from penstock.planning.files import SavedPlan
 from penstock.runs.config import RunConfig
 from penstock.runs.description import RunDescription
+from penstock.runs.folder import FolderRequest, RunFolder
 from penstock.spark.clusters.local.lifecycle import find_cluster
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from concurrent.futures import Future
 
 RATE = 400.0
 SLOTS = {"a": Slot("n1", 0), "b": Slot("n1", 1), "c": Slot("n2", 0), "d": Slot("n2", 1)}
@@ -94,7 +96,7 @@ def conduct_locally(folder: Path) -> None:
             )
         )
     disregard_lease()
-    commit = run.take("one")
+    commit = run.take_over("one")
     publish(commit.outputs)
     setting = ConductorSetting(
         commit.run,
@@ -109,12 +111,29 @@ def conduct_locally(folder: Path) -> None:
     launcher = LocalLauncher()
     conductor = Conductor(setting, launcher, laid_out(commit.plan), commit)
     plans = Plans(lambda path: laid_out(path.stem), _refuse)
+    control = RunControl()
+
+    def look(_ran: float) -> None:
+        conductor.done.clear()
+        for request in run.requests():
+            ask = "change" if request.ask == "rescale" else request.ask
+            asked = control.ask(ask, None if request.plan is None else Path(request.plan))
+            asked.add_done_callback(partial(_answer, run, request))
+
     try:
-        Conducting(conductor, run, RunControl(), plans, lambda: False, lambda _: conductor.done.clear()).run(None)
+        Conducting(conductor, control, plans, look).run(None)
     finally:
         conductor.close()
         launcher.close()
-        run.give_back()
+        run.release()
+
+
+def _answer(run: RunFolder, request: FolderRequest, asked: Future[float]) -> None:
+    error = asked.exception()
+    if isinstance(error, Exception):
+        run.answer_error(request, error)
+    else:
+        run.answer(request, seconds=asked.result())
 
 
 def _nowhere() -> LaidOut:
@@ -145,7 +164,7 @@ def conduct_on_spark(folder: Path) -> None:
     handle = penstock.start(
         plan, RATE, engine="placed", folder=folder / "run", given=pipeline, warm_up=1.0, listener=_Shown()
     )
-    while handle.await_end(0.5) is None:
+    while not handle.await_termination(0.5):
         pause(0.1)
 
 

@@ -161,7 +161,7 @@ def chaos(folder: Path, jdbc: str, jar: str) -> dict[str, float]:
             run.flows(400)
             figures["restarts"] = (run_folder / "log").read_text().count("started again")
             run.process.kill()
-        with penstock_process(environment, out, "resume", str(run_folder), "--json") as resumed:
+        with penstock_process(environment, out, "runs", "resume", str(run_folder), "--json") as resumed:
             resumed.flows(400)
             resumed.process.send_signal(signal.SIGTERM)
             printed, complained = resumed.process.communicate()

@@ -169,9 +169,9 @@ def paced(session: Any, address: LogAddress, log: TopicLog, folder: Path) -> dic
     feeder.start()
     arrivals, differences = [], []
     try:
-        run.await_end(PACED_WARM_UP)
+        run.await_termination(PACED_WARM_UP)
         for _ in range(PACED_LOOKS):
-            run.await_end(1.0)
+            run.await_termination(1.0)
             figures = _next_batch(run)
             read = log.group_offsets("paced-readers", "paced")
             waiting = sum(span.end - read.get(number, 0) for number, span in log.spans("paced").items())
@@ -180,7 +180,7 @@ def paced(session: Any, address: LogAddress, log: TopicLog, folder: Path) -> dic
     finally:
         over.set()
         feeder.join()
-        history = run.drain().report.history
+        history = run.stop().report.history
     largest = max(after.rate * (after.seconds - before.seconds) for before, after in pairwise(history))
     return {
         "arrival_off": abs(median(arrivals) - PACED_RATE) / PACED_RATE,
@@ -188,11 +188,11 @@ def paced(session: Any, address: LogAddress, log: TopicLog, folder: Path) -> dic
     }
 
 
-def _next_batch(run: penstock.types.RunHandle) -> penstock.types.Figures:
+def _next_batch(run: penstock.Run) -> penstock.types.Figures:
     """What the run says as soon as it says something new: what it and the broker say is then of the same batch."""
-    before = run.progress
-    while (figures := run.progress) is None or (before is not None and figures.seconds == before.seconds):
-        if run.await_end(0.01) is not None:
+    before = run.last_progress
+    while (figures := run.last_progress) is None or (before is not None and figures.seconds == before.seconds):
+        if run.await_termination(0.01):
             raise RuntimeError("the run ended by itself")
     return figures
 

@@ -144,7 +144,7 @@ class Chaos:
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self.drivers:
-            words = ["resume", str(self.run_folder)]
+            words = ["runs", "resume", str(self.run_folder)]
         elif self.engine == "fused":
             words = ["run", "marking_pipeline:pipeline", "--master", "cluster", "--slots", str(self.slots)]
             words += ["--conf", f"spark.jars={self.jars}"] if self.jars else []

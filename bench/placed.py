@@ -37,7 +37,7 @@ from penstock.cluster.file import read_cluster
 from penstock.cluster.topology import Slot
 from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.engines.placed.placed_run import placed_session
+from penstock.engines.placed.engine import placed_session
 from penstock.engines.placed.replacement import Threads, with_threads
 from penstock.planning.files import SavedPlan
 from penstock.spark.clusters.local.lifecycle import running_cluster
@@ -125,13 +125,13 @@ class Bench:
             session=self.session,
             warm_up=1.0,
         )
-        while handle.progress is None and handle.await_end(0.1) is None:
+        while handle.last_progress is None and not handle.await_termination(0.1):
             pass
         pause(CALM_SECONDS)
         before, watch = cpu_of_driver(self.session), Stopwatch()
         pause(self.seconds)
         driver = (cpu_of_driver(self.session) - before) / watch.seconds()
-        result = handle.drain()
+        result = handle.stop()
         self.results.append(result)
         slots = sum(cpu for cpu, _ in result.report.slots.values())
         return {
@@ -154,14 +154,14 @@ class Bench:
             session=self.session,
             warm_up=1.0,
         )
-        while handle.progress is None and handle.await_end(0.1) is None:
+        while handle.last_progress is None and not handle.await_termination(0.1):
             pass
-        fresh = [handle.resume(plan) for plan in new]
+        fresh = [handle.rescale(plan=plan) for plan in new]
         warm = []
         for number in range(times - len(new)):
             pause(1.0)
-            warm.append(handle.resume(plans[number % len(plans)]))
-        self.results.append(handle.drain())
+            warm.append(handle.rescale(plan=plans[number % len(plans)]))
+        self.results.append(handle.stop())
         return {"change_new_s": statistics.median(fresh), "change_warm_s": statistics.median(warm)}
 
     def against_fused(self) -> dict[str, float]:

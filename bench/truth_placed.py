@@ -29,7 +29,7 @@ from penstock.base.errors import PenstockError
 from penstock.cluster.cores import cores_here
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.engines.placed.placed_run import placed_session
+from penstock.engines.placed.engine import placed_session
 from penstock.engines.placed.preparation import prepare_placed
 from penstock.runs.config import RunConfig
 from penstock.spark.clusters.local.lifecycle import running_cluster

@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.base import former_names
 from penstock.base.former_names import FormerNameWarning
-from penstock.cli.commands import cluster_plans, models, plan, plans, run, simulate
+from penstock.cli.commands import cluster_plans, models, plan, plans, run, runs, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,20 +35,20 @@ def defaults(function: object) -> dict[str, object]:
 
 
 def test_resume_takes_in_the_shell_what_it_takes_in_python() -> None:
-    shell, python = (set(inspect.signature(verb).parameters) for verb in (run.resume, penstock.resume))
+    shell, python = (set(inspect.signature(verb).parameters) for verb in (runs.resume, penstock.resume))
     # a pipeline, a session and a listener are objects of Python
-    assert python - shell == {"given", "session", "patience", "listener"}
+    assert python - shell == {"folder", "given", "session", "patience", "listener"}
 
 
 @pytest.mark.parametrize(
     ("command", "verb"),
     [
         (plans.capacity, "capacity"),
-        (run.drain, "drain"),
+        (runs.drain, "drain"),
         (cluster_plans.place, "place"),
         (plan.plan, "plan"),
         (models.profile, "profile"),
-        (run.resume, "resume"),
+        (runs.resume, "resume"),
         (plans.rewrite, "rewrite"),
         (run.run, "run"),
         (run.run, "run_placed"),
@@ -88,7 +88,7 @@ def test_runs_is_a_package_that_can_still_be_called(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(former_names, "_reported", set())
     monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path))
     with pytest.warns(FormerNameWarning, match=r"^penstock\.runs\(\) is now penstock\.list_runs\(\)$"):
-        assert penstock.runs() == []  # type: ignore[attr-defined] # not among the exported names any more
+        assert penstock.runs() == []  # type: ignore[operator] # not among the exported names any more
 
 
 def test_few_names_are_exported() -> None:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock.base.errors import BadInputError, RunFailedError
+from penstock.base.errors import BadInputError
 from penstock.cli.main import run
-from penstock.engines.fused import launcher as fused_run
-from penstock.engines.fused import launcher as resuming
-from penstock.engines.fused import run as run_module
-from penstock.engines.fused.launcher import name_to_resume_by, spec_of, start_fused
+from penstock.engines.fused import engine as fused_engine
+from penstock.engines.fused.engine import FusedEngine, FusedPrepared
+from penstock.engines.fused.launcher import describe_run, describe_slots
 from penstock.engines.fused.preparation import FusedJob, prepare
 from penstock.planning.files import write_plan
 from penstock.report.listener import Listener
 from penstock.runs.config import RunConfig
-from penstock.runs.environment import RunSession, with_executor_memory
-from penstock.runs.handle import RunHandle
-from penstock.runs.run_folder import FusedRunFolder, RunState
+from penstock.runs.environment import with_executor_memory
+from penstock.runs.folder import RunFolder
 from penstock.spark.session.hadoop import FOLDERS, is_local_by_default
 
 PIPELINE = """
@@ -49,15 +46,14 @@ def died(*_: Any) -> Any:
 
 def begin(given: Any, folder: Path | None, **more: Any) -> None:
     """A run whose process died when it was about to have a session, with a first batch begun."""
-    job = prepare(given, RunConfig(rate=10.0, folder=None if folder is None else str(folder), **more))
     with pytest.raises(DiedError):
-        start_fused(job, Listener(), name_to_resume_by(given))
+        penstock.start(given, 10.0, folder=folder, **more)
 
 
 @pytest.fixture
 def no_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(fused_run, "spark_session", died)
+    monkeypatch.setattr(fused_engine, "spark_session", died)
 
 
 @pytest.fixture
@@ -68,13 +64,13 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Resume:
     def resumed(folder: Path, *words: Any, **more: Any) -> tuple[FusedJob, RunConfig]:
         kept: list[tuple[FusedJob, RunConfig]] = []
 
-        def start(job: FusedJob, *_: Any) -> Any:
-            kept.append((job, job.config))
+        def start(_engine: FusedEngine, prepared: FusedPrepared, *_: Any) -> Any:
+            kept.append((prepared.job, prepared.job.config))
             raise DiedError
 
         with monkeypatch.context() as there:
             there.chdir(tmp_path / "elsewhere")
-            there.setattr(resuming, "start_fused", start)
+            there.setattr(FusedEngine, "start", start)
             there.setattr(sys, "path", [entry for entry in sys.path if str(tmp_path) not in entry])
             with pytest.raises(DiedError):
                 penstock.resume(folder, *words, **more)
@@ -110,8 +106,8 @@ def test_threads_and_batches_are_those_it_was_started_with(tmp_path: Path, elsew
     begin(penstock.plan("linear", 100), tmp_path / "run")
     # models alone would say otherwise; B has 170 threads on 7 slots: 24.3
     assert prepare("linear", RunConfig(rate=10, slots=7)).threads["B"] != 25
-    folder = FusedRunFolder(tmp_path / "run")
-    folder.describe(folder.description().model_copy(update={"most_rows": 77, "batch_seconds": 0.5}))
+    folder = RunFolder(tmp_path / "run")
+    folder.describe(folder.description.model_copy(update={"most_rows": 77, "batch_seconds": 0.5}))
     job, _ = elsewhere(tmp_path / "run")
     assert (job.slots, job.threads["B"], job.most_rows, job.batch_seconds) == (7, 25, 77, 0.5)
     # 7 x 25 threads over 5 slots, whose batches hold what they hold
@@ -123,50 +119,22 @@ def test_threads_and_batches_are_those_it_was_started_with(tmp_path: Path, elsew
 @pytest.mark.usefixtures("no_session")
 def test_slots_that_changed_stay(tmp_path: Path, elsewhere: Resume) -> None:
     begin(penstock.plan("linear", 100), tmp_path / "run")
-    folder = FusedRunFolder(tmp_path / "run")
-    most_rows = folder.description().most_rows
-    folder.describe_slots(14)
+    folder = RunFolder(tmp_path / "run")
+    most_rows = folder.description.most_rows
+    describe_slots(folder, 14)
     job, _ = elsewhere(tmp_path / "run")
     assert (job.slots, job.threads["B"], job.most_rows) == (14, 25, 2 * most_rows)
 
 
-def test_a_handle_goes_on_with_the_slots_it_has_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = FusedRunFolder(tmp_path / "run")
-    folder.make()
-    (folder.path / "run.json").touch()
-    kept: list[FusedJob] = []
-    monkeypatch.setattr(fused_run, "start_fused", lambda job, *_: kept.append(job))
-    monkeypatch.setattr(run_module, "FusedRun", lambda *_: _EndedRun())
-    job = prepare(penstock.plan("linear", 100))
-    spec = spec_of(job, job.config, "r", folder.path)
-    handle = fused_run._handle(job, spec, RunSession(None), folder, Listener(), ExitStack())
-    handle.resume()
-    assert (job.slots, job.threads["B"]) == (7, 25)
-    assert (kept[0].slots, kept[0].threads["B"]) == (14, 25)
-
-
-class _EndedRun:
-    """It had failed, on twice the slots it began with."""
-
-    state = RunState.FAILED
-    slots = 14
-    waited_for = 0
-
-    def start(self, close: Callable[[], None]) -> None: ...
-
-    def drain(self) -> None:
-        raise AssertionError("there is nothing to drain")
-
-    def await_end(self, _timeout: float | None) -> Any:
-        self.waited_for += 1
-        raise RunFailedError("no space left on device")
-
-
-def test_a_run_that_failed_is_gone_on_with(tmp_path: Path) -> None:
-    run = _EndedRun()
-    handle: RunHandle = RunHandle(tmp_path, run, lambda: None, lambda report: report, lambda *_: handle)
-    assert handle.resume() is handle
-    assert run.waited_for == 1
+def test_a_run_is_resumed_with_the_slots_it_has_now(tmp_path: Path) -> None:
+    engine, folder = FusedEngine(), RunFolder(tmp_path / "run")
+    prepared = engine.prepare(RunConfig(), penstock.plan("linear", 100), Listener())
+    folder.create()
+    describe_run(prepared.job, folder, "checkpoint", None)
+    describe_slots(folder, 14)
+    again = engine.prepare_again(folder, RunConfig(), None, Listener(), before=prepared)
+    assert (prepared.job.slots, prepared.job.threads["B"]) == (7, 25)
+    assert (again.job.slots, again.job.threads["B"]) == (14, 25)
 
 
 @pytest.mark.usefixtures("no_session")
@@ -190,7 +158,7 @@ def test_executors_have_the_memory_of_the_plans_slots(
 @pytest.mark.usefixtures("no_session")
 def test_a_run_of_a_plan_writes_down_the_memory_of_its_executors(tmp_path: Path) -> None:
     begin(penstock.plan("linear", 100), tmp_path / "run")
-    assert FusedRunFolder(tmp_path / "run").description().config.executor_memory_mb == 3584
+    assert RunFolder(tmp_path / "run").description.config.executor_memory_mb == 3584
 
 
 @pytest.mark.usefixtures("no_session")
@@ -225,7 +193,7 @@ def test_dead_letters_go_to_another_place(tmp_path: Path, elsewhere: Resume) -> 
 @pytest.mark.usefixtures("no_session")
 def test_the_shell_says_where_dead_letters_go_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     begin("linear", tmp_path / "without")
-    assert run(["resume", str(tmp_path / "without"), "--dead-letters", "dead"]) == 2
+    assert run(["runs", "resume", str(tmp_path / "without"), "--dead-letters", "dead"]) == 2
     assert capsys.readouterr().err.startswith("error: --dead-letters: run 'linear-")
 
 
@@ -243,11 +211,11 @@ def test_the_checkpoint_in_the_folder_is_of_this_machine_whatever_hadoop_takes_p
     (folder / "checkpoint" / "offsets" / "0").touch()
     begin("linear", folder)
     # it had begun, and that was seen
-    assert FusedRunFolder(folder).description().config.checkpoint == f"file:{folder}/checkpoint"
+    assert RunFolder(folder).description.config.checkpoint == f"file:{folder}/checkpoint"
     assert elsewhere(folder)[1].checkpoint is None
     # where it began on another file system it goes on there
     begin("linear", earlier)
-    assert FusedRunFolder(earlier).description().config.checkpoint == f"{earlier}/checkpoint"
+    assert RunFolder(earlier).description.config.checkpoint == f"{earlier}/checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +241,7 @@ def test_where_hadoop_looks_for_paths(
 
 
 @pytest.mark.usefixtures("no_session")
-def test_an_unnamed_run_that_goes_on_is_listed_once_and_tidied(tmp_path: Path) -> None:
+def test_an_unnamed_run_that_is_resumed_is_listed_once(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "linear-1"
     begin("linear", folder)
     # nothing was begun in it
@@ -290,12 +258,3 @@ def test_an_unnamed_run_that_goes_on_is_listed_once_and_tidied(tmp_path: Path) -
     # an entry of an earlier version
     (tmp_path / "runs" / "linear-1-abc.elsewhere").write_text(str(folder))
     assert [run.folder for run in penstock.list_runs()] == [folder]
-    FusedRunFolder(folder).write_state(RunState.ENDED, resumable=False)
-    begin("linear", folder)
-    assert (penstock.list_runs(), folder.exists()) == ([], False)
-    # one that was named stays
-    begun(tmp_path / "named")
-    begin("linear", tmp_path / "named")
-    FusedRunFolder(tmp_path / "named").write_state(RunState.ENDED, resumable=False)
-    begin("linear", tmp_path / "named")
-    assert [run.folder for run in penstock.list_runs()] == [tmp_path / "named"]

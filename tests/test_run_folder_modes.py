@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from penstock.base.errors import BadInputError
 from penstock.connectors.storage import LocalStorage
-from penstock.engines.placed.run_folder import RunFolder
-from penstock.engines.run_index import new_run_folder
-from penstock.runs.run_folder import FusedRunFolder
+from penstock.runs.folder import RunFolder
+from penstock.runs.run_index import new_run_folder
 from penstock.spark.session.embedded import _jvm_messages_in
 
 NOBODY = 65534
@@ -24,22 +22,12 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def make_fused(folder: Path) -> None:
-    FusedRunFolder(folder).make()
-
-
-def make_placed(folder: Path) -> None:
+def make(folder: Path) -> None:
     RunFolder(folder).create()
 
 
-KINDS = pytest.mark.parametrize("make", [make_fused, make_placed])
-
-
-@KINDS
 @pytest.mark.parametrize("inside", [[], ["run.json", "java.log"]], ids=["empty", "of a run"])
-def test_a_folder_that_was_there_before_is_closed(
-    tmp_path: Path, make: Callable[[Path], None], inside: list[str]
-) -> None:
+def test_a_folder_that_was_there_before_is_closed(tmp_path: Path, inside: list[str]) -> None:
     tmp_path.chmod(0o755)
     for name in inside:
         (tmp_path / name).touch()
@@ -48,9 +36,8 @@ def test_a_folder_that_was_there_before_is_closed(
     assert {mode(path) for path in tmp_path.iterdir() if path.is_dir()} == {0o700}
 
 
-@KINDS
 def test_a_folder_with_other_things_stays_as_it_is_and_that_is_said(
-    tmp_path: Path, make: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "thesis.tex").touch()
@@ -62,16 +49,14 @@ def test_a_folder_with_other_things_stays_as_it_is_and_that_is_said(
     ]
 
 
-@KINDS
-def test_a_folder_that_all_may_write_to_is_not_closed(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_folder_that_all_may_write_to_is_not_closed(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     make(tmp_path)
     assert mode(tmp_path) == 0o1777
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give a folder away")
-@KINDS
-def test_a_folder_of_another_user_is_refused_in_one_line(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_folder_of_another_user_is_refused_in_one_line(tmp_path: Path) -> None:
     os.chown(tmp_path, NOBODY, NOBODY)
     with pytest.raises(BadInputError, match="belongs to another user; name a folder of your own"):
         make(tmp_path)

@@ -28,12 +28,13 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _TYPES = (
     "Acquisition Advice Attachment Audit BatchObservation BundlePlace Capacity Client ClusterLike ClusterPlacement "
     "ClusterStatus Compared DeployRound Deployment Figures HandOver Limit LoadLike Logic Manager Measured MeasuredOn "
-    "Mode ModelsLike Moves OnError OutputMode Per PipelineLike PipelineResult PlacedHandle PlacedResult PlanDiff "
-    "PlanLike Point Prediction Produced ProducerSpec Progress QueryAdvice Resumed RewrittenPipeline Routing RunHandle "
+    "Mode ModelsLike Moves OnError OutputMode Per PipelineLike PipelineResult PlacedResult PlanDiff "
+    "PlanLike Point Prediction Produced ProducerSpec Progress QueryAdvice Resumed RewrittenPipeline Routing "
     "RunResult RunnableLike RunningBroker RunningCluster SavedPlan Segmentation SharedMemory Sharing Shortage "
     "SimulatedResult TriedRate UpController WholeCluster WhyNot"
 )
 FORMER_NAMES = {
+    **dict.fromkeys(("PlacedHandle", "RunHandle"), "penstock.runs.run:Run"),
     **{name: f"penstock.types:{name}" for name in _TYPES.split()},
     **{name: f"penstock.testing:{name}" for name in ("broker_down", "broker_up", "running_broker")},
     **{name: f"penstock_lab.sweep:{name}" for name in ("CasesFailedError", "Finding")},

@@ -21,6 +21,7 @@ from .api.controller import up as up
 from .api.deployment import deploy as deploy
 from .api.live import connect as connect
 from .api.live import dashboard as dashboard
+from .api.live import drain as drain
 from .api.live import list_runs as list_runs
 from .api.live import rescale as rescale
 from .api.models import import_models as import_models
@@ -33,7 +34,6 @@ from .api.plans import plan as plan
 from .api.plans import rewrite as rewrite
 from .api.plans import segments as segments
 from .api.producer import produce as produce
-from .api.runs import drain as drain
 from .api.runs import resume as resume
 from .api.runs import run as run
 from .api.runs import run_placed as run_placed
@@ -66,7 +66,6 @@ from .dataflow.pipeline import Pipeline as Pipeline
 from .dataflow.pipeline import PipelineConstraints as PipelineConstraints
 from .dataflow.pipeline import Stream as Stream
 from .dataflow.pipeline import Watermark as Watermark
-from .engines.run_index import Run as Run
 from .inputs.finders import find_pipeline as find_pipeline
 from .inputs.topic_endpoints import reading_from as reading_from
 from .inputs.topic_endpoints import writing_to as writing_to
@@ -81,6 +80,9 @@ from .planning.sharing.contract import Tenant as Tenant
 from .planning.sharing.contract import Tenants as Tenants
 from .report.listener import Listener as Listener
 from .report.report import Report as Report
+from .runs.config import RunConfig as RunConfig
+from .runs.run import Run as Run
+from .runs.states import RunState as RunState
 from .service.client import RequestRefusedError as RequestRefusedError
 from .simulation.scenario import Arrivals as Arrivals
 from .simulation.scenario import Network as Network

@@ -18,7 +18,6 @@ from .dataflow.logic import OnError as OnError
 from .dataflow.logic import Per as Per
 from .dataflow.pipeline import OutputMode as OutputMode
 from .dataflow.pipeline import SharedMemory as SharedMemory
-from .engines.placed.handle import PlacedHandle as PlacedHandle
 from .engines.simulated.preparation import LoadLike as LoadLike
 from .engines.simulated.preparation import Mode as Mode
 from .inputs.finders import ModelsLike as ModelsLike
@@ -53,7 +52,7 @@ from .report.result import TriedRate as TriedRate
 from .report.simulated_result import Measured as Measured
 from .report.simulated_result import PipelineResult as PipelineResult
 from .report.simulated_result import SimulatedResult as SimulatedResult
-from .runs.handle import RunHandle as RunHandle
+from .runs.run_index import ListedRun as ListedRun
 from .service.client import Client as Client
 from .service.local import UpController as UpController
 from .spark.clusters.local.lifecycle import ClusterStatus as ClusterStatus

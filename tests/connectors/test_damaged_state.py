@@ -14,6 +14,8 @@ from penstock.base.errors import BadInputError
 from penstock.connectors.file_source import FileEntry, FileFormat, FileIndex
 from penstock.connectors.number_files import KeptNumbers
 from penstock.dataflow.load import Load
+from penstock.runs.folder import RunFolder
+from penstock.runs.states import RunState
 from penstock.runtime.breadcrumbs import Crumb, read_crumb, read_crumbs, write_crumbs
 
 if TYPE_CHECKING:
@@ -143,19 +145,7 @@ def test_state_that_is_none_says_so(tmp_path: Path, content: bytes) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"process 7 on here\n"])
-def test_who_conducts_a_run_is_said_whatever_the_file_holds(tmp_path: Path, content: bytes) -> None:
-    pytest.importorskip("pyspark")
-    from penstock.runs.run_folder import FusedRunFolder
-
-    (tmp_path / "conductor").write_bytes(content)
-    assert FusedRunFolder(tmp_path).conductor() == ("process 7 on here" if b"7" in content else "another process")
-
-
 @pytest.mark.parametrize("content", [*DAMAGED, b"[null]", b'{"state": []}', b'{"state": "dancing"}'])
 def test_a_run_whose_state_cannot_be_read_is_lost_once_its_process_is_gone(tmp_path: Path, content: bytes) -> None:
-    pytest.importorskip("pyspark")
-    from penstock.runs.run_folder import FusedRunFolder, RunState
-
     (tmp_path / "state.json").write_bytes(content)
-    assert FusedRunFolder(tmp_path).state() == (RunState.LOST, {})
+    assert RunFolder(tmp_path).state() == (RunState.LOST, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -29,6 +29,8 @@ from penstock.report.figures import Figures, OperatorFlow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from penstock.control.executors.spark_runs import DrivenRun
 
 A, B = Slot("n1", 0), Slot("n2", 0)
 
@@ -75,10 +77,10 @@ class Run:
 
     def watch(self, fields: object) -> None: ...
 
-    def drain(self) -> None:
+    def stop(self) -> None:
         self.drained = True
 
-    def stop(self) -> None: ...
+    def kill(self) -> None: ...
 
     def has_ended(self, timeout: float) -> bool:
         pause(0.01)
@@ -102,7 +104,7 @@ def driven(tmp_path: Path) -> Iterator[tuple[Run, Callable[..., None], Callable[
     driver = Driver(tmp_path, job)
     driver._done, driver._places = 1, (A,)
     ended: list[DriverState] = []
-    thread = threading.Thread(target=lambda: ended.append(driver._conduct(run)))
+    thread = threading.Thread(target=lambda: ended.append(driver._conduct(cast("DrivenRun", run))))
     thread.start()
     until(lambda: get(DriverReport, tmp_path, REPORT))
     yield run, tell, said

@@ -26,9 +26,9 @@ from penstock.engines.placed.endpoints import check_sources
 from penstock.engines.placed.flow.states import FlowState
 from penstock.engines.placed.launchers import LocalLauncher
 from penstock.engines.placed.preparation import check_nodes, prepare_placed
-from penstock.engines.placed.run_folder import RunFolder
 from penstock.runs.config import RunConfig
 from penstock.runs.description import RunDescription
+from penstock.runs.folder import RunFolder
 from penstock.runtime.dead_letters import DEAD_LETTERS
 
 assert launcher  # a fixture
@@ -106,12 +106,11 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         folder.create()
         folder.describe(RunDescription(run=f"run-{folder.name}", pipeline="p", config=RunConfig(engine="placed")))
     mine, other = folders
-    other.take("plan-000")
-    other.give_back()
-    (mine.path / "commits").rmdir()
+    other.take_over("plan-000")
+    other.release()
     (other.path / "commits").rename(mine.path / "commits")
     with pytest.raises(BadInputError, match="the checkpoint of another run, 'run-other'"):
-        mine.take(None)
+        mine.take_over(None)
 
 
 def test_a_run_under_a_uri_is_described_asked_and_taken_over(tmp_path: Path) -> None:
@@ -122,16 +121,16 @@ def test_a_run_under_a_uri_is_described_asked_and_taken_over(tmp_path: Path) -> 
     folder.describe(description)
     plan = penstock.plan("linear", 100).document()
     name = folder.add_plan(plan, [["source"], ["xml"]])
-    taken = folder.take(name)
+    taken = folder.take_over(name)
     elsewhere = RunFolder(place)
     assert elsewhere.description == description
     assert elsewhere.held_by is not None
     saved, segments = elsewhere.plan()
     assert (saved.pipeline, segments) == ("linear", [["source"], ["xml"]])
-    with pytest.raises(BadInputError, match="files as a source need a folder"):
+    with pytest.raises(BadInputError, match="needs a folder for the run, not a URI"):
         _ = folder.path
-    folder.give_back()
-    assert elsewhere.take(None).conductor == taken.conductor + 1
+    folder.release()
+    assert elsewhere.take_over(None).conductor == taken.conductor + 1
     assert name != elsewhere.add_plan(plan, [])
 
 

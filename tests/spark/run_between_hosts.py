@@ -43,17 +43,17 @@ def placed(folder: Path) -> dict[str, Any]:
     write_plan(planned, folder / "p.json")
     run = folder / "run"
     handle = penstock.start(folder / "p.json", 200.0, engine="placed", folder=run, given=pipeline, warm_up=1.0)
-    while handle.progress is None and handle.await_end(0.2) is None:
+    while handle.last_progress is None and not handle.await_termination(0.2):
         pass
     (folder / "flowing").touch()
     watch = Stopwatch()
     while not (folder / "restored").exists() and watch.seconds() < 60:
         pause(0.2)
-    before = handle.last_batch
-    while handle.last_batch == before and watch.seconds() < 120:
+    before = handle.engine_run.last_batch
+    while handle.engine_run.last_batch == before and watch.seconds() < 120:
         pause(0.2)
     pause(2.0)
-    result = handle.drain()
+    result = handle.stop()
     commit = FolderCheckpoint(run).last()
     workers = {place.worker.rpartition("@")[2].partition(":")[0] for place in result.places if place.worker}
     return {

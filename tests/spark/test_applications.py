@@ -160,9 +160,9 @@ def test_the_answer_is_the_one_worked_out_another_way(name: str, session: Any, t
     run = penstock.start(written, RATE.get(name, USUAL_RATE), session=session, warm_up=0, folder=tmp_path / "run")
     watch = Stopwatch()
     while not all(is_enough(answer, rows_of(log, topics[sink])) for sink, answer in sinks.items()):
-        assert run.await_end(0.5) is None
+        assert not run.await_termination(0.5)
         assert watch.seconds() < PATIENCE_SECONDS, f"'{name}' sent nothing that can be judged"
-    audit = run.drain().report.audit
+    audit = run.stop().report.audit
     # what was lost or doubled is not known of Spark's own operators
     assert (audit.dead, audit.lost or 0, audit.duplicated or 0) == (0, 0, 0)
     for sink, answer in sinks.items():

@@ -20,7 +20,7 @@ import pytest
 from other_user import as_another_user, needs_root, readable_below, remember_entries
 from penstock.base.clock import Stopwatch, pause
 from penstock.connectors.commit import Commit
-from penstock.engines.placed.run_folder import RunFolder
+from penstock.runs.folder import RunFolder
 from penstock.spark.clusters.local.lifecycle import cluster_status, running_cluster
 from penstock.spark.clusters.local.state import RunningCluster
 

@@ -103,7 +103,7 @@ def test_spark_need_not_look_at_the_bytes_of_rows_of_fixed_width(
         (query,) = session.streams.active
         looks = query._jsq.streamingQuery().sparkSessionForStream().conf().get(MOST_BYTES, None) != NO_LOOK
     finally:
-        handle.stop()
+        handle.kill()
     assert looks == is_looked_at
     assert session.conf.get(MOST_BYTES, None) is None
     assert session.conf.get(MOST_ROWS) == "1000000"

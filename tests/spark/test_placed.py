@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import penstock
+from penstock.api import live
 from penstock.api.plans import plan
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import RunError
@@ -114,7 +115,7 @@ def go_on_with(folder: Path, plan_file: Path) -> None:
     that is busy it is asked for again."""
     for attempt in range(3):
         try:
-            assert penstock.resume(folder, plan_file).seconds > 0
+            assert penstock.rescale(folder, plan=plan_file) > 0
             return
         except RunError as error:
             if attempt == 2 or "did not start within" not in str(error):
@@ -157,16 +158,16 @@ def test_nothing_is_lost_whatever_dies(cluster: RunningCluster, tmp_path: Path, 
         # another plan, without a drain; drained and resumed; then the plan on three slots
         go_on_with(folder, plans[1])
         more_committed(folder, run, "going on with another plan")
-        penstock.drain(folder)
+        live.pause(folder, keep_executors=True)
         assert penstock.resume(folder).seconds >= 0
         penstock.rescale(folder, 3)
         more_committed(folder, run, "going on with three slots after a drain")
     finally:
         run.kill()
-    run = Conductor(cluster, tmp_path, "resume", str(folder), *WORDS)
+    run = Conductor(cluster, tmp_path, "runs", "resume", str(folder), *WORDS)
     try:
         more_committed(folder, run, "the death of whoever conducted it")
-        penstock.drain(folder, stop=True)
+        live.stop_run(folder)
         check(run.result(), tmp_path / "out")
     finally:
         run.kill()
@@ -188,7 +189,7 @@ def test_nothing_is_lost_when_nodes_and_the_master_die(
         run.kill()
 
     # without n2, which comes back; then without a Master
-    run = Conductor(cluster, tmp_path, "resume", str(folder), *WORDS)
+    run = Conductor(cluster, tmp_path, "runs", "resume", str(folder), *WORDS)
     try:
         more_committed(folder, run, "the death of whoever conducted it")
         assert "nodes that are not there: n2" in run.messages
@@ -199,7 +200,7 @@ def test_nothing_is_lost_when_nodes_and_the_master_die(
         psutil.Process(master.pid).kill()
         wait_for("a word about the Master", lambda: "the Master does not answer" in run.messages, run)
         more_committed(folder, run, "the death of the Master")
-        penstock.drain(folder, stop=True)
+        live.stop_run(folder)
         check(run.result(), tmp_path / "out")
     finally:
         run.kill()

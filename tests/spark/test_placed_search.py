@@ -12,10 +12,11 @@ import pytest
 import penstock
 from penstock.base.errors import BadInputError
 from penstock.cli.reports import print_placed
-from penstock.engines.placed import placed_run
-from penstock.engines.placed.preparation import PlacedJob
+from penstock.engines.placed import engine
+from penstock.engines.placed.engine import PlacedPrepared
 from penstock.report.report import Audit, Report
 from penstock.report.result import PlacedResult
+from penstock.runs.folder import RunFolder
 
 ABLE = 55.0
 
@@ -25,20 +26,21 @@ def no_session(*_: Any) -> Iterator[None]:
     yield
 
 
-def conducted(job: PlacedJob, place: Path, *_: Any, **__: Any) -> PlacedResult:
+def conducted(_engine: Any, prepared: PlacedPrepared, folder: RunFolder, _listener: Any) -> PlacedResult:
     """A cluster that does 55 tuples/s."""
-    offered = job.load.mean_rate
+    offered = prepared.job.load.mean_rate
     done = min(offered, ABLE)
     rising = 0.0 if offered <= ABLE else 0.5
     report = Report(offered, done, rising, 10.0, {}, 0, {}, {}, Audit(100, 0, 0, 0, 0), 10)
-    return PlacedResult("linear", str(place), "shuffle", 80.0, None, {}, report, (), (), 0.0, 0.0)
+    return PlacedResult("linear", folder.place, "shuffle", 80.0, None, {}, report, (), (), 0.0, 0.0)
 
 
 def test_the_run_shown_is_the_best_of_the_search(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(placed_run, "conducted", conducted)
-    monkeypatch.setattr(placed_run, "placed_session", no_session)
+    monkeypatch.setattr(engine, "Run", conducted)
+    monkeypatch.setattr(engine, "await_with_interrupts", lambda result: result)
+    monkeypatch.setattr(engine, "placed_session", no_session)
     found = penstock.run(penstock.plan("linear", 100), engine="placed", find_max=True, folder=tmp_path)
     assert found.highest_rate is not None
     assert 0.94 * ABLE <= found.highest_rate <= ABLE

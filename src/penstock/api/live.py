@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.base.errors import BadInputError, ClusterError, RunError
+from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.files import read_text
+from penstock.base.former_names import report_former_name
 from penstock.base.state_folder import state_folder
 from penstock.cluster.books import free_slots
 from penstock.cluster.registry import open_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
-from penstock.engines import run_index
-from penstock.engines.run_index import is_fused, placed_or_found
+from penstock.runs import run_index
+from penstock.runs.folder import ANSWER_SECONDS
+from penstock.runs.run_index import run_folder
+from penstock.runs.states import RunRequest, check_permitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.engines.run_index import Run
     from penstock.planning.plan import Plan
+    from penstock.runs.run_index import ListedRun
     from penstock.service.client import Client
 
 
@@ -92,32 +95,72 @@ def _of_master(folder: str | Path | None) -> LiveCluster:
     return LiveCluster(nodes, free_slots(alive, holdings))
 
 
-def list_runs() -> list[Run]:
-    """Runs that live, were lost with their process, failed, or ended in a folder of their own, the newest last."""
+def list_runs() -> list[ListedRun]:
+    """Runs that live, are paused, were lost with their process or failed, and those stopped in a folder of their own;
+    the newest last."""
     return run_index.list_runs()
 
 
-PATIENCE_SECONDS = 90.0
+def stop_run(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
+    """Finish and commit what is in flight and end the run. Return the seconds it took.
 
-
-def rescale(run: str | Path, slots: int, *, patience: float = PATIENCE_SECONDS) -> float:
-    """Ask a fused run on a cluster for other executors; its query is not restarted. A placed run is planned anew, by
-    its own policies, for so many slots. The seconds that took.
-
-    `run` is its folder, or the name that `runs` shows.
+    Here and below `run` is its folder or URI, or the name that `runs` shows.
     """
-    from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415
-    from penstock.runs.run_folder import FusedRunFolder  # noqa: PLC0415 - psutil belongs to the extra
+    return ask_run(run, RunRequest.STOP, patience)
 
-    if slots < 1:
+
+def pause(run: str | Path, *, keep_executors: bool = False, patience: float = ANSWER_SECONDS) -> float:
+    """Finish and commit what is in flight and keep the position until `resume`. Return the seconds it took."""
+    return ask_run(run, RunRequest.PAUSE, patience, keep_executors=keep_executors)
+
+
+def rescale(
+    run: str | Path,
+    slots: int | None = None,
+    *,
+    plan: str | Path | None = None,
+    patience: float = ANSWER_SECONDS,
+) -> float:
+    """Change the slots or the plan of a run while it runs. Return the seconds it took."""
+    if slots is not None and slots < 1:
         raise BadInputError(f"slots=: expected at least 1, found {slots}")
-    folder = placed_or_found(run)
-    if isinstance(folder, Path) and is_fused(folder):
-        return float(FusedRunFolder(folder).ask("rescale", patience, slots=slots)["seconds"])
-    placed = RunFolder(folder)
-    if placed.held_by is None:
-        raise RunError(f"{folder}: nothing runs '{placed.description.pipeline}' now; penstock resume goes on with it")
-    return float(placed.ask("rescale", patience, slots=slots)["seconds"])
+    return ask_run(run, RunRequest.RESCALE, patience, slots=slots, plan=absolute(plan))
+
+
+def kill(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
+    """End a run at once. Whoever resumes it repeats what was not committed."""
+    return ask_run(run, RunRequest.KILL, patience)
+
+
+def drain(run: str | Path, *, stop: bool = False, patience: float = ANSWER_SECONDS) -> float:
+    """Former name: of a placed run `pause(keep_executors=True)`; with `stop`, or of a fused run, `stop_run`."""
+    ends = drain_stops(run, stop=stop)
+    report_former_name("drain", "stop" if ends else "pause(keep_executors=True)")
+    return stop_run(run, patience=patience) if ends else pause(run, keep_executors=True, patience=patience)
+
+
+def drain_stops(run: str | Path, *, stop: bool) -> bool:
+    """Whether `drain` of version 0.1 ended this run."""
+    return stop or run_folder(run).description.engine == "fused"
+
+
+def log_lines(run: str | Path, count: int) -> list[str]:
+    """The last lines of the log of a run."""
+    file = run_folder(run).path / "log"
+    if not file.exists():
+        raise BadInputError(f"{file}: the run has no log")
+    return read_text(file).splitlines()[-count:]
+
+
+def ask_run(run: str | Path, request: RunRequest, patience: float, **more: Any) -> float:
+    """Ask the process that conducts a run, and wait for its answer."""
+    folder = run_folder(run)
+    check_permitted(request, folder.state()[0], folder.description.run)
+    return float(folder.ask(str(request), patience, **more)["seconds"])
+
+
+def absolute(path: str | Path | None) -> str | None:
+    return None if path is None else str(Path(path).absolute())
 
 
 def connect(url: str | None = None, token: str | None = None, *, folder: str | Path | None = None) -> Client:

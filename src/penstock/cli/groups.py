@@ -31,7 +31,6 @@ FORMER_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "segments": ("plans", "segments"),
         "rewrite": ("plans", "rewrite"),
         "deploy": ("plans", "deploy"),
-        "drain": ("runs", "drain"),
         "resume": ("runs", "resume"),
         "rescale": ("runs", "rescale"),
         "place": ("cluster", "place"),

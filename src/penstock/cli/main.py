@@ -48,7 +48,7 @@ from penstock.cli.commands.pipelines import (
 from penstock.cli.commands.plan import plan
 from penstock.cli.commands.plans import capacity, diff, rewrite, segments
 from penstock.cli.commands.run import run as run_pipeline
-from penstock.cli.commands.runs import runs_app
+from penstock.cli.commands.runs import drain, runs_app
 from penstock.cli.commands.simulate import simulate
 from penstock.cli.groups import PluginGroup, WordGroup, make_group
 from penstock.dataflow.secrets import redact
@@ -147,6 +147,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 add(app, init, profile, plan, simulate, advise)
+app.command(hidden=True)(drain)
 app.command("run", cls=command_with(former_run_flags()))(run_pipeline)
 
 plans_app = make_group(

@@ -64,11 +64,10 @@ def simulate_fused(
             clock = _next_look(max(clock, float(due[taken])), scenario.interval_seconds, clock)
             continue
         count = min(waiting, setup.most_rows)
-        took = setup.batch_seconds(count)
-        work = took - setup.fixed_seconds
-        batches.append(_observed(scenario, taken, count, waiting - count, clock, work))
+        batch = simulate_batch(setup, scenario.sends, due[taken : taken + count], waiting - count, clock)
+        batches.append(batch)
         taken += count
-        clock = max(clock + took, _next_look(clock, scenario.interval_seconds, clock))
+        clock = next_start(batch, clock, scenario.interval_seconds)
         if progress is not None:
             progress(min(1.0, clock / scenario.seconds))
     return tuple(batches)
@@ -82,19 +81,23 @@ def _next_look(at: float, interval: float, after: float) -> float:
     return multiple if exceeds(multiple, after) else multiple + interval
 
 
-def _observed(
-    scenario: FusedScenario, first: int, count: int, backlog: int, begun: float, work: float
+def next_start(batch: BatchObservation, begun: float, interval: float) -> float:
+    """Return when the batch after one that began at `begun` begins, if rows wait."""
+    return max(batch.finished, _next_look(begun, interval, begun))
+
+
+def simulate_batch(
+    setup: FusedSetup, sends: Mapping[str, float], due: NDArray[np.float64], backlog: int, begun: float
 ) -> BatchObservation:
-    setup = scenario.setup
-    due = scenario.due[first : first + count]
+    """Return the batch that takes in the rows due at `due`, begins at `begun` and leaves a backlog."""
+    count = len(due)
+    work = setup.batch_seconds(count) - setup.fixed_seconds
     if count > MOST_SAMPLED:
         due = due[np.linspace(0, count - 1, MOST_SAMPLED).astype(int)]
     each = -(-count // setup.slots)
     busy = {name: setup.slots * setup.busy_seconds(name, each) for name in setup.modelled}
     operators = {
-        name: OperatorObservation(
-            round(count * gain.factor), round(count * scenario.sends[name]), 0, 0, busy.get(name, 0.0)
-        )
+        name: OperatorObservation(round(count * gain.factor), round(count * sends[name]), 0, 0, busy.get(name, 0.0))
         for name, gain in setup.gains.items()
     }
     memory = setup.use(count / (work + setup.fixed_seconds)).memory_mb

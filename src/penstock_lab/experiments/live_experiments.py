@@ -425,7 +425,7 @@ def _side_by_side(case: Case, folder: Path, environment: Mapping[str, str]) -> M
             running[name] = started([*words, "--folder", str(folder / f"{name}-run"), "--json"], environment)
             _await_held(folder / "state", held, name, running[name])
         reports = {second: answer(running[second], second, R_STORM_PATIENCE_SECONDS)}
-        ended = started(["drain", str(folder / f"{first}-run"), "--stop", "--json"], environment)
+        ended = started(["runs", "stop", str(folder / f"{first}-run"), "--json"], environment)
         answer(ended, f"drain {first}", R_STORM_PATIENCE_SECONDS)
         reports[first] = answer(running[first], first, R_STORM_PATIENCE_SECONDS)
     finally:

@@ -82,9 +82,9 @@ def test_worker_and_driver_are_killed_and_the_run_goes_on(tmp_path: Path) -> Non
             return found
 
     assert [(run["folder"], run["state"]) for run in runs()] == [(str(folder), "lost")]
-    with command(environment, "resume", str(folder), "--json") as second:
+    with command(environment, "runs", "resume", str(folder), "--json") as second:
         flowed(second, out, 2)
-        with command(environment, "resume", str(folder)) as third:
+        with command(environment, "runs", "resume", str(folder)) as third:
             said = third.communicate()[1]
             assert third.returncode == 1
             assert said.count("\n") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +19,7 @@ from penstock.engines.fused.query import FusedSpec
 from penstock.engines.fused.run import FusedRun, Hooks
 from penstock.report.report import BatchObservation, OperatorObservation, SlotObservation
 from penstock.runs.config import RunConfig
-from penstock.runs.description import RunDescription
-from penstock.runs.run_folder import FusedRunFolder, RunState
+from penstock.runs.states import RunState
 
 ERROR = "operator 'a', tuple 0: ValueError: no"
 
@@ -82,10 +80,8 @@ Start = Callable[..., FusedRun]
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Start:
-    """A run over a query, in a folder."""
+    """A run over a query."""
     pipeline = penstock.pipeline("p").source("s").then("a", logic=lambda row: row, schema="n long").sink("o").build()
-    folder = FusedRunFolder(tmp_path / "run")
-    folder.make()
     monkeypatch.setattr(run_module, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(run_module, "java_process", lambda _: None)
     monkeypatch.setattr(run_module, "tree_cpu_seconds", lambda _: 0.0)
@@ -100,33 +96,27 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Start:
     ) -> FusedRun:
         config = RunConfig(seconds=seconds, warm_up=0.0, **more)
         monkeypatch.setattr(run_module, "FusedQuery", lambda *_: query)
-        spec = FusedSpec("r", pipeline, {}, {}, 1, folder.path, str(tmp_path / "checkpoint"), config)
-        run = FusedRun(None, spec, hooks, folder, executors)  # type: ignore[arg-type] # no session is asked
+        spec = FusedSpec("r", pipeline, {}, {}, 1, tmp_path, str(tmp_path / "checkpoint"), config)
+        run = FusedRun(None, spec, hooks, None, executors)  # type: ignore[arg-type] # no session is asked
         run.start(close)
         return run
 
     return started
 
 
-def state(run: FusedRun, tmp_path: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((tmp_path / "run" / "state.json").read_text())
-    assert document["state"] == str(run.state)
-    return document
-
-
 @pytest.mark.parametrize("dead", [0, 1000])
-def test_a_run_that_ended_holds_nothing_though_nobody_waits_for_it(start: Start, tmp_path: Path, dead: int) -> None:
-    closed = threading.Event()
-    states: list[str] = []
+def test_a_run_that_ended_holds_nothing_though_nobody_waits_for_it(start: Start, dead: int) -> None:
+    closed, runs, states = threading.Event(), list[FusedRun](), list[RunState]()
 
     def close() -> None:
-        # nobody goes on with it before how it ended is written down
-        states.append(json.loads((tmp_path / "run" / "state.json").read_text())["state"])
+        while not runs:
+            pause(0.001)
+        states.append(runs[0].state)
         closed.set()
 
-    start(Query(batch(0, 1000, dead), ends=True), close=close)
+    runs.append(start(Query(batch(0, 1000, dead), ends=True), close=close))
     assert closed.wait(10.0)
-    assert states == ["failed" if dead else "ended"]
+    assert states == [RunState.FAILED if dead else RunState.STOPPED]
 
 
 def test_what_goes_wrong_in_letting_go_is_raised(start: Start) -> None:
@@ -137,50 +127,36 @@ def test_what_goes_wrong_in_letting_go_is_raised(start: Start) -> None:
         start(Query(batch(0, 10, 0), ends=True), close=close).await_end(10.0)
 
 
-@pytest.mark.parametrize("how", ["handle", "folder"])
-def test_a_run_is_stopped_while_its_query_is_not_ready(start: Start, tmp_path: Path, how: str) -> None:
+def test_a_run_is_killed_while_its_query_is_not_ready(start: Start) -> None:
     query = Query(is_ready=False)
     run = start(query)
-    if how == "handle":
-        run.stop()
-    else:
-        (tmp_path / "run" / "requests" / "mine.json").write_text('{"ask": "stop"}')
+    run.kill()
     assert run.await_end(10.0) is not None
-    assert (run.state, query.stopped) == (RunState.ENDED, 1)
-    assert state(run, tmp_path)["resumable"]
+    assert (run.state, query.stopped) == (RunState.STOPPED, 1)
+    assert run.details["resumable"]
 
 
-def test_other_slots_asked_for_while_a_run_is_starting_wait_for_it(start: Start, tmp_path: Path) -> None:
-    """This one refuses them, once it runs: it has none of its own."""
-    query = Query(is_ready=False)
-    run = start(query)
-    requests = tmp_path / "run" / "requests"
-    (requests / "mine.json").write_text('{"ask": "rescale", "slots": 2}')
-    while (requests / "mine.json").exists():
+@pytest.mark.parametrize("then", [RunState.PAUSED, RunState.STOPPED])
+def test_a_run_is_drained_before_it_is_paused_or_stopped(start: Start, then: RunState) -> None:
+    run = start(Query(*(batch(number, 100, 0) for number in range(3))))
+    while run.state is not RunState.RUNNING:
         pause(0.01)
-    assert not (requests / "mine.answer").exists()
-    query.is_ready = True
-    while not (requests / "mine.answer").exists():
-        pause(0.01)
-    assert "its slots are those of its Spark session" in (requests / "mine.answer").read_text()
-    run.stop()
-    run.await_end(10.0)
+    run.stop(then)
+    assert run.await_end(10.0) is not None
+    assert [state for state, _ in run.history.moves] == ["starting", "running", "draining", then]
 
 
-def test_slots_that_changed_are_written_down_for_whoever_goes_on(start: Start, tmp_path: Path) -> None:
-    folder = FusedRunFolder(tmp_path / "run")
-    folder.describe(RunDescription(run="r", pipeline="p", config=RunConfig(slots=1), threads={"a": 3}, most_rows=50))
+def test_executors_are_changed_while_a_run_runs(start: Start) -> None:
     run = start(Query(), executors=SimpleNamespace(change_to=lambda slots, places: 1.5, nodes=lambda: None))
     while run.state is not RunState.RUNNING:
         pause(0.01)
     assert run.rescale(8) == 1.5
-    known = folder.description()
-    assert (known.slots, known.threads, known.most_rows) == (8, {"a": 3}, 400)
-    run.stop()
+    assert (run.slots, run.details["slots"]) == (8, 8)
+    run.kill()
     run.await_end(10.0)
 
 
-def test_a_run_without_end_in_which_all_tuples_die_fails(start: Start, tmp_path: Path) -> None:
+def test_a_run_without_end_in_which_all_tuples_die_fails(start: Start) -> None:
     warnings: list[str] = []
     query = Query(*(batch(number, 100, 100) for number in range(50)))
     run = start(query, hooks=Hooks(warn=warnings.append))
@@ -189,8 +165,7 @@ def test_a_run_without_end_in_which_all_tuples_die_fails(start: Start, tmp_path:
         run.await_end(10.0)
     assert "\n" not in str(died.value)
     assert (run.state, query.stopped) == (RunState.FAILED, 1)
-    details = state(run, tmp_path)
-    assert (details["dead"], details["first_errors"], details["reason"]) == (1000, [ERROR], str(died.value))
+    assert (run.details["dead"], run.details["first_errors"]) == (1000, [ERROR])
     # said once
     assert warnings == [f"the first dead letter: {ERROR}"]
 
@@ -204,9 +179,7 @@ def test_a_run_with_an_end_is_judged_there(start: Start, more: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_batches_that_are_forgotten_are_counted(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
-) -> None:
+def test_batches_that_are_forgotten_are_counted(start: Start, monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
     monkeypatch.setattr(run_module, "KEPT_BATCHES", 4)
     usage = iter([10.0, 31.0])
     monkeypatch.setattr(run_module, "tree_cpu_seconds", lambda _: next(usage))
@@ -217,10 +190,10 @@ def test_batches_that_are_forgotten_are_counted(
     if not whole:
         while len(seen) < 10:
             pause(0.01)
-        run.drain()
+        run.stop()
     report = run.await_end(10.0)
     assert report is not None
-    assert state(run, tmp_path)["batches"] == 10
+    assert run.details["batches"] == 10
     # 21 s of CPU in 7 s, of which ten batches took 2 s each
     assert report.engine_cpu == pytest.approx(1 / 7)
     assert (report.audit.emitted, report.audit.dead) == (1000, 10)

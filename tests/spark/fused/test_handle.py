@@ -13,8 +13,9 @@ from processes import until
 import penstock
 from penstock.base.clock import pause
 from penstock.base.errors import BadInputError, RefusedError
-from penstock.engines.run_index import list_runs
-from penstock.runs.run_folder import FusedRunFolder, RunBusyError, RunState
+from penstock.runs.folder import RunBusyError, RunFolder
+from penstock.runs.run_index import list_runs
+from penstock.runs.states import RunState
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 
@@ -38,27 +39,27 @@ def test_a_run_is_asked_changed_and_ended(session: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     handle = penstock.start(counting(tmp_path / "out"), 500, session=session, slots=2, folder=folder)
     try:
-        until(lambda: handle.progress is not None)
-        assert (handle.status, handle.slots) == ("running", 2)
-        figures = handle.progress
+        until(lambda: handle.last_progress is not None)
+        assert (str(handle.status), handle.slots) == ("running", 2)
+        figures = handle.last_progress
         assert figures is not None
         assert figures.sustained > 0
-        assert handle.await_end(0.1) is None
+        assert not handle.await_termination(0.1)
         with pytest.raises(RefusedError, match="its Spark session"):
             handle.rescale(3)
-        with pytest.raises(RunBusyError, match=r"process \d+ on .* conducts this run already"):
+        with pytest.raises(RunBusyError, match=r"process \d+ on .* conducts the run"):
             penstock.start(counting(tmp_path / "out"), 500, session=session, slots=2, folder=folder)
         [listed] = list_runs()
         assert (listed.folder, listed.pipeline, listed.state) == (folder, "counting", RunState.RUNNING)
         _vandalise(folder)
         pause(1.5)
-        assert handle.status == "running"
-        assert FusedRunFolder(folder).state()[0] is RunState.RUNNING  # written anew
-        with pytest.raises(BadInputError, match="does not know 'dance'"):
-            FusedRunFolder(folder).ask("dance")
+        assert str(handle.status) == "running"
+        assert RunFolder(folder).state()[0] is RunState.RUNNING  # written anew
+        with pytest.raises(BadInputError, match="unknown request 'dance'"):
+            RunFolder(folder).ask("dance")
     finally:
-        first = handle.drain()
-    assert handle.status == "ended"
+        first = handle.stop()
+    assert str(handle.status) == "stopped"
     assert (first.report.audit.lost, first.report.audit.duplicated) == (0, 0)
     assert values(tmp_path / "out") == list(range(first.report.audit.emitted))
 
@@ -66,8 +67,9 @@ def test_a_run_is_asked_changed_and_ended(session: Any, tmp_path: Path) -> None:
         penstock.start(counting(tmp_path / "out", "another"), 500, session=session, slots=2, folder=folder)
 
     again = penstock.start(counting(tmp_path / "out"), 500, session=session, slots=2, folder=folder)
-    until(lambda: again.progress is not None)
-    second = again.stop()
+    until(lambda: again.last_progress is not None)
+    again.kill()
+    second = again.report()
     assert second.report.audit.emitted > first.report.audit.emitted
     assert (second.report.audit.lost, second.report.audit.duplicated) == (0, 0)
     assert set(values(tmp_path / "out")) >= set(range(second.report.audit.emitted))
@@ -103,15 +105,16 @@ def test_a_batch_that_its_sink_has_already_is_not_lost(session: Any, tmp_path: P
     p.sink("out", write=write_once)
     folder = tmp_path / "run"
     handle = penstock.start(p, 500, session=session, slots=2, folder=folder)
-    until(lambda: handle.progress is not None)
-    first = handle.drain().report.audit
+    until(lambda: handle.last_progress is not None)
+    first = handle.stop().report.audit
     commits = folder / "checkpoint" / "commits"
     last = max(int(entry.name) for entry in commits.glob("[0-9]*"))
     (commits / str(last)).unlink()
     (folder / "audit" / f"{last:012d}").unlink()
     again = penstock.start(p, 500, session=session, slots=2, folder=folder)
-    until(lambda: again.progress is not None)
-    audit = again.stop().report.audit
+    until(lambda: again.last_progress is not None)
+    again.kill()
+    audit = again.report().report.audit
     assert (audit.lost, audit.duplicated) == (0, 0)
     assert audit.emitted > first.emitted
 
@@ -130,7 +133,7 @@ def test_a_file_source_is_drained_between_batches(session: Any, tmp_path: Path) 
 
     handle = penstock.start(pipeline(), session=session, slots=2, folder=tmp_path / "run", batch_interval_ms=1)
     until(lambda: len(list((tmp_path / "out").glob("*.parquet"))) >= 3)
-    drained = handle.drain()
+    drained = handle.stop()
     there = sorted(pq.read_table(tmp_path / "out")["n"].to_pylist())
     assert len(there) % 100 == 0
     assert 300 <= len(there) == drained.report.audit.emitted < 100 * FILES
@@ -152,16 +155,17 @@ def test_a_run_whose_first_batch_never_ends_is_stopped(session: Any, tmp_path: P
     p.then("hang", logic=hang, schema="n bigint").sink("out")
     handle = penstock.start(p, session=session, slots=2, folder=tmp_path / "run")
     until(begun.exists)
-    assert handle.status == "running"
-    assert handle.stop().report.audit.emitted == 0
-    assert FusedRunFolder(tmp_path / "run").state()[0] is RunState.ENDED
+    assert str(handle.status) == "running"
+    handle.kill()
+    assert handle.report().report.audit.emitted == 0
+    assert RunFolder(tmp_path / "run").state()[0] is RunState.STOPPED
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"engine": "fused"}', '{"engine": "fused", "format": 99}'])
 def test_a_description_that_cannot_be_read_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(BadInputError, match=r"run\.json") as told:
-        FusedRunFolder(tmp_path).description()
+        _ = RunFolder(tmp_path).description
     assert "\n" not in str(told.value)
     assert list_runs() == []
 

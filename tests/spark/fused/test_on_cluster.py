@@ -13,6 +13,7 @@ import pytest
 from processes import command, environment_for, flowed
 
 import penstock
+from penstock.api import live
 from penstock.spark.clusters.local.lifecycle import running_cluster
 
 PIPELINE = """
@@ -52,14 +53,14 @@ def test_slots_come_and_go_and_an_executor_dies(tmp_path: Path, monkeypatch: pyt
         assert penstock.rescale(folder, 4) < 60
         assert len(executors_below(tmp_path)) == 4
         flowed(run, out, 2)
-        with command(environment, "rescale", str(folder), "--slots", "2") as asked:
+        with command(environment, "runs", "rescale", str(folder), "--slots", "2") as asked:
             assert asked.wait() == 0, asked.communicate()[1]
         flowed(run, out, 1)
         executors = executors_below(tmp_path)
         assert len(executors) == 2
         executors[0].kill()
         flowed(run, out, 3)
-        penstock.drain(folder)
+        live.stop_run(folder)
         printed, complained = run.communicate()
     report = json.loads(printed)
     assert (report["lost"], report["duplicated"]) == (0, 0), complained

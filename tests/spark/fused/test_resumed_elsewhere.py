@@ -36,7 +36,7 @@ def test_what_was_killed_goes_on_from_another_folder(tmp_path: Path, given: str)
     with command(environment, *words, folder=project) as first:
         flowed(first, project / "out", 1)
         first.kill()
-    with command(environment, "resume", "../project/run", "--json", folder=elsewhere) as second:
+    with command(environment, "runs", "resume", "../project/run", "--json", folder=elsewhere) as second:
         flowed(second, project / "out", 2)
         second.send_signal(signal.SIGTERM)
         printed, complained = second.communicate(timeout=180)

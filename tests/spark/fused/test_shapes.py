@@ -205,7 +205,7 @@ def test_windows_over_due_time_are_closed_once_and_whole(session: Any, tmp_path:
     p.sink("out", parquet=str(tmp_path / "out"))
     handle = penstock.start(p, 1000, session=session, slots=2)
     until(lambda: rows_in(tmp_path / "out") >= 6)
-    result = handle.drain()
+    result = handle.stop()
 
     table = pq.read_table(tmp_path / "out")
     windows = sorted(set(table["window_start"].to_pylist()))

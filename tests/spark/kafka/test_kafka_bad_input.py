@@ -88,13 +88,13 @@ def test_partitions_that_are_added_are_read_while_the_run_goes_on(
         send(log, "growing", [b"3"], partition=0)
         await_values(run, log, "growing-out", [b"2", b"20", b"4", b"40", b"6"])
     finally:
-        run.drain()
+        run.stop()
 
 
 def await_values(run: Any, log: TopicLog, topic: str, expected: list[bytes]) -> None:
     watch = Stopwatch()
     while values(log, topic) != expected:
-        assert run.await_end(0.2) is None
+        assert not run.await_termination(0.2)
         assert watch.seconds() < PATIENCE_SECONDS, values(log, topic)
 
 

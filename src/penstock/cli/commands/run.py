@@ -12,7 +12,7 @@ from penstock.cli import output
 from penstock.cli.arguments import JsonOption, takes_run_options
 from penstock.cli.reports import highest_line, operators_table, trials_table
 from penstock.report.result import error_text, ids_line, latency_line
-from penstock.runs.config import PLACED, Appears
+from penstock.runs.config import PLACED
 
 if TYPE_CHECKING:
     from penstock.inputs.finders import RunnableLike
@@ -62,9 +62,7 @@ def run(
     """Run PIPELINE and report predicted beside measured: fused on embedded Spark, or placed on a cluster."""
     from penstock.api import runs as running
     from penstock.cli.live import listening
-    from penstock.cli.reports import print_placed
     from penstock.inputs.finders import is_placed_file, one_placed_plan
-    from penstock.report.result import PlacedResult
 
     decided = one_placed_plan(pipeline, only) if is_placed_file(pipeline) else None
     if only is not None and decided is None:
@@ -76,10 +74,22 @@ def run(
     with listening(json=json) as listener:
         result = running.run(to_run, **options, listener=listener)
     _plot(result, plot)
+    print_report(result, json=json)
+
+
+def print_report(result: Any, *, json: bool) -> None:
+    """Print the report of a run of any engine. The exit code is 1 if rows were lost, doubled, or too many died."""
+    from penstock.cli.reports import print_placed
+    from penstock.report.result import PlacedResult, RunResult
+
     if isinstance(result, PlacedResult):
         print_placed(result, json=json)
-    else:
+    elif isinstance(result, RunResult):
         print_fused(result, json=json)
+    elif json:
+        output.print_json(result.document())
+    else:
+        output.say(str(result))
 
 
 def _on_topics(given: RunnableLike, from_topic: str | None, to_topic: str | None) -> RunnableLike:
@@ -188,99 +198,3 @@ def _predictions(result: RunResult) -> list[str]:
         )
         lines.append(f"by the plan, for its own placement: {rates}")
     return lines
-
-
-# `penstock resume`: a run goes on, where it was or onto another plan.
-
-
-@takes_run_options(Appears.RESUME)
-def resume(
-    folder: Annotated[str, typer.Argument(help="The folder of a run, or the name `penstock runs` shows.")],
-    plan: Annotated[Path | None, typer.Argument(help="Another plan to resume with, after a drain.")] = None,
-    *,
-    json: JsonOption = False,
-    **options: Any,
-) -> None:
-    """Resume a run that waits (after `drain`), or that was stopped, or whose process died."""
-    from penstock.api import runs as resuming
-    from penstock.cli.live import listening
-    from penstock.cli.reports import print_placed
-    from penstock.report.result import RunResult
-
-    with listening(json=json) as listener:
-        resumed = resuming.resume(folder, plan, **options, listener=listener)
-    if isinstance(resumed.result, RunResult):
-        print_fused(resumed.result, json=json)
-    elif resumed.result is not None:
-        print_placed(resumed.result, json=json)
-    elif json:
-        output.print_json({"folder": str(folder), "resumed_seconds": resumed.seconds})
-    else:
-        output.say(f"resumed: the first tuple came to its end after {resumed.seconds:.1f} s")
-
-
-# `penstock drain`: a run finishes what is in flight and waits, or ends.
-
-
-def drain(
-    folder: Annotated[str, typer.Argument(help="The folder of a run, or the name `penstock runs` shows.")],
-    stop: Annotated[bool, typer.Option("--stop", help="End the run then; otherwise it waits for `resume`.")] = False,
-    json: JsonOption = False,
-) -> None:
-    """Stop the sources of a run and finish what is in flight: nothing is lost or done twice."""
-    from penstock.api import runs as draining
-
-    seconds = draining.drain(folder, stop=stop)
-    if json:
-        output.print_json({"folder": str(folder), "drained_seconds": seconds, "stopped": stop})
-    else:
-        after = "it ends" if stop else f"it waits; go on with: penstock resume {folder}"
-        output.say(f"drained in {seconds:.1f} s; {after}")
-
-
-# `penstock rescale`: more or fewer slots for a run, while it goes on.
-
-
-def rescale(
-    run: Annotated[str, typer.Argument(help="The folder of a run, or the name `penstock runs` shows.")],
-    slots: Annotated[int, typer.Option("--slots", min=1, help="How many it is to have.")],
-    json: JsonOption = False,
-) -> None:
-    """Add executors to a fused run on a cluster, or let some go; a placed run is planned anew for so many slots."""
-    from penstock.api import live as rescaling
-
-    seconds = rescaling.rescale(run, slots)
-    if json:
-        output.print_json({"run": run, "slots": slots, "seconds": seconds})
-    else:
-        typer.echo(f"{slots} slots after {seconds:.1f} s")
-
-
-# `penstock runs`: the runs of this user, and how they stand.
-
-
-def runs(json: JsonOption = False) -> None:
-    """Runs that live, were lost with their process, failed, or ended in a folder of their own."""
-    from penstock.api import live as listing
-
-    listed = listing.list_runs()
-    if json:
-        output.print_json([run.document() for run in listed])
-        return
-    if not listed:
-        typer.echo("no runs; `penstock run PIPELINE` starts one")
-        return
-    columns = ("run", "pipeline", "engine", "state", "slots", "dead letters", "folder")
-    rows = (
-        (
-            run.name,
-            run.pipeline,
-            run.engine,
-            str(run.state),
-            str(run.details.get("slots", "-")),
-            str(run.details.get("dead", "-")),
-            str(run.folder),
-        )
-        for run in listed
-    )
-    output.console().print(output.table("Runs", columns, rows))

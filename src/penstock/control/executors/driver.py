@@ -156,7 +156,7 @@ class Driver:
             if order is not None and order.kind is not OrderKind.RUN:
                 if self._move is not None:
                     self._move.wait()
-                run.stop() if order.forced else run.drain()
+                run.kill() if order.forced else run.stop()
                 return DriverState.DRAINED if order.kind is OrderKind.DRAIN else DriverState.ENDED
             if run.has_ended(LOOK_SECONDS):
                 return DriverState.ENDED

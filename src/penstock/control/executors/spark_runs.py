@@ -5,38 +5,33 @@ Spark and the engines load only here, in a driver.
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, Refusal
-from penstock.base.files import write_text
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
 from penstock.control.executors.driver_files import RUN
 from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import topological_order
-from penstock.engines.fused.launcher import start_fused
-from penstock.engines.fused.preparation import prepare
-from penstock.engines.fused.sources.topic_notices import is_source_away
-from penstock.engines.placed.preparation import prepare_placed
 from penstock.inputs.finders import find_code_beside, find_code_in, find_models_for, find_pipeline
 from penstock.planning.allocation.pipeline import demands_to_run
 from penstock.planning.capacity import capacity
 from penstock.planning.files import SavedPlan
 from penstock.planning.plan import PLAN_FORMAT
 from penstock.planning.planner import Planner
-from penstock.planning.prediction.fused_setup import most_work_seconds
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 from penstock.report.listener import Listener
-from penstock.runs.config import PLACED
+from penstock.runs.engine import ENGINES, Engine
 from penstock.runs.environment import CLUSTER_MASTER
+from penstock.runs.folder import RunFolder
+from penstock.runs.run import Run
+from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.control.executors.driver_files import DriverJob, WatchedField
     from penstock.dataflow.pipeline import Pipeline
@@ -158,56 +153,69 @@ UNKNOWN_RATE = 1000.0
 """Tuples/s a placed pipeline is planned for where nobody says."""
 
 
-class DrivenRun(Protocol):
+class DrivenRun:
+    """A run on the share of the cluster that its controller gave it."""
+
+    def __init__(self, run: Run, plan_on: Callable[[Sequence[Slot]], SavedPlan | None]) -> None:
+        """`plan_on`: the plan for a share, if the engine needs one."""
+        self._run, self._plan_on = run, plan_on
+        self._observed = run.engine_run
+
     @property
     def is_running(self) -> bool:
-        """Its sources pull."""
+        """Whether its sources pull."""
+        return self._run.status is RunState.RUNNING
 
     @property
     def last_batch(self) -> float | None:
-        """Tuples that were taken in since then have come to their end; in seconds since the epoch."""
+        return self._observed.last_batch
 
     @property
     def idle_seconds(self) -> float:
-        """So long nothing has come: figures are of the last batches, however long ago they were."""
+        return self._observed.idle_seconds
 
     @property
     def is_source_away(self) -> bool:
-        """A source waits for its broker: that nothing comes says nothing of the stream."""
+        return self._observed.is_source_away
 
     @property
-    def figures(self) -> Figures | None: ...
+    def figures(self) -> Figures | None:
+        return self._run.last_progress
 
     @property
     def most_work(self) -> float | None:
-        """Seconds of work a batch holds at most; None where there are no batches."""
+        return self._observed.max_work_seconds
 
     def threads_on(self, operator: str, slot: str) -> int:
-        """0 where nobody knows."""
+        return self._observed.threads_on(operator, slot)
 
     @property
     def shares(self) -> Mapping[int, float]:
-        """By trigger: the part of the last batch that was above."""
+        return self._observed.shares
 
     def nodes(self) -> Mapping[str, int]:
-        """Executors on each node, as Spark says."""
-
-    def move(self, slots: Sequence[Slot]) -> None:
-        """To exactly these; what is gained comes first, what is left goes then."""
+        return self._observed.nodes
 
     def watch(self, fields: Sequence[WatchedField]) -> None:
-        """From now on these are looked at."""
+        self._observed.watch({field.trigger: (field.field, field.above) for field in fields})
 
-    def drain(self) -> None: ...
+    def move(self, slots: Sequence[Slot]) -> None:
+        """Change to exactly these slots; those gained start before any are released."""
+        self._run.rescale(plan=self._plan_on(slots), places=tuple(slots))
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        self._run.stop()
+
+    def kill(self) -> None:
+        self._run.kill()
 
     def has_ended(self, timeout: float) -> bool:
-        """Raises what ended a run that failed."""
+        """Whether it has ended. Raise the failure of a run that failed."""
+        return self._run.await_termination(timeout)
 
 
 def start_run(folder: Path, job: DriverJob, slots: Sequence[Slot]) -> DrivenRun:
-    """The pipeline on the cluster of this machine, gone on with where it ran before."""
+    """Start the pipeline on the cluster of this machine, or resume it where it ran before."""
     given = job.pipeline
     find_code_in(Path.cwd())
     if isinstance(given, dict):
@@ -215,124 +223,19 @@ def start_run(folder: Path, job: DriverJob, slots: Sequence[Slot]) -> DrivenRun:
     else:
         find_code_beside(given)
         pipeline = find_pipeline(given)
-    start = _Placed if job.config.engine == PLACED else _Fused
-    return start(folder, job, pipeline, slots)
+    engine: Engine = ENGINES.create(job.config.engine)
+    place, listener = RunFolder(folder / RUN), Listener()
+    config = replace(job.config, master=CLUSTER_MASTER, folder=place.place, warm_up=0.0)
+    if not engine.places_operators:
+        prepared = engine.prepare(config, pipeline, listener, places=slots)
+        return DrivenRun(Run(engine, prepared, place, listener), lambda _: None)
+    own = None if job.plan is None else SavedPlan.model_validate(job.plan)
+    library = find_models_for(own)
+    rate = job.rate or (None if config.load is None else config.load.peak_rate) or UNKNOWN_RATE
 
+    def plan_on(share: Sequence[Slot]) -> SavedPlan:
+        return plan_on_share(pipeline, library, share, rate, own)
 
-def per_node(slots: Sequence[Slot]) -> dict[str, int]:
-    return dict(Counter(slot.node for slot in slots))
-
-
-class _Handled:
-    """What runs of both engines do alike."""
-
-    _handle: Any
-
-    @property
-    def is_running(self) -> bool:
-        return str(self._handle.status) == "running"
-
-    @property
-    def last_batch(self) -> float | None:
-        last_batch: float | None = self._handle.last_batch
-        return last_batch
-
-    @property
-    def figures(self) -> Figures | None:
-        figures: Figures | None = self._handle.progress
-        return figures
-
-    @property
-    def shares(self) -> Mapping[int, float]:
-        shares: Mapping[int, float] = self._handle.shares
-        return shares
-
-    def watch(self, fields: Sequence[WatchedField]) -> None:
-        self._handle.watch({field.trigger: (field.field, field.above) for field in fields})
-
-    def drain(self) -> None:
-        self._handle.drain()
-
-    def stop(self) -> None:
-        self._handle.stop()
-
-    def has_ended(self, timeout: float) -> bool:
-        return self._handle.await_end(timeout) is not None
-
-
-class _Fused(_Handled):
-    @property
-    def idle_seconds(self) -> float:
-        return float(self._handle.idle_seconds)
-
-    @property
-    def is_source_away(self) -> bool:
-        return is_source_away(self._folder)
-
-    def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
-        self._folder = folder / RUN
-        config = replace(job.config, master=CLUSTER_MASTER, slots=len(slots), folder=str(self._folder))
-        prepared = prepare(pipeline, config)
-        self._threads = prepared.threads
-        self.most_work = most_work_seconds(prepared.interval_seconds)
-        self._handle = start_fused(prepared, Listener(), places=tuple(slots))
-
-    def threads_on(self, operator: str, slot: str) -> int:
-        """The same in every slot."""
-        return self._threads.get(operator, 0)
-
-    def nodes(self) -> Mapping[str, int]:
-        nodes: Mapping[str, int] | None = self._handle.nodes
-        return nodes or {}
-
-    def move(self, slots: Sequence[Slot]) -> None:
-        self._handle.rescale(len(slots), tuple(slots))
-
-
-class _Placed(_Handled):
-    """Another share is another plan: a new generation from the last epoch."""
-
-    most_work = None
-    idle_seconds = 0.0
-    is_source_away = False
-
-    def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
-        from penstock.engines.placed.placed_run import start_placed  # noqa: PLC0415
-        from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415
-
-        self._folder, self._job, self._pipeline = folder, job, pipeline
-        self._own = None if job.plan is None else SavedPlan.model_validate(job.plan)
-        self._library = find_models_for(self._own)
-        config = replace(job.config, master=CLUSTER_MASTER, models=self._library, warm_up=0.0)
-        prepared = prepare_placed(self._planned(slots), config, pipeline)
-        place = folder / RUN
-        going_on = (place / "run.json").is_file() and RunFolder(place).checkpoint.last() is not None
-        self._handle = start_placed(prepared, place, Listener(), going_on=going_on, keep_executors=False)
-
-    def _planned(self, slots: Sequence[Slot]) -> SavedPlan:
-        load = self._job.config.load
-        rate = self._job.rate or (None if load is None else load.peak_rate)
-        planned = plan_on_share(self._pipeline, self._library, slots, rate or UNKNOWN_RATE, self._own)
-        self._slots = tuple(slots)
-        self._threads = {str(slot): threads for slot, threads in planned.threads_by_slot().items()}
-        return planned
-
-    def threads_on(self, operator: str, slot: str) -> int:
-        """By the share's plan; a refuge from it may have others."""
-        return self._threads.get(slot, {}).get(operator, 0)
-
-    def nodes(self) -> Mapping[str, int]:
-        """A slot of the share that its plan leaves empty is kept for it all the same."""
-        if not self.is_running:
-            return {}
-        return per_node(sorted(self._handle.places | set(self._slots)))
-
-    def move(self, slots: Sequence[Slot]) -> None:
-        before = self._slots, self._threads
-        file = self._folder / "share-plan.json"
-        write_text(file, json.dumps(self._planned(slots).model_dump(mode="json")) + "\n")
-        try:
-            self._handle.resume(file)
-        except BaseException:
-            self._slots, self._threads = before
-            raise
+    config = replace(config, models=library)
+    prepared = engine.prepare(config, plan_on(slots), listener, given=pipeline, places=slots)
+    return DrivenRun(Run(engine, prepared, place, listener), plan_on)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.base.clock import Stopwatch, pause
-from penstock.base.errors import BadInputError, ClusterError, PenstockError, Refusal, RefusedError, RunFailedError
+from penstock.base.errors import BadInputError, ClusterError, Refusal, RefusedError, RunFailedError
 from penstock.engines.fused.query import FusedQuery
 from penstock.engines.fused.restartable_query import GROUPS, POLL_SECONDS, as_failure
 from penstock.report.report import became_faster, notes_of_all, notes_under_load, settled_after, summarise
 from penstock.report.totals import KeptBatches, Totals, deaths_lately, disturbance, forgotten_notes, too_many_died
-from penstock.runs.run_folder import RunState, moved
+from penstock.runs.states import OVER, RunState, StateHistory, move
 from penstock.spark.session.process_tree import (
     MachineUsage,
     engine_cpu,
@@ -25,14 +24,13 @@ from penstock.spark.session.process_tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pyspark.sql import SparkSession
 
     from penstock.cluster.topology import Slot
     from penstock.engines.fused.query import FusedSpec
     from penstock.report.report import BatchObservation, Report
-    from penstock.runs.run_folder import FusedRunFolder
     from penstock.spark.internals.executors import FusedExecutors
 
 __all__ = ["FusedRun", "Hooks", "RunFailedError", "run_fused"]
@@ -63,7 +61,7 @@ class FusedRun:
         session: SparkSession,
         spec: FusedSpec,
         hooks: Hooks | None = None,
-        folder: FusedRunFolder | None = None,
+        history: StateHistory | None = None,
         executors: FusedExecutors | None = None,
     ) -> None:
         self._session = session
@@ -71,11 +69,12 @@ class FusedRun:
         self._seconds = spec.config.run_seconds
         self._warm_up = spec.config.warm_up_seconds
         self._hooks = hooks or Hooks()
-        self._folder = folder
+        self.history = history or StateHistory()
         self._executors = executors
         self._lock = threading.Lock()
-        self._state = RunState.STARTING
         self._asked_to_end = threading.Event()
+        self._then = RunState.STOPPED
+        """The state after the query was drained."""
         self._at_once = False
         self._batches = KeptBatches(KEPT_BATCHES)
         self._totals = Totals()
@@ -88,7 +87,6 @@ class FusedRun:
         self._changes: list[str] = []
         self._closed: Mapping[str, int] = {}
         """What was open when the input ended, and was closed."""
-        self._written = Stopwatch()
         self._close: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._conduct, name=f"penstock-{spec.run}", daemon=True)
 
@@ -102,7 +100,7 @@ class FusedRun:
 
     @property
     def state(self) -> RunState:
-        return self._state
+        return self.history.state
 
     @property
     def last_batch(self) -> float | None:
@@ -119,19 +117,21 @@ class FusedRun:
     def slots(self) -> int:
         return self._slots
 
-    def drain(self) -> None:
-        """What is under way is finished, nothing more is taken in, and the run ends."""
+    def stop(self, then: RunState = RunState.STOPPED) -> None:
+        """Ask it to take in nothing more, to finish what is under way and to end; the run is `then` paused or
+        stopped."""
+        self._then = then
         self._asked_to_end.set()
 
-    def stop(self) -> None:
-        """Ends at once; what is under way is run again by whoever goes on."""
+    def kill(self) -> None:
+        """Ask it to end at once; whoever resumes the run repeats what is under way."""
         self._at_once = True
         self._asked_to_end.set()
 
     @property
     def nodes(self) -> dict[str, int] | None:
         """How many slots are on each node now, where that is known; one that has ended has none left to ask for."""
-        has_ended = self._state in {RunState.ENDED, RunState.FAILED}
+        has_ended = self.state in OVER | {RunState.PAUSED}
         return None if self._executors is None or has_ended else self._executors.nodes()
 
     def watch(self, fields: Mapping[int, tuple[str, float]]) -> None:
@@ -150,10 +150,10 @@ class FusedRun:
         if slots < 1:
             raise BadInputError(f"slots: expected at least 1, found {slots}")
         if self._executors is None:
-            reason = "its slots are those of its Spark session; drain it, and resume it with others"
+            reason = "its slots are those of its Spark session; stop it, and resume it with others"
             raise RefusedError(Refusal(f"run '{self._spec.run}'", (), notes=(reason,)))
-        if self._state is not RunState.RUNNING:
-            raise RefusedError(Refusal(f"run '{self._spec.run}'", (), notes=(f"it is {self._state}, not running",)))
+        if self.state is not RunState.RUNNING:
+            raise RefusedError(Refusal(f"run '{self._spec.run}'", (), notes=(f"it is {self.state}, not running",)))
         with self._lock:
             before = self._slots
             if slots < before:
@@ -166,9 +166,6 @@ class FusedRun:
                 raise
             self._spread_over(slots)
             self._slots = slots
-            if self._folder is not None:
-                with self._logged_if_unwritten("its slots"):
-                    self._folder.describe_slots(slots)
             self._changes.append(f"from {before} to {slots} slots in {seconds:.1f} s, without a stop")
         return seconds
 
@@ -190,18 +187,18 @@ class FusedRun:
     def _conduct(self) -> None:
         try:
             self._report = self._run()
-            # drained or stopped before its time, it can be gone on with
-            self._go_to(RunState.ENDED, resumable=self._asked_to_end.is_set())
+            is_paused = self.state is RunState.DRAINING and not self._at_once
+            move(self.history, self._then if is_paused else RunState.STOPPED)
         except BaseException as error:
             self._failure = as_failure(error)
             log.error("run %s failed: %s", self._spec.run, error)
-            self._go_to(RunState.FAILED, reason=str(error).splitlines()[0] if str(error) else type(error).__name__)
+            move(self.history, RunState.FAILED)
         try:
             with self._lock:  # a change of slots that is under way still asks Java
                 self._close()
         except BaseException as error:
             # raised where it is waited for, unless the run itself has failed: that says more
-            log.error("run %s: what it used could not be let go of: %s", self._spec.run, error)
+            log.error("run %s: failed to release resources: %s", self._spec.run, error)
             self._failure = self._failure or error
 
     def _run(self) -> Report:
@@ -211,14 +208,14 @@ class FusedRun:
         try:
             began = query.begin(self._is_given_up)
             used_before, ran = tree_cpu_seconds(java), Stopwatch()
-            self._go_to(RunState.RUNNING)
+            move(self.history, RunState.RUNNING)
             self._flow(query)
             whole = query.ended
             if whole and self._spec.close_windows:
                 self._closed = query.close_windows(lambda: self._at_once)
                 self._take(query)
             elif not self._at_once:
-                self._go_to(RunState.DRAINING)
+                move(self.history, RunState.DRAINING)
                 query.drain()
                 self._take(query)
             used, elapsed = tree_cpu_seconds(java), ran.seconds()
@@ -247,7 +244,6 @@ class FusedRun:
         return replace(report, notes=notes, others_cpu=others, pace=pace, first_errors=query.first_errors)
 
     def _is_given_up(self) -> bool:
-        self._answer_questions()
         return self._asked_to_end.is_set()
 
     def _flow(self, query: FusedQuery) -> None:
@@ -278,8 +274,6 @@ class FusedRun:
             errors, self._first_errors = self._first_errors, query.first_errors
             if self._first_errors and not errors and self._hooks.warn is not None:
                 self._hooks.warn(f"the first dead letter: {self._first_errors[0]}")
-        if self._folder is not None and self._written.seconds() > 1.0:
-            self._write_state()
         return len(self._batches)
 
     def _judge(self) -> None:
@@ -293,58 +287,16 @@ class FusedRun:
                 f"{limit:.3g} of all may (max_dead_letter_ratio=): {errors}"
             )
 
-    def _answer_questions(self) -> None:
-        if self._folder is None:
-            return
-        for name, question in self._folder.questions():
-            try:
-                match question:
-                    case {"ask": ("drain" | "stop") as ending}:
-                        (self.drain if ending == "drain" else self.stop)()
-                        self._folder.answer(name)
-                    case {"ask": "rescale", "slots": int(slots)}:
-                        threading.Thread(target=self._rescale_for, args=(name, slots), daemon=True).start()
-                    case _:
-                        self._folder.answer(name, error=f"a fused run does not know '{question['ask']}'")
-            except PenstockError as error:
-                self._folder.answer(name, error=str(error))
-
-    def _rescale_for(self, name: str, slots: int) -> None:
-        """In a thread of its own: batches go on meanwhile. A run that is starting may have a batch in its sink already:
-        it is waited for."""
-        while self._state is RunState.STARTING:
-            pause(POLL_SECONDS)
-        try:
-            answer: dict[str, Any] = {"seconds": self.rescale(slots)}
-        except PenstockError as error:
-            answer = {"error": str(error)}
-        if self._folder is not None:
-            self._folder.answer(name, **answer)
-
-    def _go_to(self, state: RunState, **more: Any) -> None:
-        self._state = moved(self._state, state)
-        self._write_state(**more)
-
-    def _write_state(self, **more: Any) -> None:
-        if self._folder is None:
-            return
-        self._written = Stopwatch()
+    @property
+    def details(self) -> dict[str, Any]:
+        """What state.json says beside the state. Drained or killed before its time, the run can be resumed."""
         last = self._batches.last
         details: dict[str, Any] = {"slots": self._slots, "batches": self._totals.batches, "dead": self._totals.dead}
         if self._first_errors:
             details["first_errors"] = list(self._first_errors[:SHOWN_ERRORS])
         if last is not None:
             details |= {"tuples": last.tuples, "backlog": last.backlog, "finished": last.finished}
-        with self._logged_if_unwritten("its state"):
-            self._folder.write_state(self._state, **details, **more)
-
-    @contextmanager
-    def _logged_if_unwritten(self, what: str) -> Iterator[None]:
-        """A full disk must not end what still flows, nor hide why it ended."""
-        try:
-            yield
-        except (OSError, BadInputError) as error:
-            log.warning("run %s: %s could not be written: %s", self._spec.run, what, error)
+        return {**details, "resumable": self._asked_to_end.is_set()}
 
     def _settled_after(self, batches: list[BatchObservation]) -> float:
         """Only where the load is the same all the time, a run shows when it has settled."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from penstock.report.report import arrived_rate
 from penstock.report.result import PlacedResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from penstock.cluster.contract import Cluster as Manager
     from penstock.cluster.contract import Holder
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.report.listener import Listener
     from penstock.report.report import Report
     from penstock.runs.config import RunConfig
+    from penstock.runs.folder import RunFolder
 
 
 # The cluster a placed run is on, as it is now: nodes come and go while the run lives.
@@ -209,7 +209,7 @@ class PlacedApplication:
     def __init__(
         self,
         job: PlacedJob,
-        place: str | Path,
+        folder: RunFolder,
         manager: Manager,
         control: RunControl,
         listener: Listener,
@@ -219,14 +219,13 @@ class PlacedApplication:
         """`keep_executors`: of slots the run has left, so that it comes back to them fast; else they are free for
         others."""
         from penstock.engines.placed.endpoints import check_sources, make_folders, sinks_of  # noqa: PLC0415
-        from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415 - Spark loads only when it is used
         from penstock.engines.placed.wire import read_identity  # noqa: PLC0415
 
         self.job, self.config, self.address = job, job.config, manager.master
         self.listener, self.keep_executors = listener, keep_executors
         self.cluster = PlacedCluster(manager, job.plan)
         self.control = control
-        self.folder = RunFolder(place)
+        self.folder = folder
         self.threads: Mapping[Slot, Mapping[str, int]] = job.threads
         check_sources(job.pipeline)
         self.sinks, self.shown = sinks_of(
@@ -241,16 +240,9 @@ class PlacedApplication:
         self._conductor: Conductor | None = None
         self._application = ""
 
-    @contextmanager
-    def taken(self, *, going_on: bool) -> Iterator[Commit]:
-        """This process conducts the run; nobody else does."""
-        self.folder.create()
-        plan = None if going_on else self._describe()
-        commit = self.folder.take(plan)
-        try:
-            yield commit
-        finally:
-            self.folder.give_back()
+    def taken(self, *, continues: bool) -> Commit:
+        """Conduct the run from this process, and return the commit from which it continues."""
+        return self.folder.take_over(None if continues else self._describe())
 
     def _describe(self) -> str:
         from penstock.runs.description import RunDescription  # noqa: PLC0415
@@ -273,7 +265,7 @@ class PlacedApplication:
     def _keep_plan(self, job: PlacedJob) -> str:
         return self.folder.add_plan(job.plan.model_dump(mode="json"), [list(segment) for segment in job.segments])
 
-    def find_slots(self, *, going_on: bool) -> None:
+    def find_slots(self, *, continues: bool) -> None:
         """The plan's slots must be there and free; a run that goes on leaves those of nodes that are not there."""
         from penstock.engines.placed.monitoring import check_free, dead_nodes  # noqa: PLC0415 - Spark, when it is used
 
@@ -282,7 +274,7 @@ class PlacedApplication:
         cluster = self.cluster
         if cluster.manager is None:
             return
-        dead = dead_nodes(cluster.manager, cluster.offered) if going_on else set[str]()
+        dead = dead_nodes(cluster.manager, cluster.offered) if continues else set[str]()
         if any(slot.node in dead for slot in self.job.threads):
             self.listener.on_message(f"nodes that are not there: {', '.join(sorted(dead))}")
             usable = [slot for slot in cluster.slots() if slot.node not in dead]
@@ -301,7 +293,6 @@ class PlacedApplication:
         from penstock.engines.placed.launchers import SparkLauncher  # noqa: PLC0415
         from penstock.engines.placed.monitoring import EpochObserver, leave_unused, places_of  # noqa: PLC0415
         from penstock.engines.placed.run_control import Conducting, Plans  # noqa: PLC0415
-        from penstock.spark.session.interrupts import Interrupt, interrupts  # noqa: PLC0415
 
         job, config, listener, notes = self.job, self.config, self.listener, list[str]()
 
@@ -309,7 +300,7 @@ class PlacedApplication:
             notes.append(text)
             listener.on_message(text)
 
-        started, began, interrupt = Stopwatch(), now(), Interrupt()
+        started, began = Stopwatch(), now()
         indexes = indexes_of(job.pipeline)
         feed = FileFeed(self.folder.path if indexes else Path(), indexes)
         self._application = str(session.sparkContext.applicationId)
@@ -344,22 +335,21 @@ class PlacedApplication:
                 leave_unused(conductor, launcher)
 
         watch = self._watch(conductor, note)
-        with interrupts(interrupt):
-            try:
-                listener.on_message(
-                    f"starting {len(home.codes)} bundles on {len(self.threads)} slots; folder {self.folder.place}"
-                )
-                conducting = Conducting(conductor, self.folder, self.control, plans, lambda: interrupt.asked, look)
-                conducting.start()
-                conductor.be_patient(SLOWER_THAN_FIRST * started.seconds())
-                if onto is not None:
-                    conducting.change(onto)
-                done = conducting.run(config.run_seconds)
-            finally:
-                if watch is not None:
-                    watch.stop()
-                conductor.close()
-                notes += groups.close()
+        try:
+            listener.on_message(
+                f"starting {len(home.codes)} bundles on {len(self.threads)} slots; folder {self.folder.place}"
+            )
+            conducting = Conducting(conductor, self.control, plans, look)
+            conducting.start()
+            conductor.be_patient(SLOWER_THAN_FIRST * started.seconds())
+            if onto is not None:
+                conducting.change(onto)
+            done = conducting.run(config.run_seconds)
+        finally:
+            if watch is not None:
+                watch.stop()
+            conductor.close()
+            notes += groups.close()
         unsent = unsent_note(publishers, self.folder.place)
         notes += [] if unsent is None else [unsent]
         observer.look()
@@ -391,7 +381,6 @@ class PlacedApplication:
             done.changes,
             (conductor.first_ever or now()) - began,
             done.drain_seconds,
-            interrupt.asked,
             predicted_latency_ms=predicted.latency_ms,
             hop_ms={name: 1000 * (observer.hops.quantile(part) or 0.0) for name, part in (("p50", 0.5), ("p99", 0.99))},
             load=job.load,

@@ -6,13 +6,13 @@ import queue
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from penstock.base.clock import Stopwatch, now
 from penstock.base.errors import PenstockError, RunError
-from penstock.engines.placed.flow.states import FlowState
+from penstock.engines.placed.flow.states import FlowState, WantedState
 from penstock.report.result import PlanChange
+from penstock.runs.states import OVER, RunState, StateHistory, move
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,27 +21,13 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
     from penstock.engines.placed.bundle_plan import LaidOut
     from penstock.engines.placed.conductor import Conductor
-    from penstock.engines.placed.run_folder import RunFolder
     from penstock.report.figures import Figures
-
-
-class Phase(StrEnum):
-    """Where a run stands, for whoever holds its handle."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    """Tuples flow, or will again once what was lost is replaced."""
-    HELD = "held"
-    """Drained, and waiting to be resumed."""
-    DRAINING = "draining"
-    """It was told to end."""
-    ENDED = "ended"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`ask` is drain, resume, rescale or stop; `answered` gets the seconds it took, or what was wrong."""
+    """A request to the conducting thread: pause, resume, change, rescale or stop. `answered` gets the seconds it took,
+    or its error."""
 
     ask: str
     answered: Future[float]
@@ -53,7 +39,7 @@ class Asked:
 class RunControl:
     """What the process that conducts a run asks of it, and sees of it, from other threads."""
 
-    phase: Phase = Phase.STARTING
+    history: StateHistory = field(default_factory=StateHistory)
     figures: Figures | None = None
     places: frozenset[Slot] = frozenset()
     """The slots its bundles are on."""
@@ -64,7 +50,9 @@ class RunControl:
     shares: Mapping[int, float] = field(default_factory=dict)
     """Of the last epoch: the part of its tuples that was above."""
     at_once: bool = False
-    """End without draining: what is not committed is done again by whoever resumes the run."""
+    """End without draining: what is not committed is repeated by whoever resumes the run."""
+    ran: float = 0.0
+    """Seconds it has run, pauses left out."""
     _asked: queue.SimpleQueue[Asked] = field(default_factory=queue.SimpleQueue)
     _unanswered: list[Asked] = field(default_factory=list)
     """What was begun and is not done yet among it."""
@@ -73,7 +61,7 @@ class RunControl:
     def ask(self, ask: str, plan: Path | None = None, slots: int | None = None) -> Future[float]:
         asked = Asked(ask, Future(), plan, slots)
         with self._lock:
-            if self.phase in {Phase.ENDED, Phase.FAILED}:
+            if self.history.state in OVER:
                 asked.answered.set_exception(RunError("the run has ended"))
             else:
                 self._unanswered = [other for other in self._unanswered if not other.answered.done()] + [asked]
@@ -88,10 +76,17 @@ class RunControl:
             except queue.Empty:
                 return asked
 
-    def end(self, phase: Phase) -> None:
-        """Whoever still waits is told, also of what was begun: a run may end in the middle of it."""
+    def to(self, state: RunState) -> None:
+        """Move to a state, unless the run is in it. A run that is paused drains first, if only for a moment."""
+        if state is RunState.PAUSED and self.history.state in {RunState.STARTING, RunState.RUNNING}:
+            move(self.history, RunState.DRAINING)
+        if state is not self.history.state:
+            move(self.history, state)
+
+    def end(self, state: RunState) -> None:
+        """Move to the state in which nothing conducts the run, and answer what was not done with an error."""
         with self._lock:
-            self.phase = phase
+            self.to(state)
             for asked in self._unanswered:
                 if not asked.answered.done():
                     asked.answered.set_exception(RunError("the run has ended"))
@@ -134,31 +129,27 @@ class Conducting:
     def __init__(
         self,
         conductor: Conductor,
-        folder: RunFolder,
         control: RunControl,
         plans: Plans,
-        interrupted: Callable[[], bool],
         look: Callable[[float], None],
     ) -> None:
         self._conductor = conductor
-        self._folder = folder
         self._control = control
         self._plans = plans
-        self._interrupted = interrupted
         self._look = look
         self._pending: list[_Pending] = []
         self._changes: list[PlanChange] = []
         self._ending = False
 
     def start(self) -> None:
-        """Until tuples flow for the first time, or somebody interrupts."""
+        """Turn until rows flow for the first time, or the run is to end."""
         while self._conductor.flowing_since is None and not self._is_ending:
             self._turn(0.0)
         self._raise_if_failed()
 
     def change(self, plan: Path) -> None:
         """Go on with another plan, as if somebody had asked for it; a plan that cannot be is an error."""
-        changed = self._control.ask("resume", plan)
+        changed = self._control.ask("change", plan)
         while not changed.done() and not self._is_ending:
             self._turn(0.0)
         self._raise_if_failed()
@@ -167,12 +158,12 @@ class Conducting:
 
     def run(self, seconds: float | None) -> Conducted:
         """For `seconds`, pauses not counted, or until it is told to end; then drain and end."""
-        ran, watch = 0.0, Stopwatch()
+        ran, watch = self._control.ran, Stopwatch()
         while (seconds is None or ran < seconds) and not self._is_ending:
             self._turn(ran)
             if self._conductor.run.state is not FlowState.HELD:
                 ran += watch.seconds()
-            watch = Stopwatch()
+            watch, self._control.ran = Stopwatch(), ran
         held, since = now(), Stopwatch()
         if not self._conductor.is_over and not self._control.at_once and not self._ending:
             self._conductor.drain(end=True)
@@ -185,7 +176,7 @@ class Conducting:
 
     @property
     def _is_ending(self) -> bool:
-        return self._conductor.is_over or self._interrupted() or self._control.at_once or self._ending
+        return self._conductor.is_over or self._control.at_once or self._ending
 
     def _raise_if_failed(self) -> None:
         stopped = self._conductor.stopped
@@ -195,21 +186,24 @@ class Conducting:
 
     def _turn(self, ran: float) -> None:
         self._conductor.turn()
-        for asked in (*self._folder.requests(), *self._control.take()):
+        for asked in self._control.take():
             self._begin(asked)
+        self._control.to(self._state())
         self._settle()
-        self._control.phase = self._phase()
         self._control.places = frozenset(bundle.slot for bundle in self._conductor.run.layout.bundles)
         if self._control.watched != self._conductor.watched:
             self._conductor.watch(dict(self._control.watched))
         self._look(ran)
 
-    def _phase(self) -> Phase:
+    def _state(self) -> RunState:
+        """The state of the run, by that of its flow. While a plan is changed the flow is held for a moment."""
+        run = self._conductor.run
         if self._ending:
-            return Phase.DRAINING
-        if self._conductor.flowing_since is None:
-            return Phase.STARTING
-        return Phase.HELD if self._conductor.run.state is FlowState.HELD else Phase.RUNNING
+            return RunState.DRAINING
+        if run.wanted is WantedState.FLOW:
+            return RunState.STARTING if self._conductor.flowing_since is None else RunState.RUNNING
+        is_paused = run.state is FlowState.HELD or self._control.history.state is RunState.PAUSED
+        return RunState.PAUSED if is_paused else RunState.DRAINING
 
     def _begin(self, asked: Asked) -> None:
         try:
@@ -221,18 +215,18 @@ class Conducting:
 
     def _done_by(self, asked: Asked) -> Future[None]:
         match asked.ask:
-            case "drain":
+            case "pause":
                 return self._conductor.drain()
             case "stop":
                 self._ending = True
                 return self._conductor.drain(end=True)
             case "rescale" if asked.slots is not None:
                 return self._conductor.change(self._plans.on_slots(asked.slots))
-            case "resume" if asked.plan is not None:
+            case "change" if asked.plan is not None:
                 return self._conductor.change(self._plans.of_file(asked.plan))
             case "resume":
                 return self._conductor.resume()
-        raise RunError(f"cannot do '{asked.ask}'; known: drain, stop, resume, rescale")
+        raise RunError(f"cannot do '{asked.ask}'; known: pause, stop, resume, change, rescale")
 
     def _settle(self) -> None:
         """Answer what is done. A change of plan is done when the first tuple has come to its end on the new plan."""

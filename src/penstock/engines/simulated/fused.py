@@ -28,7 +28,10 @@ from penstock.simulation.scenario import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.planning.prediction.fused import FusedSetup
+    from penstock.report.report import BatchObservation
 
 FUSED_INTERVAL_MS = 100.0
 """How often a fused run looks for tuples."""
@@ -80,15 +83,28 @@ def simulate_job_fused(job: PlannedJob, setup: FusedSetup, options: SimulationOp
         sent_per_tuple(list(setup.gains), senders, carried),
     )
     batches = simulate_fused(scenario, options.tell_part)
+    return fused_result(job, setup, batches, options.seconds, options.warm_up, options.seed, interval / 1000)
+
+
+def fused_result(
+    job: PlannedJob,
+    setup: FusedSetup,
+    batches: Sequence[BatchObservation],
+    seconds: float,
+    warm_up: float,
+    seed: int,
+    interval_seconds: float,
+) -> SimulatedResult:
+    """Return predicted beside simulated, from the batches of a run."""
     done = sum(batch.tuples for batch in batches)
     began = batches[0].finished if batches else 0.0
-    last = batches[-1].finished if batches else options.seconds
-    offered = job.load.rate_between(began + options.warm_up, last)
-    report = summarise(batches, offered, options.warm_up, Audit(done, 0, 0, 0, 0), began=0.0)
+    last = batches[-1].finished if batches else seconds
+    offered = job.load.rate_between(began + warm_up, last)
+    report = summarise(batches, offered, warm_up, Audit(done, 0, 0, 0, 0), began=0.0)
     engine = setup.batch_cpu_seconds * report.batches / report.seconds if report.seconds else 0.0
     report = replace(report, engine_cpu=engine)
     slot = setup.use(report.sustained_rate)
-    latencies = [batch.latencies for batch in batches if batch.finished - began >= options.warm_up]
+    latencies = [batch.latencies for batch in batches if batch.finished - began >= warm_up]
     return SimulatedResult(
         pipelines=(
             PipelineResult(
@@ -96,18 +112,18 @@ def simulate_job_fused(job: PlannedJob, setup: FusedSetup, options: SimulationOp
                 mode=str(Mode.FUSED),
                 load=job.load,
                 report=report,
-                predicted_rate=finite(setup.rate(interval / 1000)),
+                predicted_rate=finite(setup.rate(interval_seconds)),
                 predicted_bottleneck=_longest(setup),
-                predicted_latency_ms=setup.latency_ms(job.load.peak_rate, interval / 1000) or {},
+                predicted_latency_ms=setup.latency_ms(job.load.peak_rate, interval_seconds) or {},
                 predicted_slots=dict.fromkeys(report.slots, (slot.cpu, slot.memory_mb)),
                 bottleneck=None if report.stable else _fused_bottleneck(setup),
                 latencies=np.concatenate(latencies) if latencies else np.empty(0),
                 overload_shows_most=True,
             ),
         ),
-        seconds=options.seconds,
-        warm_up=options.warm_up,
-        seed=options.seed,
+        seconds=seconds,
+        warm_up=warm_up,
+        seed=seed,
         engine="batches",
         nodes={EMBEDDED_NODE: _added(report)},
     )

@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import stamp
 from penstock.base.errors import BadInputError
-from penstock.base.files import parse_json, private_folder, read_text, write_text
-from penstock.runs.config import FUSED
-from penstock.runs.description import parse_description
+from penstock.base.files import private_folder, read_text, write_text
+from penstock.runs.folder import RunFolder, is_url
 
 if TYPE_CHECKING:
-    from penstock.runs.run_folder import RunState
+    from penstock.runs.states import RunState
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,7 +26,9 @@ ELSEWHERE = ".elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ListedRun:
+    """A run of this user as its folder describes it, whichever process conducts it."""
+
     name: str
     folder: Path
     pipeline: str
@@ -79,7 +79,7 @@ def forget_run(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def list_runs() -> list[Run]:
+def list_runs() -> list[ListedRun]:
     """Those whose folder is there and can be read, the newest last; entries of folders that are gone, or listed without
     one, are removed."""
     runs = []
@@ -91,7 +91,7 @@ def list_runs() -> list[Run]:
                 entry.unlink(missing_ok=True)
                 continue
             folder = elsewhere
-        run = _run(folder)
+        run = _listed(folder)
         if run is not None:
             runs.append(run)
     return sorted(runs, key=lambda run: str(run.details.get("started", "")))
@@ -115,59 +115,26 @@ def find_run(name: str | Path) -> Path:
     if str(name) in known:
         return known[str(name)]
     shown = f"; there are: {', '.join(known)}" if known else ""
-    raise BadInputError(f"no run '{name}': expected its folder, or a name that `runs` shows{shown}")
+    raise BadInputError(f"no run '{name}': expected its folder, or a name that `penstock runs list` shows{shown}")
 
 
-def placed_or_found(run: str | Path) -> str | Path:
-    """A URI, under which only placed runs keep what lasts, as it is; else the folder of a run, by path or name."""
-    if "://" in str(run):
-        return str(run)
-    return Path(run) if Path(run).is_dir() else find_run(run)
+def run_folder(run: str | Path) -> RunFolder:
+    """The folder of a run by its path, its URI, or the name that `runs list` shows."""
+    if is_url(str(run)):
+        return RunFolder(str(run))
+    return RunFolder(run if Path(run).is_dir() else find_run(run))
 
 
-def _run(folder: Path) -> Run | None:
-    """None: no run is there, or what says so cannot be read."""
+def _listed(place: Path) -> ListedRun | None:
+    """None: no run is there, or its description cannot be read."""
+    folder = RunFolder(place)
     try:
-        return _fused_run(folder) if is_fused(folder) else _placed_run(folder)
+        known, (state, details) = folder.description, folder.state()
     except BadInputError:
         return None
-
-
-def is_fused(folder: Path) -> bool:
-    """Whether a folder is that of a fused run."""
-    file = folder / "run.json"
-    if not file.exists():
-        return False
-    return parse_description(parse_json(read_text(file), str(file)), str(file)).engine == FUSED
-
-
-def _fused_run(folder: Path) -> Run:
-    from penstock.runs.run_folder import FusedRunFolder  # noqa: PLC0415 - needs no Spark, but stands beside it
-
-    here = FusedRunFolder(folder)
-    description = here.description()
-    state, details = here.state()
-    details = {"slots": description.slots, "started": description.started, **details}
-    return Run(description.run, folder, description.pipeline, "fused", state, details)
-
-
-def _placed_run(folder: Path) -> Run:
-    """Of a placed run its lease says how it stands: held, given back, or left behind."""
-    from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415
-    from penstock.runs.run_folder import RunState  # noqa: PLC0415 - needs no Spark, but stands beside it
-
-    here = RunFolder(folder)
-    description, lease, last = here.description, here.checkpoint.lease, here.checkpoint.last()
-    if here.held_by is not None:
-        state = RunState.RUNNING if description.began else RunState.STARTING
-    else:
-        state = RunState.ENDED if lease is not None and lease.renewed == 0 else RunState.LOST
-    details: dict[str, Any] = {"started": stamp(description.began or (folder / "run.json").stat().st_mtime)}
-    if last is not None:
-        details |= {"epoch": last.epoch, "generation": last.generation}
-        with suppress(BadInputError):  # a plan that cannot be read keeps nobody from seeing the run
-            details["slots"] = len(here.plan()[0].placement)
-    return Run(description.run, folder, description.pipeline, "placed", state, details)
+    slots = {} if known.config.slots is None else {"slots": known.config.slots}
+    started = known.started or stamp(known.began or (place / "run.json").stat().st_mtime)
+    return ListedRun(known.run, place, known.pipeline, known.engine, state, {"started": started, **slots, **details})
 
 
 def _plain(name: str) -> str:

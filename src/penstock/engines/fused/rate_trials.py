@@ -1,75 +1,24 @@
-"""Waiting for a run to end, in the foreground: Ctrl-C and SIGTERM drain it."""
+"""The highest stable rate of a fused pipeline, by runs one after the other in one session."""
 
 from __future__ import annotations
 
-import signal
-import threading
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.base.errors import PenstockError
 from penstock.dataflow.load import Load
 from penstock.engines.fused.launcher import spec_of
 from penstock.engines.fused.preparation import FusedJob, batch_hearer
 from penstock.report.result import RunResult, TriedRate
 from penstock.runs.environment import services_of, spark_session, with_executor_memory
+from penstock.runs.foreground import LOOK_SECONDS, interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.engines.rate_search import RateTrial
     from penstock.report.listener import Listener
     from penstock.report.report import Report
-    from penstock.runs.handle import RunHandle
-
-LOOK_SECONDS = 0.2
-
-
-class Interrupted:
-    """Whether somebody asked for the end; asked twice, it ends at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def ask(self) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-
-@contextmanager
-def interrupted() -> Iterator[Interrupted]:
-    """Inside the block Ctrl-C and SIGTERM only say so. Only the main thread hears of signals; elsewhere nothing
-    changes."""
-    signalled = Interrupted()
-    if threading.current_thread() is not threading.main_thread():
-        yield signalled
-        return
-
-    def handle(_number: int, _frame: Any) -> None:
-        signalled.ask()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield signalled
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def await_with_interrupts(handle: RunHandle) -> RunResult:
-    with interrupted() as signalled:
-        try:
-            while (result := handle.await_end(LOOK_SECONDS)) is None:
-                if signalled.asked:
-                    return replace(handle.drain(), interrupted=True)
-        except KeyboardInterrupt:
-            with suppress(PenstockError):  # its log has why it failed as well; what counts is that it was to end
-                handle.stop()
-            raise
-    return result
 
 
 def search_highest(job: FusedJob, listener: Listener, scratch: Path) -> RunResult:
@@ -129,6 +78,6 @@ def search_highest(job: FusedJob, listener: Listener, scratch: Path) -> RunResul
 def _awaited(run: Any, asked: Callable[[], bool]) -> Report:
     while (report := run.await_end(LOOK_SECONDS)) is None:
         if asked():
-            run.drain()
+            run.stop()
     ended: Report = report
     return ended

@@ -13,14 +13,18 @@ import psutil
 import pytest
 
 import penstock
+from penstock.api import live
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, RunError
+from penstock.base.files import atomic_path
 from penstock.base.lease import LEASE_SECONDS
-from penstock.engines.placed import run_folder
-from penstock.engines.placed.run_folder import RunFolder, this_host
-from penstock.engines.run_index import find_run, note_elsewhere
+from penstock.cli.main import run
+from penstock.runs import folder as folder_module
 from penstock.runs.config import RunConfig
 from penstock.runs.description import RunDescription
+from penstock.runs.folder import RunFolder, this_host
+from penstock.runs.run_index import find_run, note_elsewhere
+from penstock.runs.states import RunState
 
 
 @pytest.fixture
@@ -33,12 +37,12 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def answer_once(folder: RunFolder, answer: float | RunError) -> threading.Thread:
     def conduct() -> None:
-        while not (asked := folder.requests()):
+        while not (asked := list(folder.requests())):
             pause(0.01)
         if isinstance(answer, RunError):
-            asked[0].answered.set_exception(answer)
+            folder.answer_error(asked[0], answer)
         else:
-            asked[0].answered.set_result(answer)
+            folder.answer(asked[0], seconds=answer)
 
     thread = threading.Thread(target=conduct)
     thread.start()
@@ -46,25 +50,27 @@ def answer_once(folder: RunFolder, answer: float | RunError) -> threading.Thread
 
 
 def test_a_step_of_the_clock_does_not_free_a_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.take("plan-000")
+    folder.take_over("plan-000")
     created = psutil.Process.create_time
     monkeypatch.setattr(psutil.Process, "create_time", lambda process: created(process) + 3)
     assert folder.held_by is not None
-    folder.give_back()
+    folder.release()
 
 
 def test_a_request_gets_its_answer(folder: RunFolder) -> None:
-    folder.take("plan-000")
+    folder.take_over("plan-000")
+    folder.write_state(RunState.RUNNING)
     thread = answer_once(folder, 1.5)
-    assert penstock.drain(folder.path) == 1.5
+    assert live.pause(folder.path) == 1.5
     thread.join()
-    assert not folder.requests()
+    assert list(folder.requests()) == []
 
 
 def test_an_error_is_raised_where_it_was_asked(folder: RunFolder) -> None:
-    folder.take("plan-000")
-    thread = answer_once(folder, RunError("the run is not drained"))
-    with pytest.raises(RunError, match="not drained"):
+    folder.take_over("plan-000")
+    folder.write_state(RunState.PAUSED)
+    thread = answer_once(folder, RunError("no executor came"))
+    with pytest.raises(RunError, match="no executor came"):
         penstock.resume(folder.path)
     thread.join()
 
@@ -74,35 +80,35 @@ def test_it_is_listed_as_its_lease_says(folder: RunFolder, monkeypatch: pytest.M
     note_elsewhere(folder.path)
 
     def states() -> list[tuple[str, str]]:
-        return [(run.engine, str(run.state)) for run in penstock.list_runs()]
+        return [(it.engine, str(it.state)) for it in penstock.list_runs()]
 
     assert states() == [("placed", "lost")]
-    folder.take("plan-000")
+    folder.take_over("plan-000")
     assert states() == [("placed", "starting")]
     folder.describe(folder.description.model_copy(update={"began": 1.8e9}))
     assert states() == [("placed", "running")]
     assert find_run("r") == folder.path
-    folder.give_back()
-    assert states() == [("placed", "ended")]
+    folder.release()
+    assert states() == [("placed", "stopped")]
     (folder.path / "run.json").write_text("{}")
     assert states() == []
 
 
-def test_a_run_nobody_conducts_cannot_be_drained(folder: RunFolder) -> None:
-    with pytest.raises(RunError, match="penstock resume"):
-        penstock.drain(folder.path)
+def test_a_run_without_a_process_cannot_be_paused(folder: RunFolder) -> None:
+    with pytest.raises(BadInputError, match="run 'r' is lost: cannot pause it; its process is gone; resume it first"):
+        live.pause(folder.path)
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no run was started"):
-        penstock.drain(tmp_path)
+        live.stop_run(tmp_path)
 
 
 def test_a_run_that_does_not_answer_is_given_up(folder: RunFolder) -> None:
-    folder.take("plan-000")
+    folder.take_over("plan-000")
     with pytest.raises(RunError, match="did not answer"):
-        folder.ask("drain", patience=0.2)
-    assert not folder.requests()
+        folder.ask("pause", patience=0.2)
+    assert list(folder.requests()) == []
 
 
 @pytest.mark.parametrize("text", ["not json", "", '{"version": 2, "surprise": 1}'])
@@ -117,8 +123,8 @@ def test_what_is_no_request_does_not_end_a_run(tmp_path: Path, content: str) -> 
     folder = RunFolder(tmp_path)
     folder.create()
     (tmp_path / "requests" / "z.json").write_text(content)
-    (tmp_path / "requests" / "good.json").write_text('{"id": "good", "ask": "drain"}')
-    assert [asked.ask for asked in folder.requests()] == ["drain"]
+    (tmp_path / "requests" / "good.json").write_text('{"id": "good", "ask": "pause"}')
+    assert [asked.ask for asked in folder.requests()] == ["pause"]
     assert (tmp_path / "requests" / "z.refused").read_text() == content
 
 
@@ -126,44 +132,44 @@ def test_what_is_no_request_does_not_end_a_run(tmp_path: Path, content: str) -> 
 def test_a_lease_nobody_can_read_holds_nobody_back(folder: RunFolder, content: str) -> None:
     (folder.path / "lease.json").write_text(content)
     assert folder.held_by is None
-    assert folder.take("plan-000").conductor == 1
+    assert folder.take_over("plan-000").conductor == 1
 
 
 def test_a_run_is_conducted_once(folder: RunFolder) -> None:
     other = RunFolder(folder.path)
-    assert folder.take("plan-000").epoch == 1
-    with pytest.raises(RunError, match="conducts the run"):
-        other.take(None)
-    folder.give_back()
-    taken = other.take(None)
+    assert folder.take_over("plan-000").epoch == 1
+    with pytest.raises(BadInputError, match="conducts the run"):
+        other.take_over(None)
+    folder.release()
+    taken = other.take_over(None)
     assert (taken.conductor, taken.epoch) == (2, 2)
 
 
 def test_of_two_that_take_over_at_once_one_does(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have looked: nobody conducts the run, and the last commit is the same for both."""
-    folder.take("plan-000")
-    folder.give_back()
+    folder.take_over("plan-000")
+    folder.release()
     last = folder.checkpoint.last()
     other = RunFolder(folder.path)
     monkeypatch.setattr(other.checkpoint, "last", lambda: last)
-    folder.take(None)
-    folder.give_back()
+    folder.take_over(None)
+    folder.release()
     with pytest.raises(RunError, match="at the same moment"):
-        other.take(None)
+        other.take_over(None)
 
 
 def test_a_conductor_that_stands_still_loses_the_run(folder: RunFolder) -> None:
-    folder.take("plan-000")
+    folder.take_over("plan-000")
     lease = folder.checkpoint.lease
     assert lease is not None
     folder.checkpoint.sign(lease.model_copy(update={"renewed": lease.renewed - LEASE_SECONDS - 1}))
-    assert RunFolder(folder.path).take(None).conductor == 2
+    assert RunFolder(folder.path).take_over(None).conductor == 2
 
 
 def test_a_conductor_that_waits_for_a_broker_keeps_the_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but `take` is called: its lease is renewed all the same."""
-    monkeypatch.setattr(run_folder, "RENEW_SECONDS", 0.01)
-    folder.take("plan-000")
+    monkeypatch.setattr(folder_module, "RENEW_SECONDS", 0.01)
+    folder.take_over("plan-000")
     lease = folder.checkpoint.lease
     assert lease is not None
     folder.checkpoint.sign(lease.model_copy(update={"renewed": lease.renewed - LEASE_SECONDS - 1}))
@@ -171,27 +177,78 @@ def test_a_conductor_that_waits_for_a_broker_keeps_the_run(folder: RunFolder, mo
     while RunFolder(folder.path).held_by is None:
         assert watch.seconds() < 5
         pause(0.01)
-    folder.give_back()
+    folder.release()
     assert RunFolder(folder.path).held_by is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="no other namespace of processes here")
 def test_a_conductor_in_another_namespace_of_processes_is_not_taken_for_dead(folder: RunFolder) -> None:
     """Its number means nothing here, whether a process has it or not: only the age of its lease says something."""
-    script = (
-        f"from penstock.engines.placed.run_folder import RunFolder; RunFolder({str(folder.path)!r}).take('plan-000')"
-    )
+    script = f"from penstock.runs.folder import RunFolder; RunFolder({str(folder.path)!r}).take_over('plan-000')"
     subprocess.run(["unshare", "--pid", "--fork", sys.executable, "-c", script], check=True)
     lease = folder.checkpoint.lease
     assert lease is not None
     assert lease.host != this_host()
-    with pytest.raises(RunError, match="conducts the run"):
-        folder.take(None)
+    with pytest.raises(BadInputError, match="conducts the run"):
+        folder.take_over(None)
     folder.checkpoint.sign(lease.model_copy(update={"renewed": lease.renewed - LEASE_SECONDS - 1}))
-    assert folder.take(None).conductor == 2
+    assert folder.take_over(None).conductor == 2
 
 
 def test_a_folder_of_an_older_version_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"pipeline": "p", "generation": 0, "plan": "plan-000.json"}')
     with pytest.raises(BadInputError, match=r"another version of Penstock \(0\.1\)"):
         penstock.resume(tmp_path)
+
+
+def test_a_folder_of_a_newer_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"format": 4, "run": "r", "pipeline": "p"}')
+    with pytest.raises(
+        BadInputError, match=r"a run of a newer Penstock \(format 4, this one knows up to 3\)"
+    ) as refused:
+        penstock.resume(tmp_path)
+    assert "\n" not in str(refused.value)
+    assert run(["runs", "stop", str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("document", "engine", "state"),
+    [
+        # fused runs of 0.1 say format 2, placed ones version 2
+        ('{"format": 2, "engine": "fused", "run": "r", "pipeline": "p", "slots": 2, "checkpoint": "c", "started": "s"}',
+         "fused", "ended"),
+        ('{"version": 2, "run": "r", "pipeline": "p", "master": "spark://h:1", "load": {"spells": [[1, 5]], "repeats": '
+         'true}, "began": 0.0, "routing": "shuffle", "segmenter": "ends"}', "placed", "held"),
+    ],
+)  # fmt: skip
+def test_folders_of_0_1_are_read(tmp_path: Path, document: str, engine: str, state: str) -> None:
+    (tmp_path / "run.json").write_text(document)
+    (tmp_path / "state.json").write_text(f'{{"state": "{state}"}}')
+    folder = RunFolder(tmp_path)
+    assert folder.description.engine == engine
+    # ended is stopped; held is paused, and without a process it is lost
+    assert folder.state()[0] is {"ended": RunState.STOPPED, "held": RunState.LOST}[state]
+
+
+def test_a_lock_keeps_others_out_until_it_is_released(tmp_path: Path) -> None:
+    mine, other = RunFolder(tmp_path), RunFolder(tmp_path)
+    mine.create()
+    mine.take()
+    with pytest.raises(BadInputError, match=r"process \d+ on .* conducts the run; `penstock runs stop` ends it"):
+        other.take()
+    mine.release()
+    other.take()
+    assert mine.held_by is not None
+    other.release()
+    assert mine.held_by is None
+
+
+def test_a_request_that_is_still_being_written_is_left_alone(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    with atomic_path(folder.path / "requests" / "mine.json") as temporary:
+        assert list(folder.requests()) == []
+        assert temporary.exists()
+        temporary.write_text('{"id": "mine", "ask": "rescale", "slots": 2}')
+    assert [(asked.ask, asked.slots) for asked in folder.requests()] == [("rescale", 2)]
+    assert list(folder.requests()) == []
