@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.service.pages.page_list import pages
-from penstock.spark.clusters.standalone.guard import guarded
+from penstock.spark.clusters.local.guard import guarded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, ViewportSize
@@ -31,7 +31,7 @@ def browser_path() -> str | None:
     return named or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-def submit_fleet(controller: penstock.Client, count: int) -> None:
+def submit_fleet(controller: penstock.types.Client, count: int) -> None:
     """Pipelines of several kinds, loads and priorities; a few want more than they will get."""
     for number in range(count):
         name = f"{TEAMS[number % len(TEAMS)]}-{number // len(TEAMS) + 1}"

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import PenstockError
 from penstock.cluster.topology import Slot
-from penstock.control.clocks import ToldClock
 from penstock.control.code_hooks import CodeSignals
 from penstock.control.controller import Controller, fault_of
 from penstock.control.core import messages as incoming
@@ -45,6 +44,7 @@ from penstock.control.store.store import Store
 from penstock.control.user_code import UserCode
 from penstock.modelling.library import reference_library
 from penstock.service.bodies import fingerprint
+from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,7 +99,7 @@ class LoopFuzz:
         self.draw = random.Random(seed)  # noqa: S311 - the same requests every time
         self.folder = folder
         self.unit_slots = unit_slots
-        self.clock, self.wall = ToldClock(1_000_000.0), ToldClock(1.7e9)
+        self.clock, self.wall = ManualClock(1_000_000.0), ManualClock(1.7e9)
         self.sizing = ModelSizing(reference_library(), unit_slots)
         self.nodes = SimulatedNodes(6, 2 * unit_slots)
         self.signals = CodeSignals(code) if code is not None else None

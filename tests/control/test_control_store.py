@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from control_builders import Bench, PerUnit, asked, cluster
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event, select, text, update
@@ -21,7 +20,6 @@ from test_histories import act, actions
 
 from effort import tries
 from penstock.base.errors import BadInputError
-from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.division import divide
 from penstock.control.core.messages import AddTrigger, Kill, StepOutcome, SwitchTrigger
@@ -33,6 +31,10 @@ from penstock.control.store import rows, schema
 from penstock.control.store.lease import LeaseHeldError, LostLeaseError
 from penstock.control.store.metric_history import History
 from penstock.control.store.store import Store
+from penstock.testing import ManualClock
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -261,7 +263,7 @@ class TestCrash:
 
     def test_a_controller_that_is_killed_goes_on(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("penstock.control.store.lease.LEASE_SECONDS", 0.1)
-        clock, wall = ToldClock(1000.0), ToldClock(50.0)
+        clock, wall = ManualClock(1000.0), ManualClock(50.0)
 
         def controller(made: SimulatedNodes) -> Controller:
             executors = SimulatedExecutors(PerUnit(), 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from control_builders import Bench, PerUnit, asked, cluster, node
 
 from penstock.control.core.messages import (
     AddTrigger,
@@ -39,6 +38,9 @@ from penstock.control.core.records import (
 from penstock.control.errors import ConflictError, FieldError, NotFoundError
 from penstock.control.executors.simulated import Times
 from penstock.planning.sharing.division import DEFAULT_PATIENCE
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked, cluster, node
 
 USE_CASE_1 = [("EventTP1", 8, 4, 1), ("EventTP2", 8, 4, 1), ("ArchivalTP1", 4, 2, 2), ("ArchivalTP2", 4, 2, 2)]
 USE_CASE_2 = [("TP1", 16, 8, 1), ("TP2", 8, 4, 2)]

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from control_builders import Bench, asked, cluster, node
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +27,8 @@ from penstock.control.core.passes import taking_part
 from penstock.control.core.records import NodeState, PipelineState, Policy, Rescheduling, Trigger
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.max_min import MaxMin
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import asked, cluster, node
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from control_builders import asked, cluster
 from sqlalchemy import JSON, Boolean, Float, Integer, LargeBinary, select
 from test_control_store import Kept
 
@@ -23,6 +22,7 @@ from penstock.control.store import schema
 from penstock.control.store.metric_history import HOUR, History
 from penstock.control.store.repair import HIGH_NUMBER, repair
 from penstock.control.store.store import Store
+from penstock.testing.controller import asked, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable

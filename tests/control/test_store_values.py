@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from control_builders import asked, cluster
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, text
@@ -43,6 +42,7 @@ from penstock.control.store.rows import decode_json, encode_json
 from penstock.control.store.store import Store
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.measures import Served
+from penstock.testing.controller import asked, cluster
 
 texts = st.text(max_size=8)
 numbers = st.one_of(st.floats(allow_nan=False), st.sampled_from([math.inf, -math.inf, 5e-324, 1.7e308, -0.0]))

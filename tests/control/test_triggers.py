@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_builders import Bench, asked, cluster
 
 from penstock.base import clock
 from penstock.control.clocks import SteadyClock
@@ -20,6 +19,8 @@ from penstock.control.errors import FieldError
 from penstock.control.metrics import Metric
 from penstock.control.registry import TRIGGER_KINDS
 from penstock.service.bodies import TriggerBody, trigger_of
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import asked, cluster
 
 DOCS = Path(__file__).parents[2] / "docs" / "extend.md"
 SHARE = Trigger(7, "batch-share", above=80.0, field="reading", share=0.8)

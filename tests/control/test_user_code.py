@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from control_builders import Bench, PerUnit, asked, cluster
 
 from penstock.base.clock import Stopwatch
 from penstock.control import user_code
@@ -17,6 +16,9 @@ from penstock.control.core.messages import AddTrigger, DisableTrigger, Readings,
 from penstock.control.core.records import PipelineState, Trigger
 from penstock.control.errors import FieldError
 from penstock.control.user_code import CodeAnswer, UserCode
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -60,7 +60,7 @@ def greet(server: wire.Credentials, client: wire.Credentials) -> tuple[Any, Base
     thread.start()
     failed: BaseException | None = None
     try:
-        made = wire.connect(listening.getsockname()[:2], client, {"who": "me"})
+        made = wire.connect(listening.getsockname()[:2], client, b"it is me")
         kind, text, body = wire.receive_frame(made)
         assert (kind, text, len(body)) == (1, b"text", 3_000_000)
         wire.send_frame(made, 2, b"thanks")
@@ -79,7 +79,7 @@ def test_only_who_has_the_certificate_and_the_secret_is_let_in(tmp_path: Path, m
     monkeypatch.setattr(wire, "HANDSHAKE_SECONDS", 1.0)
     pem, other = (read_identity(make_identity(tmp_path, name)) for name in ("run.pem", "other.pem"))
     both = wire.Credentials(SECRET, pem)
-    assert greet(both, both) == ({"who": "me"}, None, None)
+    assert greet(both, both) == (b"it is me", None, None)
     for stranger in (
         wire.Credentials(SECRET, other),
         wire.Credentials(b"x" * 32, pem),
@@ -125,7 +125,7 @@ def test_nothing_of_what_is_said_can_be_read_on_the_way(tmp_path: Path) -> None:
     threads = [threading.Thread(target=work) for work in (pass_on, admit)]
     for thread in threads:
         thread.start()
-    made = wire.connect(listening.getsockname()[:2], wire.Credentials(SECRET, pem), {"who": "somebody we know"})
+    made = wire.connect(listening.getsockname()[:2], wire.Credentials(SECRET, pem), b"somebody we know")
     assert wire.receive_frame(made)[1] == b"a very plain text"
     wire.close(made)
     for thread in threads:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,9 +17,10 @@ from penstock.connectors.topic_address import parse_log
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
 from penstock.engines.placed.bundle.generation import Generation
-from penstock.engines.placed.bundle_plan import Code, GenerationOrder, lay_out
+from penstock.engines.placed.bundle_plan import Code, lay_out
 from penstock.engines.placed.endpoints import topic_shares
 from penstock.engines.placed.flow.bundle import BundleFlow
+from penstock.engines.placed.messages import GenerationOrder, Report, StagedReport
 from penstock.engines.placed.wire import Credentials
 from penstock.runtime.segment import Segment
 
@@ -37,10 +37,10 @@ class OneBundle:
         plan = lay_out(code, [segment], {A: dict.fromkeys(segment, 1)}, lambda _op, count: float(count), "plan")
         (bundle,) = plan.codes.values()
         order = GenerationOrder(
-            "r", 1, 1, 0, frozenset(), {}, (), {}, offsets, {}, (0, 0),
+            "r", 1, 1, 0, frozenset(), (), (), {}, offsets, {}, (0, 0),
             held=False, careful=False, load=Load.constant(1.0), began=0.0, limit=None, checkpoint=str(folder),
         )  # fmt: skip
-        self.staged: list[dict[str, Any]] = []
+        self.staged: list[StagedReport] = []
         self.generation = Generation(
             bundle,
             order,
@@ -51,9 +51,9 @@ class OneBundle:
             self._crash,
         )
 
-    def _hear(self, message: dict[str, Any], _body: bytes) -> None:
-        if message["say"] == "staged":
-            self.staged.append(message)
+    def _hear(self, report: Report, _body: bytes) -> None:
+        if isinstance(report, StagedReport):
+            self.staged.append(report)
 
     def _crash(self, error: BaseException) -> None:
         raise error
@@ -77,18 +77,18 @@ def test_partitions_that_vanished_or_went_back_are_said_with_an_epoch(tmp_path: 
     run.generation.start({})
     try:
         watch = Stopwatch()
-        while len([note for message in run.staged for note in message["notes"]]) < 2 and watch.seconds() < 5:
+        while len([note for message in run.staged for note in message.notes]) < 2 and watch.seconds() < 5:
             assert run.stage()
     finally:
         run.generation.close()
-    assert sorted(note for message in run.staged for note in message["notes"]) == [
+    assert sorted(note for message in run.staged for note in message.notes) == [
         "topic and partition in/0: it went back (made anew, or messages lost), and was read anew",
         "topic and partition in/2: it is not there any more (made anew)",
     ]
-    assert run.staged[-1]["offsets"] == {"src/in/0": 0, "src/in/1": 0, "src/in/2": None}
-    assert set(run.staged[-1]["lag"]) == {"src/in/0", "src/in/1"}
+    assert run.staged[-1].offsets == {"src/in/0": 0, "src/in/1": 0, "src/in/2": None}
+    assert set(run.staged[-1].lag) == {"src/in/0", "src/in/1"}
     # it is no tuple of a sink
-    assert all(message["shown"] == [] for message in run.staged)
+    assert all(message.shown == () for message in run.staged)
 
 
 def test_what_code_opened_is_closed_before_the_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,4 +133,4 @@ def test_no_epoch_is_staged_before_it_is_known_where_partitions_begin(
         assert run.waits(0, 5.0)
     finally:
         run.generation.close()
-    assert run.staged[0]["offsets"] == {"src/in/0": 10}
+    assert run.staged[0].offsets == {"src/in/0": 10}

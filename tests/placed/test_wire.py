@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import queue
 import shutil
@@ -24,7 +23,7 @@ from penstock.engines.placed.accept_loop import AcceptLoop
 from penstock.engines.placed.wire import read_identity
 
 CREDENTIALS = wire.Credentials(b"s" * 32)
-HELLO = {"who": "me"}
+HELLO = b"it is me"
 
 
 class Door:
@@ -33,7 +32,7 @@ class Door:
     def __init__(self, server: Any = None) -> None:
         self.server = server or wire.listen("127.0.0.1")
         self.address = self.server.getsockname()[:2]
-        self.admitted: queue.SimpleQueue[tuple[wire.Connection, dict[str, Any]]] = queue.SimpleQueue()
+        self.admitted: queue.SimpleQueue[tuple[wire.Connection, bytes]] = queue.SimpleQueue()
         self.loop = AcceptLoop(self.server, CREDENTIALS, lambda made, hello: self.admitted.put((made, hello)))
         self.loop.start()
 
@@ -212,7 +211,7 @@ def linked(between: Between | None = None) -> Iterator[tuple[wire.Connection, wi
 def relay_handshake(relay: socket.socket, address: wire.Address, between: Between) -> None:
     with relay.accept()[0] as caller, socket.create_connection(address) as called:
         caller.sendall(exactly(called, 32))
-        called.sendall(exactly(caller, 68 + len(json.dumps(HELLO))))
+        called.sendall(exactly(caller, 68 + len(HELLO)))
         caller.sendall(exactly(called, 32))
         with suppress(OSError):
             between(caller, called)

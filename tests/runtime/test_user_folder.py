@@ -14,7 +14,7 @@ from penstock.base.errors import BadInputError
 from penstock.connectors.storage import user_folder
 from penstock.dataflow.load import Load
 from penstock.engines.placed.bundle.process import open_crumbs
-from penstock.engines.placed.bundle_plan import GenerationOrder
+from penstock.engines.placed.messages import GenerationOrder
 from penstock.runtime.batch import Marks
 from penstock.runtime.breadcrumbs import Breadcrumbs
 from penstock.workloads.operators.file_write import write_folder
@@ -34,7 +34,7 @@ def order(checkpoint: str) -> GenerationOrder:
             1,
             0,
             frozenset(),
-            {},
+            (),
             (),
             {},
             {},

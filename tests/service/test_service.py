@@ -194,6 +194,27 @@ class TestPipelines:
             ({"name": "a", "pipeline": "linear", "desired": 1, "minimum": 2}, "desired", "below the minimum"),
             ({"name": "a", "pipeline": "linear", "priority": 0}, "priority", "greater than or equal to 1"),
             ({"name": "a", "pipeline": "linear", "engine": "fast"}, "engine", "known: auto, fused, placed"),
+            (
+                {"name": "a", "pipeline": "linear", "options": {"slotz": 1}},
+                "options",
+                "unknown run option 'slotz'; known: engine, batch_interval_ms",
+            ),
+            (
+                {"name": "a", "pipeline": "linear", "options": {"batch_interval_ms": 0}},
+                "options",
+                "batch_interval_ms: expected at least 1 ms, found 0",
+            ),
+            (
+                {"name": "a", "pipeline": "linear", "options": {"routing": "shuffle"}},
+                "options",
+                "not an option of engine 'fused'; leave it out, or use engine='placed'",
+            ),
+            ({"name": "a", "pipeline": "linear", "options": {"engine": "placed"}}, "options", "the field 'engine'"),
+            (
+                {"name": "a", "pipeline": "linear", "options": {"settings": {"spark.x.password": "hunter2"}}},
+                "options",
+                "'spark.x.password' holds a secret",
+            ),
             ({"name": "a", "pipeline": "linear", "load": "steps:5"}, "load", "SECONDSxRATE"),
             ({"name": "a", "pipeline": "linear", "load": "trace:/etc/passwd"}, "load", "steps:"),
             ({"name": "a", "pipeline": "linear", "target": {"rate": -1}}, "target.rate", "greater than 0"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.control.contracts import NodeOffer
     from penstock.control.store.repair import StoreRepair
     from penstock.service.local import UpController
-    from penstock.spark.clusters.standalone.state import RunningCluster
+    from penstock.spark.clusters.local.state import RunningCluster
 
 
 DEFAULT_NODES = 2
@@ -103,8 +103,9 @@ def up(
 
 def _cluster(nodes: int, slots: int, file: str | Path | None, folder: str | Path | None) -> RunningCluster:
     """The cluster that runs in the folder, or a new one."""
-    from penstock.spark.clusters.standalone.cluster import cluster_up  # noqa: PLC0415
-    from penstock.spark.clusters.standalone.state import read_state, state_folder  # noqa: PLC0415
+    from penstock.base.state_folder import state_folder  # noqa: PLC0415
+    from penstock.spark.clusters.local.lifecycle import cluster_up  # noqa: PLC0415
+    from penstock.spark.clusters.local.state import read_state  # noqa: PLC0415
     from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415 - only where Spark is meant
 
     known = read_state(state_folder(folder))
@@ -157,21 +158,15 @@ def check_sizes(nodes: int, slots: int, unit: int, speed: float, port: int, *, s
         raise BadInputError(f"port=: expected 0 (any) to 65535, found {port}")
 
 
-# `penstock.down(...)`: ends what `penstock.up(...)` started.
-
-
 def down(folder: str | Path | None = None) -> str | None:
     """The address of the controller that was ended; None where none ran. Drivers and the cluster end with it; its store
     and what pipelines have committed stay, for the next `up`."""
     from penstock.service.local import stop_controller  # noqa: PLC0415 - needs the extra `control`
-    from penstock.spark.clusters.standalone.cluster import cluster_down  # noqa: PLC0415 - needs the extra `spark`
+    from penstock.spark.clusters.local.lifecycle import cluster_down  # noqa: PLC0415 - needs the extra `spark`
 
     ended = stop_controller(folder)
     cluster_down(folder)
     return ended
-
-
-# `penstock serve`: the controller in this process, until it is ended; for containers and service managers.
 
 
 def serve(
@@ -195,6 +190,7 @@ def serve(
     SHARERS.create(policy)
     unit = slots if unit_slots is None else unit_slots
     check_sizes(nodes, slots, unit, speed, port, simulated=True)
+    from penstock.base.state_folder import state_folder  # noqa: PLC0415
     from penstock.service.local import (  # noqa: PLC0415
         SETTINGS,
         TOKENS,
@@ -203,7 +199,6 @@ def serve(
         write_spec,
     )
     from penstock.service.server import serve as serve_folder  # noqa: PLC0415 - needs the extra `control`
-    from penstock.spark.clusters.standalone.state import state_folder  # noqa: PLC0415
 
     own = controller_folder(state_folder(folder))
     for name in TOKENS:
@@ -240,13 +235,11 @@ def _token(folder: str | Path | None, name: str) -> str:
     return token
 
 
-# `penstock controller repair`: the store of the controller of this machine, or another one by its URL.
-
-
 def repair_store(store: str | None = None, *, dry_run: bool = False, folder: str | Path | None = None) -> StoreRepair:
     """Without a `store`, that of the controller that was last started in the state folder. No controller can be started
     there meanwhile."""
     from penstock.base.files import read_value  # noqa: PLC0415
+    from penstock.base.state_folder import locked, state_folder  # noqa: PLC0415
     from penstock.control.store.repair import repair  # noqa: PLC0415 - needs the extra `control`
     from penstock.service.local import (  # noqa: PLC0415
         SETTINGS,
@@ -254,7 +247,6 @@ def repair_store(store: str | None = None, *, dry_run: bool = False, folder: str
         controller_folder,
         own_store_url,
     )
-    from penstock.spark.clusters.standalone.state import locked, state_folder  # noqa: PLC0415
 
     base = state_folder(folder)
     with locked(base):

@@ -86,9 +86,9 @@ def with_options(policy_class: type[P], who: str, options: str) -> P:
         given[option] = value
     if not given:
         return policy_class()
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - listing names must stay quick
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - names are listed without it
 
-    from penstock.base.files import describe  # noqa: PLC0415
+    from penstock.base.files import describe  # noqa: PLC0415 - loads pydantic
 
     try:
         return TypeAdapter(policy_class).validate_python(given)

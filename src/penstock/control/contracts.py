@@ -68,25 +68,6 @@ class Sizing(Protocol):
         """Seconds a batch takes whatever it holds, as profiled."""
 
 
-class NoSizing:
-    """Where nothing is known of any pipeline."""
-
-    def units_for(self, submission: Submission, rate: float) -> int | None:
-        return None
-
-    def rate_on(self, submission: Submission, units: int) -> float | None:
-        return None
-
-    def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:
-        return None
-
-    def gains_of(self, submission: Submission) -> Mapping[str, float]:
-        return {}
-
-    def batch_cost(self, submission: Submission) -> float:
-        return 0.0
-
-
 # What a provider is asked, and what it answers. It may be slow, fail or lie: whoever asks believes only what `list`
 # says, and only for so long.
 

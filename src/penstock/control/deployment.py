@@ -1,5 +1,6 @@
-"""The loop of rounds. Plans and readings come from functions it is given: the same loop deploys on Spark and in
-simulated time."""
+"""Deploy a pipeline in rounds until it reaches its target: plan, run, analyse, correct the models, plan again.
+
+Plans and readings come from functions, so the same loop deploys on Spark and in simulated time."""
 
 from __future__ import annotations
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from penstock.modelling.model import Model
     from penstock.report.listener import Listener
     from penstock.report.report import Report
-
-
-# What the stages of a round hand to each other.
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,11 +419,10 @@ class MeasuredCosts:
         return cost * min(self.most, max(1.0, planned / seen.true_rate))
 
 
-# 003 as published: the unit costs of what falls short are gradually exaggerated. The factor is not stated; a tenth.
-
-
 @dataclass(frozen=True)
 class PublishedCosts:
+    """P-Deployer as published: raise the unit costs of an operator that falls short, by a tenth per round."""
+
     name: ClassVar[str] = "published"
 
     factor: float = 1.1

@@ -23,7 +23,7 @@ from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.control.contracts import NodeOffer, ProvidedNode, ProviderError
 from penstock.control.core.messages import NodeJoined, NodeLost
 from penstock.control.core.records import NodeRecord, NodeState
-from penstock.spark.clusters.standalone.cluster import add_node, cluster_status, find_cluster, remove_node
+from penstock.spark.clusters.local.lifecycle import add_node, cluster_status, find_cluster, remove_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

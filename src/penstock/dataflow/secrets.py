@@ -68,8 +68,6 @@ def is_secret(option: str, form: str | None = None) -> bool:
     return " ".join(words).endswith(_SECRET_ENDINGS)
 
 
-# Values.
-
 _PLACEHOLDER = re.compile(
     r"^(\$\{?\w[\w.:-]*\}?|\{\{.*\}\}|<[^>]*>|\*+|\?|%s|:\w+|true|false|null|none|string|)$", re.IGNORECASE
 )
@@ -112,9 +110,6 @@ def _parameters(value: str) -> Iterator[tuple[str, str]]:
     for match in _PARAMETER.finditer(value):
         if not _PLACEHOLDER.match(match[2].strip("\"'")):
             yield match[1], match[2]
-
-
-# Options.
 
 
 def secret_elsewhere(option: str, form: str | None = None) -> tuple[str, str] | None:

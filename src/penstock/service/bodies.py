@@ -23,8 +23,10 @@ from penstock.control.metrics import Metric
 from penstock.control.registry import CODE_TRIGGER, trigger_kind_names
 from penstock.control.user_code import USER_CODE
 from penstock.dataflow.load import parse_load
+from penstock.dataflow.secrets import is_secret, secret_in
 from penstock.planning.files import SavedPlan, parse_plan, read_plan
 from penstock.planning.registry import SHARERS
+from penstock.runs.config import FUSED, PLACED, Appears, RunConfig, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +93,8 @@ class SubmissionBody(Spec):
     engine: StrictStr = "auto"
     load: StrictStr | Rate | None = None
     elastic: ElasticBody | StrictBool | None = None
+    options: dict[str, Any] | None = None
+    """Options of its runs that appear over HTTP, by their names in `RunConfig`."""
 
 
 class AmendBody(Spec):
@@ -206,7 +210,29 @@ def submission_of(body: SubmissionBody, described: Callable[[Any], dict[str, Any
         load=load_text(body.load),
         elastic=elastic_options(body.elastic),
         plan=None if plan is None else plan.model_dump(mode="json"),
+        options=run_options(body.options, engine),
     )
+
+
+def run_options(given: dict[str, Any] | None, engine: Engine) -> dict[str, Any] | None:
+    """Return options of runs by their present names, checked for the engine that will run the pipeline."""
+    if not given:
+        return None
+    runs_on = PLACED if engine is Engine.PLACED else FUSED
+    try:
+        values = read_options(given, "options", Appears.HTTP)
+        if "engine" in values:
+            raise BadInputError("engine: give it beside the options, as the field 'engine'")
+        RunConfig(**values).for_engine(runs_on)
+    except BadInputError as error:
+        raise FieldError("options", str(error).removeprefix("options: ")) from error
+    for key, value in values.get("settings", {}).items():
+        if is_secret(key) or secret_in(value) is not None:
+            raise FieldError("options", f"settings: '{key}' holds a secret and would be stored; set it for the driver")
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    if len(json.dumps(plain)) > MAX_LOAD_BYTES:
+        raise FieldError("options", f"expected at most {MAX_LOAD_BYTES} bytes")
+    return plain
 
 
 def elastic_options(body: ElasticBody | bool | None) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ except ImportError as error:
     raise BadInputError("this needs httpx; install it with: pip install 'penstock[control]'") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
 SECONDS = 60.0
@@ -73,8 +73,9 @@ class Client:
         engine: str | None = None,
         load: str | float | None = None,
         elastic: bool | dict[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Hand a pipeline over. To submit the same again changes nothing."""
+        """Submit a pipeline. To submit the same again changes nothing. `options` are those of its runs."""
         body = {
             "name": name,
             "pipeline": _plain(pipeline),
@@ -87,6 +88,7 @@ class Client:
             "engine": engine,
             "load": load,
             "elastic": elastic,
+            "options": dict(options) if options else None,
         }
         return self._object("POST", "/v1/pipelines", _told(body))
 

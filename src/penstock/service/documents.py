@@ -35,6 +35,7 @@ def pipeline(state: ControllerState, record: PipelineRecord) -> dict[str, Any]:
         "maximum": record.maximum,
         "engine": str(record.submission.engine),
         "load": record.load,
+        "options": dict(record.submission.options or {}),
         "needed": record.needed,
         "assigned": state.units(record.assigned),
         "requested": state.units(record.requested),

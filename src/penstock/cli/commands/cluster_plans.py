@@ -189,9 +189,6 @@ def _print(placed: list[tuple[ClusterPlacement, float]], threads: int, nodes: in
         screen.print(f"refused  {pipeline}: {refusal}")
 
 
-# `penstock share`: who gets how much of one cluster.
-
-
 MOST_SHARES = 8
 """Shares the comparison prints one by one; of more pipelines it prints the range."""
 MOST_NODES = 6

@@ -111,9 +111,6 @@ def down(json: JsonOption = False) -> None:
         output.say("no controller runs here" if ended is None else f"ended the controller at {ended}")
 
 
-# `penstock serve`: the controller in the foreground.
-
-
 def serve(
     nodes: Annotated[int, typer.Option("--nodes", help="Nodes of the cluster.")] = 2,
     slots: Annotated[int, typer.Option("--slots", help="Slots of every node.")] = 1,
@@ -159,9 +156,6 @@ def serve(
     )
 
 
-# `penstock dashboard`: the link to the page.
-
-
 def dashboard(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Whoever opens it may look and change nothing.")
@@ -181,9 +175,6 @@ def dashboard(
         output.print_json({"link": link})
     else:
         output.say(link)
-
-
-# `penstock controller repair`: a new store from what a damaged one still holds.
 
 
 def repair(
@@ -223,9 +214,6 @@ def _print(result: StoreRepair) -> None:
         output.say(f"{result.store} was written anew; the damaged one is {result.damaged}")
         if any(fault.table in {"pipelines", "submissions", "holdings"} for fault in result.faults):
             output.say("drivers of pipelines that are not readable are unknown to the controller: end them by hand")
-
-
-# `penstock manifests`: files for Kubernetes and YARN.
 
 
 def manifests(

@@ -75,9 +75,6 @@ def capacity(
         screen.print(f"warning    {warning}")
 
 
-# `penstock diff`: what moves from one plan to another.
-
-
 def diff(
     before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A plan file.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another plan file.")],
@@ -131,9 +128,6 @@ def diff(
     screen.print(f"{difference.threads_moved} threads move")
 
 
-# `penstock segments`: which operators run fused as one.
-
-
 def segments(
     pipeline: PipelineArgument,
     segmenter: Annotated[
@@ -177,9 +171,6 @@ def segments(
     )
     channels = ", ".join(f"{stream.sender} -> {stream.receiver}" for stream in segmentation.channels)
     screen.print(f"channels   {channels or 'none'}")
-
-
-# `penstock rewrite`: heavy operators separated, busy streams fused away.
 
 
 def rewrite(

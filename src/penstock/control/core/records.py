@@ -211,6 +211,8 @@ class Submission:
     """How it follows its load: options of `ElasticOptions`; None: as they are by default."""
     plan: Mapping[str, Any] | None = None
     """What was submitted, where it was a plan: its slots are those it gets, as long as they are free."""
+    options: Mapping[str, Any] | None = None
+    """Options of its runs, by the names of `RunConfig`."""
 
 
 @dataclass(frozen=True, slots=True)

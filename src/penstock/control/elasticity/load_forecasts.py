@@ -136,11 +136,10 @@ def _is_weekend(at: float) -> bool:
     return (int(at // DAY) + THURSDAY) % 7 >= 5
 
 
-# It will be as it is.
-
-
 @dataclass(frozen=True, slots=True)
 class LastValue:
+    """Expect the load to stay as it is."""
+
     def after(self, start: float, mean_rate: float) -> Self:
         return self
 
@@ -148,11 +147,10 @@ class LastValue:
         return level
 
 
-# No forecast at all.
-
-
 @dataclass(frozen=True, slots=True)
 class NoForecast:
+    """Expect nothing: sizes follow the present load only."""
+
     def after(self, start: float, mean_rate: float) -> Self:
         return self
 

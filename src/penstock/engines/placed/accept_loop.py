@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.base.clock import pause
 from penstock.engines.placed import wire
@@ -28,14 +28,13 @@ _LOG = logging.getLogger(__name__)
 
 class AcceptLoop(threading.Thread):
     """Accept connections until `server` is closed. `admitted` gets each one that proved itself, with its greeting, in a
-    thread of its own; whatever of these errors it raises, the connection is closed: OSError, ValueError, KeyError,
-    TypeError."""
+    thread of its own; if it raises an OSError or a ValueError, the connection is closed."""
 
     def __init__(
         self,
         server: socket.socket,
         credentials: Credentials,
-        admitted: Callable[[Connection, dict[str, Any]], None],
+        admitted: Callable[[Connection, bytes], None],
     ) -> None:
         super().__init__(daemon=True)
         self._server, self._credentials, self._admitted = server, credentials, admitted
@@ -91,5 +90,5 @@ class AcceptLoop(threading.Thread):
             self._forget(caller)
         try:
             self._admitted(made, hello)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError):
             wire.close(made)

@@ -5,7 +5,6 @@ One thread turns the machine; others only read connections and put what they hea
 
 from __future__ import annotations
 
-import json
 import logging
 import queue
 import threading
@@ -14,22 +13,38 @@ from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.base.clock import now
 from penstock.base.errors import PenstockError, RunError
 from penstock.connectors.checkpoint import NotWrittenError, ReplacedError
-from penstock.connectors.commit import Output, next_commit, of_sources, state_of, taken_in
+from penstock.connectors.commit import next_commit, of_sources, state_of, taken_in
 from penstock.connectors.log_contract import LogError
 from penstock.connectors.staged_sinks import PREFIX, TopicPublisher, TopicSink, publish
 from penstock.connectors.storage import storage
 from penstock.engines.placed import wire
 from penstock.engines.placed.accept_loop import AcceptLoop
-from penstock.engines.placed.bundle_plan import GenerationOrder
 from penstock.engines.placed.flow import events as ev
 from penstock.engines.placed.flow import instructions as do
 from penstock.engines.placed.flow.run import FlowRun
 from penstock.engines.placed.flow.states import OVER, FlowState
+from penstock.engines.placed.messages import (
+    BUNDLE_HELLOS,
+    ORDERS,
+    REPORTS,
+    BeatReport,
+    BrokenReport,
+    EndOrder,
+    EpochOrder,
+    FirstReport,
+    GaveUpReport,
+    GenerationOrder,
+    GoOrder,
+    LimitOrder,
+    LinkedReport,
+    StagedReport,
+    WatchOrder,
+)
 from penstock.runtime.account import Account, IdBitmaps
 
 if TYPE_CHECKING:
@@ -37,13 +52,14 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
     from penstock.connectors.checkpoint import Checkpoint
-    from penstock.connectors.commit import Commit
+    from penstock.connectors.commit import Commit, Output
     from penstock.dataflow.load import Load
     from penstock.engines.placed.bundle.generation import Watched
     from penstock.engines.placed.bundle_plan import LaidOut
     from penstock.engines.placed.flow.instructions import WriteCommit
     from penstock.engines.placed.flow.states import Patience
     from penstock.engines.placed.launchers import Launcher
+    from penstock.engines.placed.messages import Order, Report, TaskPlace
     from penstock.engines.placed.wire import Address, Connection
 
 
@@ -54,36 +70,13 @@ if TYPE_CHECKING:
 class Peer:
     bundle: str
     made: Connection
-    where: dict[str, Any]
-    used: dict[str, float] = field(default_factory=dict)
+    used: Mapping[str, float] = field(default_factory=dict)
     sending: threading.Lock = field(default_factory=threading.Lock)
 
-    def tell(self, message: dict[str, Any]) -> None:
-        with self.sending, suppress(OSError):  # whoever reads the connection finds out that it is gone
-            wire.send_frame(self.made, 0, json.dumps(message).encode())
-
-
-@dataclass(frozen=True)
-class StagedDetails:
-    """What a bundle said with an epoch it staged, beside what is committed."""
-
-    hops: dict[int, int] = field(default_factory=dict)
-    shown: tuple[tuple[str, str], ...] = ()
-    watched: tuple[tuple[int, int, int], ...] = ()
-    lag: dict[str, int] = field(default_factory=dict)
-    gone: dict[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, message: dict[str, Any]) -> StagedDetails:
-        return cls(
-            {int(bin_): int(count) for bin_, count in message["hops"]},
-            tuple((sink, row) for sink, row in message["shown"]),
-            tuple((number, above, total) for number, above, total in message["watched"]),
-            {where: int(count) for where, count in message["lag"].items()},
-            {where: int(count) for where, count in message["gone"].items()},
-            tuple(message["notes"]),
-        )
+    def send(self, order: Order) -> None:
+        text = ORDERS.encode(order)
+        with self.sending, suppress(OSError):  # the thread that reads the connection finds out that it is gone
+            wire.send_frame(self.made, 0, text)
 
 
 # What a conductor is given, and what it tells of every epoch.
@@ -123,7 +116,7 @@ class StagedPart:
     bundle: str
     slot: Slot
     account: Account
-    hops: dict[int, int]
+    hops: Mapping[int, int]
     watched: tuple[tuple[int, int, int], ...] = ()
     """(number, above, total) of the fields that are watched."""
     lag: Mapping[str, int] = field(default_factory=dict)
@@ -270,14 +263,14 @@ class Conductor:
         self._number = commit.conductor
         self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
         self._peers: dict[int, Peer] = {}
-        self._details: dict[tuple[str, int, int], StagedDetails] = {}
+        self._staged: dict[tuple[str, int, int], StagedReport] = {}
         self._watched: Watched = {}
         self._answers: dict[str, Future[None]] = {}
         self._committer = Committer(setting.checkpoint, commit, setting.publishers)
         self.done: deque[EpochDone] = deque()
         """Epochs that committed, for whoever observes the run to take."""
-        self.places: dict[str, dict[str, Any]] = {}
-        """By bundle: what was said of where it runs."""
+        self.places: dict[str, TaskPlace] = {}
+        """The process of each bundle, as it described itself."""
         self.flowing_since: float | None = None
         self.formed = 0.0
         """When the generation of now was formed."""
@@ -298,11 +291,16 @@ class Conductor:
     def turn(self, seconds: float = TICK_SECONDS) -> None:
         """Hear what there is, or wait for something for a moment."""
         with suppress(queue.Empty):
-            event = self._events.get(timeout=seconds)
-            self._handle(event)
+            self._handle(self._events.get(timeout=seconds))
+        self._handle_waiting()
+        self._handle(ev.Tick())
+        self._handle_waiting()
+
+    def _handle_waiting(self) -> None:
+        """Handle the events that are there, those included that instructions were answered with."""
+        with suppress(queue.Empty):
             while True:
                 self._handle(self._events.get_nowait())
-        self._handle(ev.Tick())
 
     @property
     def is_over(self) -> bool:
@@ -317,7 +315,7 @@ class Conductor:
     def close(self) -> None:
         """Let go of everything; what is not committed never was."""
         for peer in list(self._peers.values()):
-            peer.tell({"do": "end"})
+            peer.send(EndOrder())
         self._launcher.close()
         wire.close(self._server)
         for peer in list(self._peers.values()):
@@ -365,7 +363,7 @@ class Conductor:
         if limit != self.limit:
             self.limit = limit
             for peer in list(self._peers.values()):
-                peer.tell({"do": "limit", "limit": limit})
+                peer.send(LimitOrder(limit))
 
     @property
     def watched(self) -> Watched:
@@ -378,7 +376,7 @@ class Conductor:
             self._tell_watched(peer)
 
     def _tell_watched(self, peer: Peer) -> None:
-        peer.tell({"do": "watch", "fields": [[number, *watched] for number, watched in self._watched.items()]})
+        peer.send(WatchOrder(self._watched))
 
     # Doing.
 
@@ -393,10 +391,9 @@ class Conductor:
             case do.Form():
                 self._form(instruction)
             case do.OpenEpoch(generation, epoch, hold):
-                message = {"do": "epoch", "generation": generation, "epoch": epoch, "hold": hold}
-                self._tell_sources(message)
+                self._send_to_sources(EpochOrder(generation, epoch, hold))
             case do.Go(generation):
-                self._tell_sources({"do": "go", "generation": generation})
+                self._send_to_sources(GoOrder(generation))
             case do.WriteCommit():
                 self._write(instruction)
             case do.SeekRefuge(unusable):
@@ -430,25 +427,26 @@ class Conductor:
     def _end(self, name: str) -> None:
         for peer in list(self._peers.values()):
             if peer.bundle == name:
-                peer.tell({"do": "end"})
+                peer.send(EndOrder())
                 return
         self._launcher.cancel(name)
 
     def _dismiss(self, connection: int) -> None:
         peer = self._peers.pop(connection, None)
         if peer is not None:
-            peer.tell({"do": "end"})
+            peer.send(EndOrder())
             wire.close(peer.made)
 
-    def _tell_sources(self, message: dict[str, Any]) -> None:
+    def _send_to_sources(self, order: Order) -> None:
         for bundle in self.run.layout.emitting:
             connection = self.run.presence.processes[bundle.name].connection
             if connection is not None and connection in self._peers:
-                self._peers[connection].tell(message)
+                self._peers[connection].send(order)
 
     def _form(self, form: do.Form) -> None:
         laid_out = next(known for known in self._known if known.layout is form.layout)
         self.formed, self.first_tuple = now(), None
+        self._staged.clear()  # nothing of the generations before will be committed
         if not self.began:
             self.began = now()
             self.setting.begun(self.began)
@@ -466,7 +464,7 @@ class Conductor:
                 form.generation,
                 form.commit.epoch,
                 frozenset(form.layout.into(name)),
-                {channel: _address(form.addresses[channel.receiver]) for channel in form.layout.out_of(name)},
+                tuple((channel, _address(form.addresses[channel.receiver])) for channel in form.layout.out_of(name)),
                 laid_out.routes[name],
                 dict(zip(bundle.operators, bundle.threads, strict=True)),
                 of_sources(form.commit.offsets, bundle.sources),
@@ -481,7 +479,7 @@ class Conductor:
             )
             if self._watched:
                 self._tell_watched(peer)
-            peer.tell({"do": "form", **order.document()})
+            peer.send(order)
 
     def _seek_refuge(self, unusable: Collection[Slot]) -> None:
         try:
@@ -511,12 +509,12 @@ class Conductor:
         self.setting.committed(commit)
         self.done.append(EpochDone(commit.epoch, now(), taken_in(commit.offsets), parts))
         for staged in asked.staged:
-            details = self._details.pop((staged.bundle, staged.generation, staged.epoch), StagedDetails())
-            for note in details.notes:
+            report = self._staged.pop((staged.bundle, staged.generation, staged.epoch))
+            for note in report.notes:
                 self.setting.on_message(note)
-            for sink, row in details.shown:
+            for sink, row in report.shown:
                 self.setting.shown(sink, row)
-        self._handle(ev.Committed(commit))
+        self._events.put(ev.Committed(commit))
 
     @property
     def ids(self) -> IdBitmaps:
@@ -524,67 +522,56 @@ class Conductor:
         return self._committer.ids
 
     def _part(self, staged: ev.Staged) -> StagedPart:
-        details = self._details.get((staged.bundle, staged.generation, staged.epoch), StagedDetails())
+        report = self._staged[staged.bundle, staged.generation, staged.epoch]
         laid_out = next(known for known in reversed(self._known) if staged.bundle in known.codes)
         slot = laid_out.layout.by_name[staged.bundle].slot
         account = Account.from_bytes(staged.account)
-        return StagedPart(staged.bundle, slot, account, details.hops, details.watched, details.lag, details.gone)
+        return StagedPart(staged.bundle, slot, account, report.hops, report.watched, report.lag, report.gone)
 
     # Hearing.
 
-    def _listen(self, made: Connection, hello: dict[str, Any]) -> None:
-        """The life of one bundle's connection."""
-        bundle, start, where = str(hello["bundle"]), int(hello["start"]), dict(hello["where"])
-        address = "{}:{}".format(*hello["address"])
+    def _listen(self, made: Connection, greeting: bytes) -> None:
+        """Read the reports of one bundle until its connection closes."""
+        hello = BUNDLE_HELLOS.decode(greeting)
         self._connections += 1
         connection = self._connections
-        self._peers[connection] = Peer(bundle, made, where)
-        self.places[bundle] = where
-        self._events.put(ev.Hello(bundle, start, connection, address))
+        self._peers[connection] = Peer(hello.bundle, made)
+        self.places[hello.bundle] = hello.place
+        self._events.put(ev.Hello(hello.bundle, hello.start, connection, "{}:{}".format(*hello.address)))
         reason = "its connection closed"
         try:
             while True:
                 _, text, body = wire.receive_frame(made)
-                self._hear(connection, bundle, json.loads(text), bytes(body))
-        except (OSError, ValueError, KeyError) as error:
+                self._take_in(connection, hello.bundle, REPORTS.decode(text), bytes(body))
+        except (OSError, ValueError) as error:
             reason = str(error)
         finally:
             wire.close(made)
             self._peers.pop(connection, None)
             self._events.put(ev.Lost(connection, reason))
 
-    def _hear(self, connection: int, bundle: str, message: dict[str, Any], body: bytes) -> None:
-        match message["say"]:
-            case "beat":
+    def _take_in(self, connection: int, bundle: str, report: Report, body: bytes) -> None:
+        match report:
+            case BeatReport(used):
                 peer = self._peers.get(connection)
                 if peer is not None:
-                    peer.used = message["used"]
+                    peer.used = used
                 self._events.put(ev.Beat(connection))
-            case "linked":
-                self._events.put(ev.Linked(bundle, message["generation"]))
-            case "broken":
-                self._events.put(ev.Broken(bundle, message["generation"], message["reason"]))
-            case "first":
-                if message["generation"] == self.run.generation and self.first_tuple is None:
+            case LinkedReport(generation):
+                self._events.put(ev.Linked(bundle, generation))
+            case BrokenReport(generation, reason):
+                self._events.put(ev.Broken(bundle, generation, reason))
+            case FirstReport(generation):
+                if generation == self.run.generation and self.first_tuple is None:
                     self.first_tuple = now()
                     self.first_ever = self.first_ever or self.first_tuple
-            case "gave up":
-                self._events.put(ev.GaveUp(bundle, message["generation"], message["reason"]))
-            case "staged":
-                self._details[bundle, message["generation"], message["epoch"]] = StagedDetails.of(message)
-                self._events.put(
-                    ev.Staged(
-                        bundle,
-                        message["generation"],
-                        message["epoch"],
-                        message["offsets"],
-                        message["states"],
-                        tuple(Output(**output) for output in message["outputs"]),
-                        body,
-                    )
-                )
+            case GaveUpReport(generation, reason):
+                self._events.put(ev.GaveUp(bundle, generation, reason))
+            case StagedReport(generation, epoch, offsets, states, outputs):
+                self._staged[bundle, generation, epoch] = report
+                self._events.put(ev.Staged(bundle, generation, epoch, offsets, states, outputs, body))
 
-    def used(self) -> dict[str, dict[str, float]]:
+    def used(self) -> dict[str, Mapping[str, float]]:
         """By bundle: CPU seconds and memory of its slot, as last heard."""
         return {peer.bundle: peer.used for peer in list(self._peers.values()) if peer.used}
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psutil
 
 from penstock.base.clock import Stopwatch
+from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
 from penstock.engines.placed.bundle.process import Host
-from penstock.spark.clusters.standalone.daemons import SLOT, resource_name, slot_resource_name
+from penstock.engines.placed.messages import TaskPlace
+from penstock.spark.internals.executors import executor_ids, kill_executors, request_executors_by_profile
 from penstock.spark.session.process_tree import tree_usage
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class BundleTask:
 
     def __call__(self, _items: Iterable[int]) -> Iterable[int]:
         meter = SlotMeter()
-        Host(self.code, self.start, self.conductor, self.credentials, where_it_runs(), meter.read).run()
+        Host(self.code, self.start, self.conductor, self.credentials, task_place(), meter.read).run()
         return ()
 
 
@@ -133,20 +135,13 @@ class SparkLauncher:
             threading.Thread(target=_quietly, args=(rdd.count,), daemon=True).start()
 
     def _want(self, slots: Iterable[Slot]) -> None:
-        """Have the Master start executors now: Spark itself asks a second after it found that tasks wait. Where this
-        version of Spark has another inside, it does so all the same."""
+        """Have the Master start executors now. If that fails on this version of Spark, it asks later by itself."""
         new = set(slots) - self._wanted
         self._wanted |= new
         if not new:
             return
         try:
-            jvm: Any = self._session._jvm
-            none: Any = jvm.scala.collection.immutable.HashMap()
-            totals = none
-            for slot in sorted(self._wanted):
-                totals = totals.updated(self.profile(slot).id, 1)
-            context: Any = self._session.sparkContext._jsc.sc()
-            context.schedulerBackend().requestTotalExecutors(totals, none, none)
+            request_executors_by_profile(self._session, [self.profile(slot).id for slot in sorted(self._wanted)])
         except Exception as error:  # whatever Py4J says: this only saves time
             _LOG.info("executors are asked for by Spark itself: %s", error)
 
@@ -173,18 +168,15 @@ class SparkLauncher:
 
     def executors(self) -> set[str]:
         """Those registered with the driver now."""
-        context: Any = self._session.sparkContext._jsc.sc()
-        return set(filter(None, context.getExecutorIds().mkString(",").split(",")))
+        return set(executor_ids(self._session))
 
     def release(self, executors: Sequence[str], kept: Collection[Slot]) -> None:
-        """End executors nobody needs any more, so that their slots are free; those of `kept` stay. Spark has no public
-        way to."""
+        """End executors that no bundle is on, so that their slots are free; those of `kept` stay."""
         self._wanted &= set(kept)
-        jvm: Any = self._session._jvm
-        context: Any = self._session.sparkContext._jsc.sc()
-        present = [name for name in executors if name in self.executors()]
-        if present:
-            context.schedulerBackend().killExecutors(jvm.PythonUtils.toSeq(present), True, False, True)
+        present = self.executors()
+        surplus = [name for name in executors if name in present]
+        if surplus:
+            kill_executors(self._session, surplus, lower_target=True, force=True)
 
 
 def _quietly(work: Callable[[], object]) -> None:
@@ -238,22 +230,21 @@ def _java() -> psutil.Process | None:
     return next((parent for parent in psutil.Process().parents() if "java" in parent.name()), None)
 
 
-def where_it_runs() -> dict[str, Any]:
-    """What Spark says about this task (its resources name the node and the slot), and whose process this is."""
+def task_place() -> TaskPlace:
+    """Return where Spark says this task runs (its resources name the node and the slot), and which process this is."""
     from pyspark import TaskContext  # noqa: PLC0415 - only known inside a task
 
     context = TaskContext.get()
-    resources = (
-        {} if context is None else {name: list(resource.addresses) for name, resource in context.resources().items()}
-    )
+    held = {} if context is None else context.resources()
+    resources = {name: tuple(resource.addresses) for name, resource in held.items()}
     java = _java()
     words = java.cmdline() if java is not None else []
-    executor = {
-        key: words[words.index(f"--{key}") + 1]
-        for key in ("executor-id", "worker-url", "app-id")
-        if f"--{key}" in words[:-1]
-    }
-    return {"resources": resources, "pid": psutil.Process().pid, "java": None if java is None else java.pid, **executor}
+
+    def option(name: str) -> str | None:
+        return words[words.index(name) + 1] if name in words[:-1] else None
+
+    pid = None if java is None else java.pid
+    return TaskPlace(psutil.Process().pid, pid, resources, option("--executor-id"), option("--worker-url"))
 
 
 # Bundles as plain processes of this machine: the placed engine without Spark, for tests and benches.
@@ -266,7 +257,7 @@ _FORK = multiprocessing.get_context("fork")
 
 def _host(code: BundleCode, start: int, conductor: Address, credentials: Credentials) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    host = Host(code, start, conductor, credentials, {"pid": os.getpid()}, dict)
+    host = Host(code, start, conductor, credentials, TaskPlace(os.getpid()), dict)
     # whoever hurts the run can break this process's links, as a network would
     signal.signal(signal.SIGUSR1, lambda *_: host.break_links())
     host.run()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
 import re
 import socket
@@ -326,8 +325,8 @@ class Dialled:
         return str(self.made.getsockname()[0])
 
 
-def connect(address: Address, credentials: Credentials, hello: dict[str, Any]) -> Connection:
-    """A connection to somebody who knows the secret, and has read `hello`."""
+def connect(address: Address, credentials: Credentials, hello: bytes) -> Connection:
+    """Return a connection to a process that knows the secret and has read `hello`."""
     return introduce(dial(address, credentials), credentials, hello)
 
 
@@ -351,15 +350,14 @@ def _secured(
         raise
 
 
-def introduce(dialled: Dialled, credentials: Credentials, hello: dict[str, Any]) -> Connection:
+def introduce(dialled: Dialled, credentials: Credentials, hello: bytes) -> Connection:
     """Closed if the other end does not know the secret."""
     made, deadline, secret = dialled.made, dialled.deadline, credentials.secret
     try:
         own = os.urandom(_CHALLENGE)
-        text = json.dumps(hello).encode()
         theirs = _receive_by(made, _CHALLENGE, deadline)
-        made.sendall(own + _proof(secret, b"caller", theirs, own, text) + struct.pack("<I", len(text)) + text)
-        if not hmac.compare_digest(_receive_by(made, 32, deadline), _proof(secret, b"called", own, theirs, text)):
+        made.sendall(own + _proof(secret, b"caller", theirs, own, hello) + struct.pack("<I", len(hello)) + hello)
+        if not hmac.compare_digest(_receive_by(made, 32, deadline), _proof(secret, b"called", own, theirs, hello)):
             raise LinkError("whoever answers does not know the run's secret")
         made.settimeout(None)
         return _sealed(made, secret, (b"caller", b"called"), own + theirs)
@@ -368,21 +366,19 @@ def introduce(dialled: Dialled, credentials: Credentials, hello: dict[str, Any])
         raise
 
 
-def admit(caller: socket.socket, credentials: Credentials) -> tuple[Connection, dict[str, Any]]:
-    """What somebody who connected and knows the secret says of itself; anybody else is an error, and turned away."""
+def admit(caller: socket.socket, credentials: Credentials) -> tuple[Connection, bytes]:
+    """Return the connection of a caller that knows the secret, and its greeting. Close it and raise for any other."""
     deadline = Deadline(HANDSHAKE_SECONDS)
     try:
         caller.settimeout(deadline.left())
         made = _secured(caller, credentials, deadline, server_side=True)
-        return _heard_hello(made, credentials.secret, deadline)
+        return _read_greeting(made, credentials.secret, deadline)
     except BaseException:
         close(caller)
         raise
 
 
-def _heard_hello(
-    made: socket.socket | TlsConnection, secret: bytes, deadline: Deadline
-) -> tuple[Connection, dict[str, Any]]:
+def _read_greeting(made: socket.socket | TlsConnection, secret: bytes, deadline: Deadline) -> tuple[Connection, bytes]:
     own = os.urandom(_CHALLENGE)
     made.sendall(own)
     theirs = _receive_by(made, _CHALLENGE, deadline)
@@ -395,10 +391,7 @@ def _heard_hello(
         raise LinkError("whoever connects does not know the run's secret")
     made.sendall(_proof(secret, b"called", theirs, own, text))
     made.settimeout(None)
-    hello = json.loads(text)
-    if not isinstance(hello, dict):
-        raise LinkError("a greeting that says nothing")
-    return _sealed(made, secret, (b"called", b"caller"), theirs + own), hello
+    return _sealed(made, secret, (b"called", b"caller"), theirs + own), text
 
 
 def _sealed(

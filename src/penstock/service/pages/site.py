@@ -114,7 +114,6 @@ def _tag(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:24]}"'
 
 
-# The page and its files.
 
 
 def page_routes() -> APIRouter:

@@ -7,7 +7,6 @@ whichever thread made it. Anything that goes wrong with a link ends the generati
 from __future__ import annotations
 
 import json
-import os
 import queue
 import threading
 from dataclasses import replace
@@ -27,19 +26,30 @@ from penstock.engines.placed.bundle.keyed_segment import KeyedSegment
 from penstock.engines.placed.bundle.links import InLink, Linger, OutLink
 from penstock.engines.placed.flow.bundle import SayBroken, SayLinked, Stage, Window
 from penstock.engines.placed.flow.routing import Dealer
+from penstock.engines.placed.messages import (
+    LINK_HELLOS,
+    BrokenReport,
+    FirstReport,
+    GaveUpReport,
+    LinkedReport,
+    LinkHello,
+    StagedReport,
+)
 from penstock.runtime.account import Histogram
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.dead_letters import StoppedError
-from penstock.runtime.segment import CLOSING_SECONDS, Segment, SegmentOptions
+from penstock.runtime.segment import Segment, SegmentOptions
+from penstock.runtime.segment_states import CLOSING_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.connectors.topic_feed import Messages
     from penstock.dataflow.load import Load
-    from penstock.engines.placed.bundle_plan import BundleCode, GenerationOrder
+    from penstock.engines.placed.bundle_plan import BundleCode
     from penstock.engines.placed.flow.bundle import Act, BundleFlow
     from penstock.engines.placed.flow.layout import Channel
+    from penstock.engines.placed.messages import GenerationOrder, Report
     from penstock.engines.placed.wire import Connection, Credentials
     from penstock.runtime.breadcrumbs import Breadcrumbs
 
@@ -101,7 +111,7 @@ VALUE_SCHEMA = pa.schema([("value", pa.int64())])
 
 
 class Generation:
-    """`say` tells the conductor something; `crash` hears of what no new generation can mend."""
+    """`report` sends a report to the conductor; `crash` gets errors that no new generation can mend."""
 
     def __init__(
         self,
@@ -110,14 +120,14 @@ class Generation:
         credentials: Credentials,
         flow: BundleFlow,
         changed: threading.Condition,
-        say: Callable[[dict[str, Any], bytes], None],
+        report: Callable[[Report, bytes], None],
         crash: Callable[[BaseException], None],
         crumbs: Breadcrumbs | None = None,
         watched: Watched | None = None,
     ) -> None:
         self._code, self._order, self._credentials = code, order, credentials
         self._flow, self._changed = flow, changed
-        self._say, self._crash = say, crash
+        self._report, self._crash = report, crash
         self._closed = threading.Event()
         self._stages: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._outs: dict[Channel, OutLink] = {}
@@ -127,10 +137,11 @@ class Generation:
         self._emitting = threading.Lock()
         """Held by the sources while they emit, and while an epoch is staged."""
         self._dealing = threading.Lock()
+        self._addresses = dict(order.outputs)
         self._dealers: dict[str, list[tuple[Dealer, list[Channel]]]] = {}
         for route in order.routes:
             channels = [
-                c for t in route.targets for c in order.outputs if (c.stream, c.receiver) == (route.stream, t.bundle)
+                c for t in route.targets for c in self._addresses if (c.stream, c.receiver) == (route.stream, t.bundle)
             ]
             self._dealers.setdefault(route.sender, []).append((Dealer(route), channels))
         self._offsets = {source: order.offsets.get(source, 0) for source in code.sources if source not in code.topics}
@@ -139,7 +150,7 @@ class Generation:
         self._counts = WatchedCounts(watched or {})
         self._sinks = StagedSinks(code.sinks, EpochName(order.run, order.conductor, order.generation, code.name))
         self._is_end = code.keyed is not None or any(step.delivers for step in code.steps)
-        self._has_said_first = False
+        self._has_reported_first = False
         self._shown: list[tuple[str, str]] = []
         self._gone: dict[str, int] = {}
         """Messages of this epoch that retention took unread, by source/topic/partition."""
@@ -168,7 +179,7 @@ class Generation:
             order.generation,
             order.epoch,
             order.inputs,
-            frozenset(order.outputs),
+            frozenset(self._addresses),
             has_sources=bool(self._code.sources),
             held=order.held,
         )
@@ -192,12 +203,12 @@ class Generation:
 
     def _connect(self) -> None:
         generation = self._order.generation
-        for channel, address in self._order.outputs.items():
-            hello = {"generation": generation, "channel": [channel.stream, channel.sender, channel.receiver]}
+        for channel, address in self._addresses.items():
+            hello = LINK_HELLOS.encode(LinkHello(generation, channel))
             self._outs[channel] = OutLink(wire.connect(address, self._credentials, hello))
         self._linger = Linger(list(self._outs.values()), self._failed)
         self._linger.start()
-        for channel in self._order.outputs:
+        for channel in self._addresses:
             with self._changed:
                 acts = self._flow.link_up(channel, generation)
             self._act(acts)
@@ -240,7 +251,7 @@ class Generation:
         if self._closed.is_set():
             return
         if isinstance(error, StoppedError):
-            self._say({"say": "gave up", "generation": self._order.generation, "reason": str(error)}, b"")
+            self._report(GaveUpReport(self._order.generation, str(error)), b"")
         elif isinstance(error, OSError):
             with self._changed:
                 acts = self._flow.link_down(self._order.generation, str(error))
@@ -254,7 +265,7 @@ class Generation:
                 case Stage(epoch):
                     self._stages.put(epoch)
                 case SayLinked(generation):
-                    self._say({"say": "linked", "generation": generation}, b"")
+                    self._report(LinkedReport(generation), b"")
                     for source, entrance in self._code.sources.items():
                         run = self._run_topics if source in self._feeds else self._run_source
                         self._thread(run, source, entrance)
@@ -262,7 +273,7 @@ class Generation:
                         self._changed.notify_all()
                 case SayBroken(generation, reason):
                     self.close()
-                    self._say({"say": "broken", "generation": generation, "reason": reason}, b"")
+                    self._report(BrokenReport(generation, reason), b"")
 
     # What is asked of it while it flows.
 
@@ -301,7 +312,7 @@ class Generation:
             with self._feeding:
                 self._segment.feed(batch, entrance)
             link.took(len(batch), watch.seconds())
-            self._say_first()
+            self._report_first()
 
     def _run_source(self, source: str, entrance: int) -> None:
         load, window = self._order.load, Window()
@@ -340,7 +351,7 @@ class Generation:
                 with self._feeding:
                     self._segment.feed(batch, entrance)
                 window.took(messages.rows.num_rows, watch.seconds())
-                self._say_first()
+                self._report_first()
             feed.took(messages)
         return True
 
@@ -361,14 +372,14 @@ class Generation:
             self._segment.feed(batch, entrance)
         window.took(until - at, watch.seconds())
         self._offsets[source] = until
-        self._say_first()
+        self._report_first()
         return until < due
 
-    def _say_first(self) -> None:
+    def _report_first(self) -> None:
         """Where tuples come to their end: that they do, in this generation."""
-        if self._is_end and not self._has_said_first:
-            self._has_said_first = True
-            self._say({"say": "first", "generation": self._order.generation}, b"")
+        if self._is_end and not self._has_reported_first:
+            self._has_reported_first = True
+            self._report(FirstReport(self._order.generation), b"")
 
     def _emit(self, operator: str, batch: Batch) -> None:
         """What left the segment goes to those who read it, and to its files where it is a sink."""
@@ -420,19 +431,17 @@ class Generation:
                     self._changed.notify_all()
             outputs = self._sinks.write(epoch, rows, written)
             states = {} if state is None else state.write()
-            message = {
-                "say": "staged",
-                "generation": generation,
-                "epoch": epoch,
-                "offsets": offsets,
-                "states": states,
-                "outputs": [output.model_dump() for output in outputs],
-                "shown": shown,
-                "hops": list(hops.counts().items()),
-                "watched": watched,
-                "lag": lag,
-                "gone": gone,
-                "notes": notes,
-                "process": os.getpid(),
-            }
-            self._say(message, account.to_bytes())
+            staged = StagedReport(
+                generation,
+                epoch,
+                offsets,
+                states,
+                tuple(outputs),
+                tuple(shown),
+                dict(hops.counts()),
+                tuple(watched),
+                lag,
+                gone,
+                tuple(notes),
+            )
+            self._report(staged, account.to_bytes())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from penstock.base.files import private_folder
@@ -16,9 +15,21 @@ from penstock.connectors.storage import user_folder
 from penstock.engines.placed import wire
 from penstock.engines.placed.accept_loop import AcceptLoop
 from penstock.engines.placed.bundle.generation import Generation
-from penstock.engines.placed.bundle_plan import GenerationOrder
 from penstock.engines.placed.flow.bundle import BundleFlow
-from penstock.engines.placed.flow.layout import Channel
+from penstock.engines.placed.messages import (
+    BUNDLE_HELLOS,
+    LINK_HELLOS,
+    ORDERS,
+    REPORTS,
+    BeatReport,
+    BundleHello,
+    EndOrder,
+    EpochOrder,
+    GenerationOrder,
+    GoOrder,
+    LimitOrder,
+    WatchOrder,
+)
 from penstock.runtime.breadcrumbs import Breadcrumbs, killed_twice, read_crumb, read_crumbs, write_crumbs
 
 if TYPE_CHECKING:
@@ -26,6 +37,8 @@ if TYPE_CHECKING:
 
     from penstock.engines.placed.bundle.generation import Watched
     from penstock.engines.placed.bundle_plan import BundleCode
+    from penstock.engines.placed.flow.layout import Channel
+    from penstock.engines.placed.messages import Report, TaskPlace
     from penstock.engines.placed.wire import Address, Connection, Credentials
 
 BEAT_SECONDS = 1.0
@@ -54,17 +67,17 @@ class Host:
         start: int,
         conductor: Address,
         credentials: Credentials,
-        where: Mapping[str, Any],
+        place: TaskPlace,
         measure: Callable[[], Mapping[str, float]],
     ) -> None:
         self._code, self._start, self._credentials = code, start, credentials
-        self._conductor, self._where, self._measure = conductor, where, measure
+        self._conductor, self._place, self._measure = conductor, place, measure
         self._flow = BundleFlow()
         self._changed = threading.Condition(threading.RLock())
         self._generation: Generation | None = None
         self._arrivals = _Arrivals()
         self._watched: Watched = {}
-        self._saying = threading.Lock()
+        self._reporting = threading.Lock()
         self._over = threading.Event()
         self._error: BaseException | None = None
 
@@ -74,13 +87,8 @@ class Host:
         dialled = wire.dial(self._conductor, self._credentials)
         # where the conductor reaches this machine, neighbours do too
         self._server = wire.listen(dialled.host)
-        hello = {
-            "bundle": self._code.name,
-            "start": self._start,
-            "address": list(self._server.getsockname()[:2]),
-            "where": dict(self._where),
-        }
-        self._control = wire.introduce(dialled, self._credentials, hello)
+        hello = BundleHello(self._code.name, self._start, self._server.getsockname()[:2], self._place)
+        self._control = wire.introduce(dialled, self._credentials, BUNDLE_HELLOS.encode(hello))
         AcceptLoop(self._server, self._credentials, self._greet).start()
         threading.Thread(target=self._beat, daemon=True).start()
         try:
@@ -100,23 +108,23 @@ class Host:
 
     def _obey(self) -> bool:
         _, text, _ = wire.receive_frame(self._control)
-        order = json.loads(text)
-        match order["do"]:
-            case "form":
-                self._form(GenerationOrder.of(order))
-            case "epoch" if self._generation is not None:
-                if order["generation"] == self._flow.generation:
-                    self._generation.open_epoch(order["epoch"], hold=order["hold"])
-            case "go" if self._generation is not None:
-                if order["generation"] == self._flow.generation:
+        match ORDERS.decode(text):
+            case GenerationOrder() as order:
+                self._form(order)
+            case EpochOrder(generation, epoch, hold):
+                if self._generation is not None and generation == self._flow.generation:
+                    self._generation.open_epoch(epoch, hold=hold)
+            case GoOrder(generation):
+                if self._generation is not None and generation == self._flow.generation:
                     self._generation.go()
-            case "limit" if self._generation is not None:
-                self._generation.limit = order["limit"]
-            case "watch":
-                self._watched = {number: (name, above) for number, name, above in order["fields"]}
+            case LimitOrder(limit):
+                if self._generation is not None:
+                    self._generation.limit = limit
+            case WatchOrder(fields):
+                self._watched = dict(fields)
                 if self._generation is not None:
                     self._generation.watch(self._watched)
-            case "end":
+            case EndOrder():
                 return False
         return True
 
@@ -132,7 +140,7 @@ class Host:
                 self._credentials,
                 self._flow,
                 self._changed,
-                self._say,
+                self._report,
                 self._crash,
                 crumbs,
                 self._watched,
@@ -140,8 +148,9 @@ class Host:
             self._generation = generation
             generation.start(self._arrivals.take(order.generation))
 
-    def _greet(self, made: Connection, hello: dict[str, Any]) -> None:
-        generation, channel = int(hello["generation"]), Channel(*hello["channel"])
+    def _greet(self, made: Connection, greeting: bytes) -> None:
+        hello = LINK_HELLOS.decode(greeting)
+        generation, channel = hello.generation, hello.channel
         with self._changed:
             if generation == self._flow.generation and self._generation is not None:
                 self._generation.accept(channel, made)
@@ -153,11 +162,12 @@ class Host:
     def _beat(self) -> None:
         with suppress(OSError):
             while not self._over.wait(BEAT_SECONDS):
-                self._say({"say": "beat", "used": dict(self._measure())}, b"")
+                self._report(BeatReport(dict(self._measure())), b"")
 
-    def _say(self, message: dict[str, Any], body: bytes) -> None:
-        with self._saying:
-            wire.send_frame(self._control, 0, json.dumps(message).encode(), body)
+    def _report(self, report: Report, body: bytes) -> None:
+        text = REPORTS.encode(report)
+        with self._reporting:
+            wire.send_frame(self._control, 0, text, body)
 
     def break_links(self) -> None:
         """As if the network had: both ends find out."""

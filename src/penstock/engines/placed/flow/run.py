@@ -124,8 +124,8 @@ class Presence:
         return len(times)
 
 
-# What a placed run does next, whatever made it possible: processes are started, generations formed, epochs opened and
-# written, layouts changed, runs ended. Which state it is in decides; `Run` hears the events.
+# The state machine. Handlers of events come last; what to do next is decided by the state, whatever event made it
+# possible.
 
 
 @dataclass(slots=True)
@@ -138,8 +138,9 @@ class PendingChange:
     previous: Layout | None = None
 
 
-class Advancing:
-    """A run without ears. `commit` is what it starts from."""
+class FlowRun:
+    """`commit` is what the run starts from. `handle` is the only way in; processes are asked for by the first event,
+    which may be a Tick."""
 
     def __init__(self, layout: Layout, commit: Commit, patience: Patience | None = None) -> None:
         self.patience = patience or Patience()
@@ -174,7 +175,20 @@ class Advancing:
     def changing(self) -> bool:
         return self._change is not None
 
-    # Moving on: what can be done next, whatever event made it possible.
+    def handle(self, event: ev.Event, now: float) -> list[do.Instruction]:
+        if self.state in OVER:
+            # processes still end and connections still close
+            return []
+        self._out = []
+        if not self._begun:
+            self._begun = True
+            self._want(self.layout, now)
+        _HANDLERS[type(event)](self, event, now)
+        while self.state not in OVER and self._advance(now):
+            pass
+        return self._out
+
+    # Advancing: start processes, form generations, open and write epochs, change layouts, end.
 
     def _advance(self, now: float) -> bool:
         for name in self.presence.due(now):
@@ -301,24 +315,7 @@ class Advancing:
             raise ImpossibleError(f"from {self.state} to {state}")
         self.state = state
 
-
-class FlowRun(Advancing):
-    """`handle` is the only way in; processes are asked for by the first event, which may be a Tick."""
-
-    def handle(self, event: ev.Event, now: float) -> list[do.Instruction]:
-        if self.state in OVER:
-            # processes still end and connections still close
-            return []
-        self._out = []
-        if not self._begun:
-            self._begun = True
-            self._want(self.layout, now)
-        _HANDLERS[type(event)](self, event, now)
-        while self.state not in OVER and self._advance(now):
-            pass
-        return self._out
-
-    # What is heard.
+    # Events of bundles.
 
     def _hello(self, event: ev.Hello, now: float) -> None:
         if self.presence.bundle_at(event.connection) is not None:
