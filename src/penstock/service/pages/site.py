@@ -114,8 +114,6 @@ def _tag(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:24]}"'
 
 
-
-
 def page_routes() -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
