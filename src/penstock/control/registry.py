@@ -21,7 +21,7 @@ TRIGGER_KINDS: Registry[TriggerKind] = Registry(
         "arrival-rate": "penstock.control.core.trigger_kinds:ArrivalRate",
         "lag": "penstock.control.core.trigger_kinds:Lag",
         "batch-share": "penstock.control.core.trigger_kinds:BatchShare",
-        CODE_TRIGGER: "penstock.control.core.trigger_kinds:CodeAnswer",
+        CODE_TRIGGER: "penstock.control.core.trigger_kinds:CodeTrigger",
     },
 )
 

@@ -114,7 +114,7 @@ class BatchShare(TriggerKind):
         return f"{100 * trigger.share:g} % of a batch have {trigger.field} above {trigger.above:g}"
 
 
-class CodeAnswer(TriggerKind):
+class CodeTrigger(TriggerKind):
     fires = "A function of yours (`module:attribute`) returns true for the readings."
     costs = "One call for each reading, in a process of its own with a time limit."
     needs = ()
