@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from count_structure import DECLARED, Tree, counted, table, wrong_places, wrong_steps
 
 ROOT = Path(__file__).parents[1]
