@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-@touches("leaves of the analysed plan: `isStreaming`, StreamingRelation(V2)", "A frame has no list of what it reads.")
+@touches("leaves of the analysed plan: `isStreaming`, StreamingRelation(V2)", "A frame has no list of its sources.")
 def stream_formats(frame: DataFrame) -> list[str]:
     """Return the format of every stream that a frame reads, once for each time it is read."""
     leaves = analysed_plan(frame).collectLeaves()
