@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import penstock
 from penstock.base.clock import seconds_of
-from penstock.spark.clusters.standalone.cluster import running_cluster
+from penstock.spark.clusters.local.lifecycle import running_cluster
 from penstock.spark.session.cluster import start_fused_session
 from penstock.spark.session.embedded import end_session, start_session
 

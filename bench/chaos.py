@@ -37,17 +37,17 @@ from chaos_figures import figures_of
 from chaos_run import conduct_locally, conduct_on_spark, plan_names
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import PenstockError
+from penstock.base.processes import tree
 from penstock.connectors.checkpoint import FolderCheckpoint
 from penstock.engines.placed.run_folder import RunFolder, RunRequest
-from penstock.spark.clusters.standalone.cluster import kill_worker, running_cluster, start_worker
-from penstock.spark.clusters.standalone.namespaces import DRIVER
-from penstock.spark.clusters.standalone.processes import tree
+from penstock.spark.clusters.local.lifecycle import kill_worker, running_cluster, start_worker
+from penstock.spark.clusters.local.namespaces import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.connectors.commit import Commit
-    from penstock.spark.clusters.standalone.state import RunningCluster
+    from penstock.spark.clusters.local.state import RunningCluster
 
 LONGEST_RECOVERY = 120.0
 DISK_MB = 96

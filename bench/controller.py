@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.base import clock
 from penstock.base.clock import Stopwatch, cpu_seconds, pause
-from penstock.control.clocks import ToldClock
+from penstock.base.state_folder import state_folder
 from penstock.control.controller import Controller
 from penstock.control.core.messages import Amend, Kill, Submit
 from penstock.control.core.records import ControllerState, Policy, ServiceTarget, Submission
@@ -39,8 +39,8 @@ from penstock.modelling.library import reference_library
 from penstock.service.bodies import fingerprint
 from penstock.service.client import Client, connect
 from penstock.service.local import ServiceSettings, controller_folder, start_controller, stop_controller
-from penstock.spark.clusters.standalone.guard import guarded
-from penstock.spark.clusters.standalone.state import state_folder
+from penstock.spark.clusters.local.guard import guarded
+from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ def submission(number: int, desired: int) -> Submission:
     )
 
 
-def made(folder: Path, nodes: int, clock: ToldClock) -> Controller:
+def made(folder: Path, nodes: int, clock: ManualClock) -> Controller:
     sizing = ModelSizing(reference_library(), 1)
     return Controller(
         Store(f"sqlite:///{folder / 'store.db'}"),
@@ -70,12 +70,12 @@ def made(folder: Path, nodes: int, clock: ToldClock) -> Controller:
         SimulatedNodes(nodes, 1),
         sizing,
         clock,
-        ToldClock(0.0),
+        ManualClock(0.0),
         ControllerState(policy=Policy()),
     )
 
 
-def run_for(controller: Controller, clock: ToldClock, seconds: float, every: float) -> None:
+def run_for(controller: Controller, clock: ManualClock, seconds: float, every: float) -> None:
     end = clock.time + seconds
     while clock.time < end:
         clock.time = min(end, clock.time + every)
@@ -85,7 +85,7 @@ def run_for(controller: Controller, clock: ToldClock, seconds: float, every: flo
 def passes(pipelines: int, nodes: int) -> tuple[list[float], list[float]]:
     """Seconds, and CPU seconds, of every change of a priority, all pipelines running and wanting more than there is."""
     with tempfile.TemporaryDirectory() as folder:
-        clock = ToldClock(1000.0)
+        clock = ManualClock(1000.0)
         controller = made(Path(folder), nodes, clock)
         controller.look()
         for number in range(pipelines):
@@ -157,7 +157,7 @@ def month(days: int) -> dict[str, float]:
     and another comes, every six hours a node comes and one goes; then two hours in looks ten seconds apart, which is
     how often readings are kept. What memory and store come to is printed every five days."""
     with tempfile.TemporaryDirectory() as folder:
-        clock, watch = ToldClock(1000.0), Stopwatch()
+        clock, watch = ManualClock(1000.0), Stopwatch()
         controller = made(Path(folder), 40, clock)
         controller.look()
         for number in range(10):

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.spark.clusters.standalone.cluster import kill_worker
-from penstock.spark.clusters.standalone.guard import guarded
+from penstock.spark.clusters.local.guard import guarded
+from penstock.spark.clusters.local.lifecycle import kill_worker
 
 sys.path.insert(0, str(Path(__file__).parent))
 from attach import EXAMPLES, ROWS, feed, window_count
@@ -119,7 +119,7 @@ class _application:  # noqa: N801 - used as a function
 
 def application(state: Path) -> None:
     """Until its standard input ends."""
-    from penstock.spark.clusters.standalone.cluster import find_cluster  # noqa: PLC0415 - Spark loads when used
+    from penstock.spark.clusters.local.lifecycle import find_cluster  # noqa: PLC0415 - Spark loads when used
     from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415 - Spark loads when used
     from penstock.spark.session.embedded import end_session  # noqa: PLC0415 - Spark loads when used
 

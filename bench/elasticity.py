@@ -24,9 +24,9 @@ from typing import Any
 
 from penstock.base.clock import Stopwatch
 from penstock.dataflow.load import read_trace
+from penstock.testing.plant import SHAPES, site, traffic, traffic_of
 from penstock_lab.control.experiment import POLICIES, compare, means, run_day
 from penstock_lab.control.oracle import with_few_changes
-from penstock_lab.control.plant import SHAPES, site, traffic, traffic_of
 
 FEW_CHANGES_WORTH = (900, 3600, 7200)
 

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 import penstock
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.files import temporary_folder
-from penstock.spark.clusters.standalone.cluster import running_cluster
+from penstock.spark.clusters.local.lifecycle import running_cluster
 from penstock.spark.session.embedded import end_session, start_session
 
 if TYPE_CHECKING:

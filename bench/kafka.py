@@ -45,7 +45,7 @@ from penstock.engines.placed.endpoints import named_sinks, sinks_of, topic_share
 from penstock.engines.placed.launchers import LocalLauncher
 from penstock.spark.broker.broker import broker_down, broker_up
 from penstock.spark.broker.jars import CONNECTOR, fetch
-from penstock.spark.clusters.standalone.guard import guarded
+from penstock.spark.clusters.local.guard import guarded
 from penstock.spark.session.embedded import end_session, start_session
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def paced(session: Any, address: LogAddress, log: TopicLog, folder: Path) -> dic
     }
 
 
-def _next_batch(run: penstock.RunHandle) -> penstock.Figures:
+def _next_batch(run: penstock.types.RunHandle) -> penstock.types.Figures:
     """What the run says as soon as it says something new: what it and the broker say is then of the same batch."""
     before = run.progress
     while (figures := run.progress) is None or (before is not None and figures.seconds == before.seconds):

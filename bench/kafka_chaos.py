@@ -37,8 +37,8 @@ from penstock.base.files import temporary_folder
 from penstock.connectors.topic_address import parse_log
 from penstock.spark.broker.broker import broker_down, broker_up
 from penstock.spark.broker.jars import CONNECTOR, fetch
-from penstock.spark.clusters.standalone.cluster import running_cluster
-from penstock.spark.clusters.standalone.guard import guarded
+from penstock.spark.clusters.local.guard import guarded
+from penstock.spark.clusters.local.lifecycle import running_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ from pyarrow import dataset
 import penstock
 from penstock.control.executors.driver_files import DRIVER, DriverProcess, get
 from penstock.service.local import read_running
-from penstock.spark.clusters.standalone.cluster import cluster_status, kill_worker
+from penstock.spark.clusters.local.lifecycle import cluster_status, kill_worker
 
 OUT = os.environ.get("PENSTOCK_EXAMPLE_OUT", "out")
 DEAR_FROM = 1500

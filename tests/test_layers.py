@@ -24,35 +24,29 @@ ROOT = Path(penstock.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (
-    "errors",
-    "digits",
-    "files",
-    "registry",
-    "clock",
-    "lookup",
-    "process_identity",
+    "base",
     "dataflow",
     "cluster",
     "modelling",
-    "allocation",
-    "placement",
-    "segmentation",
-    "prediction",
     "planning",
-    "sharing",
     "report",
     "simulation",
     "runtime",
-    "flow",
     "connectors",
     "spark",
     "workloads",
-    "jobs",
+    "inputs",
+    "runs",
+    "engines",
+    "profiling",
     "control",
     "service",
     "pictures",
-    "verbs",
+    "api",
     "cli",
+    "testing",
+    "types",
+    "plugins",
     "__main__",
 )
 """A package imports itself and what stands before it."""
@@ -101,8 +95,8 @@ def test_the_rule_can_fail() -> None:
     tree = ast.parse(
         "def f():\n    from penstock.planning.placement.placers.sam import Sam\n    import penstock.modelling.model"
     )
-    assert wrong_imports("cluster", set(imported(tree))) == {"placement", "modelling"}
-    assert wrong_imports("placement", set(imported(tree))) == set()
+    assert wrong_imports("cluster", set(imported(tree))) == {"planning", "modelling"}
+    assert wrong_imports("planning", set(imported(tree))) == set()
 
 
 def test_every_part_has_a_place_in_the_order() -> None:
@@ -113,6 +107,23 @@ def test_the_page_about_the_design_lists_the_parts_in_their_order() -> None:
     page = (ROOT.parents[1] / "docs" / "design.md").read_text("utf-8").split("## Layers")[1].split("##")[0]
     rows = [re.split(r"\s{2,}", line.strip())[0] for line in page.splitlines() if line.startswith("    ")]
     assert tuple(name for row in rows for name in row.split()) == LAYERS[:-1]
+
+
+def test_the_tour_names_every_folder_and_only_files_that_are_there() -> None:
+    tour = (ROOT.parents[1] / "docs" / "design.md").read_text("utf-8").split("## A tour")[1].split("\n## ")[0]
+    folders = {str(path.parent.relative_to(ROOT)) for path in MODULES if len(path.relative_to(ROOT).parts) > 1}
+    # a folder of folders is named by what is in it, and clusters and workloads by the folder above them
+    named = re.findall(r"`([a-z_/]+)`", tour)
+    assert [
+        folder
+        for folder in sorted(folders)
+        if not any(name.rstrip("/").startswith(folder) for name in named)
+        and not folder.startswith(("inputs/", "spark/clusters/", "workloads/"))
+    ] == []
+    files = re.findall(r"`([a-z_/]+\.py)`", tour)
+    there = {path.name for path in MODULES} | {name_of(path) for path in MODULES}
+    assert files
+    assert [file for file in files if file not in there] == []
 
 
 def test_imports_only_what_stands_before() -> None:
@@ -129,8 +140,15 @@ def test_modules_stay_short() -> None:
     assert {module: count for module, count in lines.items() if count > LONGEST_MODULE} == {}
 
 
-def test_only_the_spark_package_imports_spark() -> None:
-    assert {layer_of(path) for path in MODULES if mentions(imports_of(path), "pyspark")} == {"spark"}
+def test_only_what_runs_on_spark_imports_it() -> None:
+    assert {layer_of(path) for path in MODULES if mentions(imports_of(path), "pyspark")} == {
+        "spark",
+        "engines",
+        "profiling",
+    }
+    placers = [path for path in MODULES if layer_of(path) == "engines" and path.parts[-2] in ("flow", "simulated")]
+    assert placers
+    assert [name_of(path) for path in placers if mentions(imports_of(path), "pyspark")] == []
 
 
 def test_only_pictures_draw() -> None:
@@ -145,9 +163,9 @@ def test_one_module_reads_the_clock() -> None:
         if mentions(imports_of(path), "time") or mentions(imports_of(path), "datetime")
     ]
     # rows, and what is kept, may hold dates and times; that they are never those of now is seen from the names they use
-    in_rows = [f"runtime/{name}.py" for name in ("breadcrumbs", "row_dicts", "session_clock")]
-    values = [*in_rows, "spark/placed/kept_values.py"]
-    assert clocks == ["clock.py", *values]
+    in_rows = [f"runtime/{name}.py" for name in ("breadcrumbs", "python_values", "row_values")]
+    values = ["engines/placed/bundle/keyed_segment.py", *in_rows]
+    assert clocks == ["base/clock.py", *values]
     for name in values:
         text = (ROOT / name).read_text("utf-8")
         assert not re.search(r"\.(now|utcnow|today|time|monotonic|perf_counter)\(", text)
@@ -181,9 +199,11 @@ def test_planning_loads_neither_spark_nor_drawing() -> None:
 
 
 def test_everything_exported_exists_and_is_seen() -> None:
-    assert {"plan", "run", "simulate", "Load", "RunResult", "RunFailedError"} <= set(dir(penstock))
-    for name in dir(penstock):
-        assert getattr(penstock, name) is not None
+    assert {"plan", "run", "simulate", "Load", "RunFailedError"} <= set(dir(penstock))
+    assert {"RunResult", "Report"} & set(dir(penstock.types)) == {"RunResult"}
+    for module in (penstock, penstock.types, penstock.testing, penstock.plugins):
+        for name in dir(module):
+            assert getattr(module, name) is not None
 
 
 def names_in(annotation: ast.AST) -> Iterator[str]:
@@ -194,10 +214,10 @@ def names_in(annotation: ast.AST) -> Iterator[str]:
             yield node.id
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "verbs").glob("[a-z]*.py")), ids=name_of)
-def test_what_verbs_take_and_return_is_exported(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted((ROOT / "api").glob("[a-z]*.py")), ids=name_of)
+def test_what_public_functions_take_and_return_is_exported(path: Path) -> None:
     """By the names in the signatures of the functions that are exported themselves."""
-    exported = {*dir(penstock), *dir(builtins), *dir(collections.abc), *dir(typing), "Path"}
+    exported = {*dir(penstock), *dir(penstock.types), *dir(builtins), *dir(collections.abc), *dir(typing), "Path"}
     for function in ast.parse(path.read_text("utf-8")).body:
         if isinstance(function, ast.FunctionDef) and function.name in exported:
             arguments = [*function.args.args, *function.args.kwonlyargs]

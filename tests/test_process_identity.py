@@ -11,10 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.base import process_identity
+from penstock.base import process_identity, processes
 from penstock.base.process_identity import ProcessIdentity, boot_id, identity_of, own_identity
-from penstock.spark.clusters.standalone import processes
-from penstock.spark.clusters.standalone.processes import end, find, start
+from penstock.base.processes import end, find, start
 
 
 @pytest.fixture

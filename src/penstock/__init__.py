@@ -16,7 +16,6 @@ if _IS_STARTED and not sys.flags.safe_path:
     del sys.path[0]
 
 import logging  # noqa: E402 - after the folder is left out
-import warnings  # noqa: E402
 from importlib import import_module  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -26,22 +25,31 @@ __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever uses the package says where its log goes
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
+_TYPES = (
+    "Acquisition Advice Attachment Audit BatchObservation BundlePlace Capacity Client ClusterLike ClusterPlacement "
+    "ClusterStatus Compared DeployRound Deployment Figures HandOver Limit LoadLike Logic Manager Measured MeasuredOn "
+    "Mode ModelsLike Moves OnError OutputMode Per PipelineLike PipelineResult PlacedHandle PlacedResult PlanDiff "
+    "PlanLike Point Prediction Produced ProducerSpec Progress QueryAdvice Resumed RewrittenPipeline Routing RunHandle "
+    "RunResult RunnableLike RunningBroker RunningCluster SavedPlan Segmentation SharedMemory Sharing Shortage "
+    "SimulatedResult TriedRate UpController WholeCluster WhyNot"
+)
 FORMER_NAMES = {
-    "CasesFailedError": "penstock_lab.sweep:CasesFailedError",
-    "Finding": "penstock_lab.sweep:Finding",
-    "draw_experiment": "penstock_lab.api:draw_experiment",
-    "known_experiments": "penstock_lab.api:known_experiments",
-    "results_page": "penstock_lab.api:results_page",
-    "run_experiment": "penstock_lab.api:run_experiment",
-    "run_experiments": "penstock_lab.api:run_experiments",
-    "run_live_experiments": "penstock_lab.api:run_live_experiments",
+    **{name: f"penstock.types:{name}" for name in _TYPES.split()},
+    **{name: f"penstock.testing:{name}" for name in ("broker_down", "broker_up", "running_broker")},
+    **{name: f"penstock_lab.sweep:{name}" for name in ("CasesFailedError", "Finding")},
+    **{name: f"penstock_lab.api:{name}" for name in ("draw_experiment", "known_experiments", "results_page")},
+    **{name: f"penstock_lab.api:{name}" for name in ("run_experiment", "run_experiments", "run_live_experiments")},
 }
-"""Names that version 0.1 exported, and the place of each now: they work and warn."""
+"""Names that version 0.1 exported, and the place of each now: they work, and warn once."""
 
 
 def __getattr__(name: str) -> Any:
+    if name == "runs":  # a package, and in version 0.1 a function
+        return import_module("penstock.runs")
     if name not in FORMER_NAMES:
         return _load(name)
+    from penstock.base.former_names import report_former_name  # noqa: PLC0415 - importing the package costs nothing
+
     module, _, attribute = FORMER_NAMES[name].partition(":")
-    warnings.warn(f"penstock.{name} is now {module}.{attribute}", DeprecationWarning, stacklevel=2)
+    report_former_name(f"penstock.{name}", f"{module}.{attribute}")
     return getattr(import_module(module), attribute)

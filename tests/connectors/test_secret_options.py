@@ -115,7 +115,8 @@ def test_a_producer_is_told_no_secret_in_plain_either() -> None:
     ],
 )
 def test_what_ends_in_file_or_env_is_looked_up_only_for_secrets(option: str, elsewhere: tuple[str, str] | None) -> None:
-    assert secret_elsewhere(option) == elsewhere
+    form = "kafka" if option.startswith("kafka.") else None
+    assert secret_elsewhere(option, form) == elsewhere
 
 
 def test_clients_get_secrets_filled_in_and_their_own_files_by_name(

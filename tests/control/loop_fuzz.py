@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import PenstockError
 from penstock.cluster.topology import Slot
-from penstock.control.clocks import ToldClock
 from penstock.control.code_hooks import CodeSignals
 from penstock.control.controller import Controller, fault_of
 from penstock.control.core import messages as incoming
@@ -33,18 +32,19 @@ from penstock.control.core.records import (
     ServiceTarget,
     Submission,
     Trigger,
-    TriggerKind,
 )
 from penstock.control.elasticity.memory import Following
 from penstock.control.executors.attached_applications import AttachedReport, WithAttached
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.metrics import Metric
 from penstock.control.pipeline_document import described
+from penstock.control.registry import TRIGGER_KINDS
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
 from penstock.control.user_code import UserCode
 from penstock.modelling.library import reference_library
 from penstock.service.bodies import fingerprint
+from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,7 +99,7 @@ class LoopFuzz:
         self.draw = random.Random(seed)  # noqa: S311 - the same requests every time
         self.folder = folder
         self.unit_slots = unit_slots
-        self.clock, self.wall = ToldClock(1_000_000.0), ToldClock(1.7e9)
+        self.clock, self.wall = ManualClock(1_000_000.0), ManualClock(1.7e9)
         self.sizing = ModelSizing(reference_library(), unit_slots)
         self.nodes = SimulatedNodes(6, 2 * unit_slots)
         self.signals = CodeSignals(code) if code is not None else None
@@ -183,7 +183,7 @@ class LoopFuzz:
         return Submission(name, given, definition, fingerprint(definition), **values)
 
     def trigger(self, number: int = 0) -> Trigger:
-        kinds = list(TriggerKind) if self.signals else [kind for kind in TriggerKind if kind is not TriggerKind.CODE]
+        kinds = TRIGGER_KINDS.names() if self.signals else [kind for kind in TRIGGER_KINDS.names() if kind != "code"]
         values: dict[str, Any] = {}
         self.maybe(values, "above", WILD, 0.9)
         for name in ("below", "share", "for_seconds"):
@@ -191,9 +191,7 @@ class LoopFuzz:
         self.maybe(values, "priority", [0, 1, 2, 1000, 2**64])
         self.maybe(values, "enabled", [False], 0.1)
         kind = self.draw.choice(kinds)
-        return Trigger(
-            number, kind, field="x", code=self.draw.choice(CODE) if kind is TriggerKind.CODE else "", **values
-        )
+        return Trigger(number, kind, field="x", code=self.draw.choice(CODE) if kind == "code" else "", **values)
 
     # what happens
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from control_builders import Bench, PerUnit, asked, cluster
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event, select, text, update
@@ -21,11 +20,10 @@ from test_histories import act, actions
 
 from effort import tries
 from penstock.base.errors import BadInputError
-from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.division import divide
 from penstock.control.core.messages import AddTrigger, Kill, StepOutcome, SwitchTrigger
-from penstock.control.core.records import ControllerState, PipelineState, Policy, Rescheduling, Trigger, TriggerKind
+from penstock.control.core.records import ControllerState, PipelineState, Policy, Rescheduling, Trigger
 from penstock.control.elasticity.memory import Following
 from penstock.control.errors import StoreError, UnstorableError
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
@@ -33,6 +31,10 @@ from penstock.control.store import rows, schema
 from penstock.control.store.lease import LeaseHeldError, LostLeaseError
 from penstock.control.store.metric_history import History
 from penstock.control.store.store import Store
+from penstock.testing import ManualClock
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +116,7 @@ class TestRoundTrip:
         bench = Kept(cluster(16, sharing="dynamic-priority"), store)
         for name in "abc":
             bench.tell(asked(name, 8, 2, load="10", maximum=7))
-        bench.tell(AddTrigger("a", Trigger(0, TriggerKind.BATCH_SHARE, above=80.0, field="reading")))
+        bench.tell(AddTrigger("a", Trigger(0, "batch-share", above=80.0, field="reading")))
         bench.run(10)
         bench.tell(SwitchTrigger("a", 1, True))
         bench.run(3)
@@ -230,7 +232,7 @@ class TestCrash:
             bench = Kept(cluster(8, sharing="dynamic-priority"), store)
             bench.tell(asked("a", 6, load="5"), asked("b", 6, load="5"))
             bench.run(10)
-            bench.tell(AddTrigger("a", Trigger(0, TriggerKind.ARRIVAL_RATE, above=1e9)))
+            bench.tell(AddTrigger("a", Trigger(0, "arrival-rate", above=1e9)))
             return bench, store
 
         broken = 0
@@ -261,7 +263,7 @@ class TestCrash:
 
     def test_a_controller_that_is_killed_goes_on(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("penstock.control.store.lease.LEASE_SECONDS", 0.1)
-        clock, wall = ToldClock(1000.0), ToldClock(50.0)
+        clock, wall = ManualClock(1000.0), ManualClock(50.0)
 
         def controller(made: SimulatedNodes) -> Controller:
             executors = SimulatedExecutors(PerUnit(), 1)

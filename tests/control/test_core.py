@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from control_builders import Bench, PerUnit, asked, cluster, node
 
 from penstock.control.core.messages import (
     AddTrigger,
@@ -33,13 +32,15 @@ from penstock.control.core.records import (
     Rescheduling,
     ServiceTarget,
     Trigger,
-    TriggerKind,
     node_after,
     pipeline_after,
 )
 from penstock.control.errors import ConflictError, FieldError, NotFoundError
 from penstock.control.executors.simulated import Times
 from penstock.planning.sharing.division import DEFAULT_PATIENCE
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked, cluster, node
 
 USE_CASE_1 = [("EventTP1", 8, 4, 1), ("EventTP2", 8, 4, 1), ("ArchivalTP1", 4, 2, 2), ("ArchivalTP2", 4, 2, 2)]
 USE_CASE_2 = [("TP1", 16, 8, 1), ("TP2", 8, 4, 2)]
@@ -54,7 +55,7 @@ def running(nodes: int, sharing: str, cases: list[tuple[str, int, int, int]], *,
 
 
 def with_trigger(bench: Bench, name: str) -> None:
-    bench.tell(AddTrigger(name, Trigger(0, TriggerKind.ARRIVAL_RATE, above=1e9)))
+    bench.tell(AddTrigger(name, Trigger(0, "arrival-rate", above=1e9)))
 
 
 def switch(bench: Bench, name: str, *, on: bool) -> None:
@@ -200,7 +201,7 @@ class TestPriorities:
         bench = Bench(cluster(10, sharing="dynamic-priority"))
         bench.tell(asked("a", 10, priority=5))
         for level in (3, 2):
-            bench.tell(AddTrigger("a", Trigger(0, TriggerKind.ARRIVAL_RATE, above=1, priority=level)))
+            bench.tell(AddTrigger("a", Trigger(0, "arrival-rate", above=1, priority=level)))
         first, second = (trigger.id for trigger in bench["a"].triggers)
         bench.tell(SwitchTrigger("a", first, True), SwitchTrigger("a", second, True))
         assert bench["a"].priority == 2

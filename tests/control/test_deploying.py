@@ -57,7 +57,7 @@ class TestCosts:
         assert PublishedCosts().next_costs({"a": 1.0}, plan, found, answer)["a"] == pytest.approx(1.1)
 
 
-def rounds(true_cost: float, planner: object, budget: int = 16, **more: object) -> penstock.Deployment:
+def rounds(true_cost: float, planner: object, budget: int = 16, **more: object) -> penstock.types.Deployment:
     """One operator: a node does 200 tuples/s by its model, 200 / true_cost in truth."""
 
     def plan_for(costs: dict[str, float]) -> DeployPlan:

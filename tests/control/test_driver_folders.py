@@ -13,13 +13,11 @@ from urllib.parse import quote
 
 import psutil
 import pytest
-from control_builders import PerUnit
 from driver_stand_in import A, B, executors_in, order, pid, until
 
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError
 from penstock.base.files import private_folder
-from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.messages import Died, DriverEnded, Holds, OrderKind, Started, Submit
 from penstock.control.core.records import ControllerState, PipelineState, Submission
@@ -45,6 +43,8 @@ from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.store.store import Store
 from penstock.service.local import DRIVERS, ServiceSettings
 from penstock.service.server import make_controller
+from penstock.testing import ManualClock
+from penstock.testing.controller import RatePerUnit as PerUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,8 +98,10 @@ def test_a_pipeline_of_any_name_runs_and_ends(folder: Path, name: str) -> None:
 def test_a_controller_with_a_long_name_in_its_store_starts_again(folder: Path) -> None:
     for _ in range(2):
         store = Store(f"sqlite:///{folder / 'store.db'}")
-        nodes, clock = SimulatedNodes(2, 1), ToldClock(1000.0)
-        controller = Controller(store, executors_in(folder), nodes, PerUnit(), clock, ToldClock(0.0), ControllerState())
+        nodes, clock = SimulatedNodes(2, 1), ManualClock(1000.0)
+        controller = Controller(
+            store, executors_in(folder), nodes, PerUnit(), clock, ManualClock(0.0), ControllerState()
+        )
         controller.look()
         controller.ask(Submit(Submission(LONG[0], "good", desired=1, load="5")))
         watch = Stopwatch()

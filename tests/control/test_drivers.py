@@ -7,12 +7,10 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from control_builders import PerUnit
 from driver_stand_in import A, B, executors_in, order, pid, until
 from sqlalchemy import select
 
 from penstock.base.clock import Stopwatch, pause
-from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.messages import (
     Died,
@@ -28,10 +26,19 @@ from penstock.control.core.messages import (
 from penstock.control.core.records import ControllerState, PipelineState, ServiceTarget, Submission
 from penstock.control.core.report_handlers import LONGEST_WAIT
 from penstock.control.executors.driver_files import JOB, DriverJob, get
-from penstock.control.executors.driver_processes import DriverExecutors, end_drivers, interval_ms, used_by
+from penstock.control.executors.driver_processes import (
+    DriverExecutors,
+    batch_interval_ms,
+    config_of,
+    end_drivers,
+    used_by,
+)
 from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.store import schema
 from penstock.control.store.store import Store
+from penstock.runs.config import RunConfig
+from penstock.testing import ManualClock
+from penstock.testing.controller import RatePerUnit as PerUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,10 +87,10 @@ def test_one_that_dies_says_why(made: Callable[[], DriverExecutors]) -> None:
 def test_one_that_dies_again_and_again_has_failed_in_the_end_and_the_other_flows(
     made: Callable[[], DriverExecutors], tmp_path: Path
 ) -> None:
-    clock = ToldClock(1000.0)
+    clock = ManualClock(1000.0)
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     nodes = SimulatedNodes(2, 1)
-    controller = Controller(store, made(), nodes, PerUnit(), clock, ToldClock(0.0), ControllerState())
+    controller = Controller(store, made(), nodes, PerUnit(), clock, ManualClock(0.0), ControllerState())
     controller.look()
     for name in ("good", "bad"):
         controller.ask(Submit(Submission(name, name, desired=1, load="5")))
@@ -163,13 +170,22 @@ def test_what_never_ran_has_ended(made: Callable[[], DriverExecutors]) -> None:
     assert executors.observe(0.0) == [Holds("p", 1, ()), DriverEnded("p")]
 
 
+def test_a_run_has_the_options_that_were_submitted() -> None:
+    options = {"batch_interval_ms": 40, "packages": ["a:b:1"], "settings": {"spark.y": "2"}}
+    submission = Submission("p", "good", target=ServiceTarget(rate=5.0, latency_ms=1000.0), options=options)
+    config = config_of(order(submission=submission), {"spark.x": "1", "spark.y": "1"})
+    assert config == RunConfig(
+        rate="5", batch_interval_ms=40, packages=("a:b:1",), settings={"spark.x": "1", "spark.y": "2"}
+    )
+
+
 def test_batches_are_as_seldom_as_the_latency_allows(made: Callable[[], DriverExecutors]) -> None:
-    assert [interval_ms(latency) for latency in (None, 100.0, 800.0, 60_000.0)] == [500, 100, 200, 500]
+    assert [batch_interval_ms(latency) for latency in (None, 100.0, 800.0, 60_000.0)] == [500, 100, 200, 500]
     executors = made()
     submission = Submission("p", "good", target=ServiceTarget(rate=5.0, latency_ms=1000.0))
     executors.want([order(submission=submission)], fence=1)
     job = get(DriverJob, executors._base / "p", JOB)
     assert job is not None
-    assert job.interval_ms == 250
+    assert job.config.batch_interval_ms == 250
     # a driver that has not said yet who it is would be left behind
     until(executors, Started("p", 1))

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from control_builders import Bench, PerUnit, asked, cluster
 
 from penstock.control.core.division import divide
 from penstock.control.core.messages import Amend, DecisionKind, PartReading, Readings
 from penstock.control.core.records import ServiceTarget
 from penstock.control.executors.simulated import SimulatedExecutors, Times
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked, cluster
 
 if TYPE_CHECKING:
     from penstock.control.core.messages import Incoming

@@ -7,12 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from control_builders import PerUnit, asked
 
 import penstock
 from penstock.base.clock import Stopwatch, pause
 from penstock.cli.main import run
-from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.messages import Kill
 from penstock.control.core.records import ControllerState, NodeState
@@ -21,6 +19,9 @@ from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNo
 from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
 from penstock.control.provisioning import Budget, ProvisioningOptions
 from penstock.control.store.store import Store
+from penstock.testing import ManualClock
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ class Run:
     """A controller over simulated pipelines that is looked after every second of its own time."""
 
     def __init__(self, folder: Path, nodes: Any, budget: Budget, keep: int = 1) -> None:
-        self.clock, self.nodes, self.most = ToldClock(1000.0), nodes, 0
+        self.clock, self.nodes, self.most = ManualClock(1000.0), nodes, 0
         self.reasons: list[str] = []
         self.controller = Controller(
             Store(f"sqlite:///{folder / 'store.db'}"),
@@ -58,7 +59,7 @@ class Run:
             nodes,
             PerUnit(),
             self.clock,
-            ToldClock(50.0),
+            ManualClock(50.0),
             ControllerState(),
             provisioning=ProvisioningOptions(budget, keep=keep, node_price=0.5, idle_seconds=60.0),
         )
@@ -187,9 +188,9 @@ def test_up_with_a_command_that_brings_nodes(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"provider": "cloud"}, "expected 'local' or 'command:FILE', found 'cloud'"),
-        ({"provider": "command:{file}", "slots": 2}, "its file says slots and price"),
-        ({"provider": "command:{file}", "simulated": False}, "nodes by commands are for simulated pipelines so far"),
+        ({"provider": "cloud"}, "unknown node provider 'cloud'; known: local, command"),
+        ({"provider": "command:{file}", "slots": 2}, "it says slots and price"),
+        ({"provider": "command:{file}", "simulated": False}, "nodes from elsewhere are for simulated pipelines so far"),
         ({"nodes": 3, "budget": 2}, "expected 3 \\(the nodes to begin with\\) to 100000, found 2"),
         ({"hourly_budget": 2.0}, "nodes have no price"),
         ({"hourly_budget": 2.0, "price": 1.5}, "2 nodes cost 3 an hour already"),

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_builders import PerUnit, asked
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -15,7 +14,6 @@ from test_control_store import plain
 
 from effort import tries
 from penstock.base.errors import PenstockError
-from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller
 from penstock.control.core.messages import Amend, Kill, PipelineOrder, StepOutcome, Submit
 from penstock.control.core.records import ControllerState, PipelineState
@@ -23,6 +21,9 @@ from penstock.control.errors import StoreError, UnknownOutcomeError
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.store import schema
 from penstock.control.store.store import Store
+from penstock.testing import ManualClock
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked
 
 
 class Watched(SimulatedExecutors):
@@ -46,12 +47,12 @@ class Faulty:
         self.url = f"sqlite:///{folder / 'store.db'}"
         store = Store(self.url)
         self.faults = StoreFaults(store)
-        self.clock = ToldClock(1000.0)
+        self.clock = ManualClock(1000.0)
         executors = Watched(PerUnit(), 1)
         executors.store = store
         self.steps: list[StepOutcome] = []
         self.controller = Controller(
-            store, executors, SimulatedNodes(6, 1), PerUnit(), self.clock, ToldClock(50.0), ControllerState()
+            store, executors, SimulatedNodes(6, 1), PerUnit(), self.clock, ManualClock(50.0), ControllerState()
         )
         self.controller.watch(self.steps.append)
         self.look()

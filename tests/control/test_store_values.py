@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from control_builders import asked, cluster
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, text
@@ -34,15 +33,16 @@ from penstock.control.core.records import (
     ServiceTarget,
     Submission,
     Trigger,
-    TriggerKind,
 )
 from penstock.control.errors import StoreError, UnstorableError
+from penstock.control.registry import TRIGGER_KINDS
 from penstock.control.store import schema
 from penstock.control.store.database import StoreAddress
 from penstock.control.store.rows import decode_json, encode_json
 from penstock.control.store.store import Store
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.measures import Served
+from penstock.testing.controller import asked, cluster
 
 texts = st.text(max_size=8)
 numbers = st.one_of(st.floats(allow_nan=False), st.sampled_from([math.inf, -math.inf, 5e-324, 1.7e308, -0.0]))
@@ -58,7 +58,7 @@ targets = st.builds(ServiceTarget, st.none() | numbers, st.none() | numbers)
 triggers = st.builds(
     Trigger,
     id=st.integers(1, 99),
-    kind=st.sampled_from(TriggerKind),
+    kind=st.sampled_from(TRIGGER_KINDS.names()),
     above=numbers,
     below=st.none() | numbers,
     field=texts,

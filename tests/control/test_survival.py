@@ -9,18 +9,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from control_builders import Bench, PerUnit, asked, cluster, node
 from sqlalchemy import select
 
 from penstock.base.clock import Stopwatch
 from penstock.control import health as health_module
-from penstock.control.clocks import ToldClock
 from penstock.control.controller import Controller, without_old_readings
 from penstock.control.core import division
 from penstock.control.core import division as culprits
 from penstock.control.core import messages as incoming
 from penstock.control.core import report_handlers as reports
-from penstock.control.core.records import Engine, NodeState, PipelineState, Policy, ServiceTarget, Trigger, TriggerKind
+from penstock.control.core.records import Engine, NodeState, PipelineState, Policy, ServiceTarget, Trigger
 from penstock.control.core.step import guarded_step
 from penstock.control.core.turn import Blamable, Culprit
 from penstock.control.errors import ConflictError, FieldError, StoreError
@@ -29,6 +27,10 @@ from penstock.control.store import schema
 from penstock.control.store.lease import LEASE_SECONDS, LostLeaseError
 from penstock.control.store.store import Store
 from penstock.planning.registry import SHARERS
+from penstock.testing import ManualClock
+from penstock.testing.controller import ControllerBench as Bench
+from penstock.testing.controller import RatePerUnit as PerUnit
+from penstock.testing.controller import asked, cluster, node
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,8 +87,8 @@ class Made:
     controller: Controller
     executors: Watched
     nodes: Watched
-    clock: ToldClock
-    wall: ToldClock
+    clock: ManualClock
+    wall: ManualClock
 
     def run(self, seconds: float) -> None:
         for _ in range(int(seconds * 2)):
@@ -108,7 +110,7 @@ def made(
     first = state or cluster(nodes)
     executors = Watched(SimulatedExecutors(sizing, first.unit_slots, now=clock))
     simulated = Watched(SimulatedNodes(0, first.unit_slots))
-    told, wall = ToldClock(clock), ToldClock(50.0)
+    told, wall = ManualClock(clock), ManualClock(50.0)
     store = Store(f"sqlite:///{folder / 'store.db'}")
     controller = Controller(store, executors, simulated, sizing, told, wall, first, look_seconds=0.01)
     return Made(controller, executors, simulated, told, wall)
@@ -184,7 +186,7 @@ class TestSetAside:
         bench = Bench(cluster(2), PerUnit())
         bench.tell(asked("a", desired=1))
         bench.run(10)
-        bench.tell(incoming.AddTrigger("a", Trigger(0, TriggerKind.LAG, above=1.0)))
+        bench.tell(incoming.AddTrigger("a", Trigger(0, "lag", above=1.0)))
         step = guarded_step(bench.state, [readings("a", lag="much")], bench.now, PerUnit())
         record = step.outcome.state.pipelines["a"]
         assert not record.triggers[0].enabled
@@ -305,7 +307,7 @@ class TestTheLoop:
         there = made(tmp_path)
         there.controller.ask(asked("a", desired=1))
         there.controller.close()
-        sizing, clock, wall = PerUnit(), ToldClock(1001.0), ToldClock(60.0)
+        sizing, clock, wall = PerUnit(), ManualClock(1001.0), ManualClock(60.0)
         executors = Watched(SimulatedExecutors(sizing, 1), broken={"want"})
         store = Store(f"sqlite:///{tmp_path / 'store.db'}")
         again = Controller(store, executors, SimulatedNodes(0, 1), sizing, clock, wall)

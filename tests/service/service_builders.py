@@ -9,7 +9,6 @@ from urllib.parse import unquote
 
 import httpx
 
-from penstock.control.clocks import ToldClock
 from penstock.control.code_hooks import CodeSignals
 from penstock.control.controller import Controller
 from penstock.control.core.records import ControllerState, Policy
@@ -21,6 +20,7 @@ from penstock.control.store.store import Store
 from penstock.modelling.library import reference_library
 from penstock.service.app import make_app
 from penstock.service.guard import Doors
+from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,12 +92,12 @@ class Http:
 @dataclass
 class Served:
     controller: Controller
-    clock: ToldClock
+    clock: ManualClock
     executors: SimulatedExecutors
     nodes: SimulatedNodes
     http: Http
     app: Any
-    wall: ToldClock
+    wall: ManualClock
     """The time leases and attached applications live in."""
 
     def run(self, seconds: float, every: float = 0.5) -> None:
@@ -122,8 +122,8 @@ class Served:
 
 def serve(folder: Path, nodes: int = 16, slots: int = 1, sharing: str = "fair-priority") -> Served:
     sizing = ModelSizing(reference_library(), slots)
-    executors, made, clock = SimulatedExecutors(sizing, slots), SimulatedNodes(nodes, slots), ToldClock(1000.0)
-    time = ToldClock(50.0)
+    executors, made, clock = SimulatedExecutors(sizing, slots), SimulatedNodes(nodes, slots), ManualClock(1000.0)
+    time = ManualClock(50.0)
     attached = WithAttached(executors, slots, time.now)
     controller = Controller(
         Store(f"sqlite:///{folder / 'store.db'}"),

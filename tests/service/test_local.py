@@ -17,10 +17,10 @@ import pytest
 
 import penstock
 from penstock.base.clock import Stopwatch, pause
+from penstock.base.processes import find
 from penstock.cli.main import run
 from penstock.service.local import read_running
 from penstock.service.server import listening
-from penstock.spark.clusters.standalone.processes import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from service_builders import READER, Served, serve
 from penstock.base.clock import Stopwatch
 from penstock.cluster.topology import Cluster, Node
 from penstock.control.core.messages import PartReading, Readings
-from penstock.control.metrics import MEANINGS
+from penstock.control.metrics import Metric
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -194,6 +194,27 @@ class TestPipelines:
             ({"name": "a", "pipeline": "linear", "desired": 1, "minimum": 2}, "desired", "below the minimum"),
             ({"name": "a", "pipeline": "linear", "priority": 0}, "priority", "greater than or equal to 1"),
             ({"name": "a", "pipeline": "linear", "engine": "fast"}, "engine", "known: auto, fused, placed"),
+            (
+                {"name": "a", "pipeline": "linear", "options": {"slotz": 1}},
+                "options",
+                "unknown run option 'slotz'; known: engine, batch_interval_ms",
+            ),
+            (
+                {"name": "a", "pipeline": "linear", "options": {"batch_interval_ms": 0}},
+                "options",
+                "batch_interval_ms: expected at least 1 ms, found 0",
+            ),
+            (
+                {"name": "a", "pipeline": "linear", "options": {"routing": "shuffle"}},
+                "options",
+                "not an option of engine 'fused'; leave it out, or use engine='placed'",
+            ),
+            ({"name": "a", "pipeline": "linear", "options": {"engine": "placed"}}, "options", "the field 'engine'"),
+            (
+                {"name": "a", "pipeline": "linear", "options": {"settings": {"spark.x.password": "hunter2"}}},
+                "options",
+                "'spark.x.password' holds a secret",
+            ),
             ({"name": "a", "pipeline": "linear", "load": "steps:5"}, "load", "SECONDSxRATE"),
             ({"name": "a", "pipeline": "linear", "load": "trace:/etc/passwd"}, "load", "steps:"),
             ({"name": "a", "pipeline": "linear", "target": {"rate": -1}}, "target.rate", "greater than 0"),
@@ -368,9 +389,9 @@ class TestWhatIsSeen:
         served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "linear", "target": {"rate": 50}}, 201)
         served.run(30)
         text = served.http.get("/metrics").text
-        for metric, meaning in MEANINGS.items():
-            for scope in meaning.scopes:
-                assert f"# HELP penstock_{scope}_{metric} {meaning.about} Unit: {meaning.unit}." in text
+        for metric in Metric:
+            for scope in metric.scopes:
+                assert f"# HELP penstock_{scope}_{metric} {metric.help} Unit: {metric.unit}." in text
         assert 'penstock_pipeline_held{pipeline="a"} 4.0' in text
         assert 'penstock_nodes{state="alive"} 16.0' in text
         rows = served.call("GET", "/v1/statistics/a?metric=rate")

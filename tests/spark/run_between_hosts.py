@@ -16,7 +16,7 @@ from penstock.connectors.checkpoint import FolderCheckpoint
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.planning.files import write_plan
-from penstock.spark.clusters.standalone.cluster import find_cluster
+from penstock.spark.clusters.local.lifecycle import find_cluster
 
 SOON_UP = {"spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 """Executors live for seconds: what Java's second compiler would do is not worth its time."""
@@ -42,7 +42,7 @@ def placed(folder: Path) -> dict[str, Any]:
     planned = penstock.plan(pipeline, 200, cluster=find_cluster().cluster_file, placer="round-robin")
     write_plan(planned, folder / "p.json")
     run = folder / "run"
-    handle = penstock.start_placed(folder / "p.json", 200.0, folder=run, given=pipeline, warm_up=1.0)
+    handle = penstock.start(folder / "p.json", 200.0, engine="placed", folder=run, given=pipeline, warm_up=1.0)
     while handle.progress is None and handle.await_end(0.2) is None:
         pass
     (folder / "flowing").touch()

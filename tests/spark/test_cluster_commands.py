@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import BadInputError
 from penstock.cli.main import run
-from penstock.spark.clusters.standalone.foreground import is_loopback, master_host
+from penstock.spark.clusters.local.foreground import is_loopback, master_host
 from penstock.spark.session.secret import read_secret
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.process_identity import ProcessIdentity, own_identity
-from penstock.spark.clusters.standalone import cluster as standalone
+from penstock.base.processes import MARK, end, find, marked, start, tree
+from penstock.spark.clusters.local import lifecycle as standalone
+from penstock.spark.clusters.local.foreground import run_master, run_worker
+from penstock.spark.clusters.local.lifecycle import cluster_down, cluster_status, cluster_up
+from penstock.spark.clusters.local.state import RunningCluster, read_state, write_state
 from penstock.spark.clusters.standalone import daemons
-from penstock.spark.clusters.standalone.cluster import cluster_down, cluster_status, cluster_up
-from penstock.spark.clusters.standalone.foreground import run_master, run_worker
-from penstock.spark.clusters.standalone.processes import MARK, end, find, marked, start, tree
-from penstock.spark.clusters.standalone.state import RunningCluster, read_state, write_state
 
 
 def sleeper(mark: str, script: str = "sleep 60 & sleep 60; true") -> ProcessIdentity:
@@ -56,7 +56,7 @@ def test_a_process_that_will_not_end_is_made_to(tmp_path: Path) -> None:
 def test_what_is_guarded_is_ended_by_another_process_only_where_ours_was_killed(tmp_path: Path) -> None:
     done = tmp_path / "done"
     inside = "print('inside', flush=True); sys.stdin.read()"
-    imports = "import sys\nfrom penstock.spark.clusters.standalone.guard import guarded"
+    imports = "import sys\nfrom penstock.spark.clusters.local.guard import guarded"
     script = f"{imports}\nwith guarded(['touch', {str(done)!r}]): {inside}"
     for killed in (False, True):
         with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as ours:

@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effort import tries
+from penstock.base.processes import MARK
+from penstock.cluster.slot_resources import resource_name
 from penstock.spark.clusters.standalone import daemons
 from penstock.spark.clusters.standalone.daemons import (
     ClusterEnvironment,
     offered_resources,
-    resource_name,
     worker_command,
     worker_cores,
     worker_memory_mb,
 )
-from penstock.spark.clusters.standalone.processes import MARK
+from penstock.spark.session.java import spark_home
 from penstock.spark.session.secret import properties_text, settings_from_file
 
 
@@ -84,7 +85,7 @@ def test_what_the_environment_says_about_other_sparks_is_left_out(tmp_path: Path
     given_ = {"SPARK_WORKER_CORES": "1", "SPARK_CONF_DIR": "/x", "SPARK_LOCAL_DIRS": "/fast", "HOME": "/h"}
     made = daemons.environment(ClusterEnvironment("m", tmp_path), given_)
     assert "SPARK_WORKER_CORES" not in made
-    assert made["SPARK_CONF_DIR"] == str(daemons.spark_home() / "conf")
+    assert made["SPARK_CONF_DIR"] == str(spark_home() / "conf")
     assert (made["SPARK_LOCAL_DIRS"], made["HOME"], made[MARK]) == ("/fast", "/h", "m")
     assert made["SPARK_LOCAL_IP"] == "127.0.0.1"
 

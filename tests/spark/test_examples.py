@@ -40,12 +40,13 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(session: Any, module: str, attribute: str, here: Path, **more: Any) -> penstock.RunResult:
+def run(session: Any, module: str, attribute: str, here: Path, **more: Any) -> penstock.types.RunResult:
     # paths in the examples are relative to the current folder; a session's own is where it was started
     pipeline = getattr(load(module), attribute).build()
     operators = [_moved(operator, here) for operator in pipeline.operators.values()]
     moved = penstock.Pipeline.of(pipeline.name, operators, pipeline.streams)
-    return penstock.run(moved, session=session, slots=2, until_end=True, **more)
+    result: penstock.types.RunResult = penstock.run(moved, session=session, slots=2, until_end=True, **more)
+    return result
 
 
 def _moved(operator: penstock.Operator, here: Path) -> penstock.Operator:

@@ -48,8 +48,7 @@ def write_jsonl(path: Path, count: int, first: int = 0) -> None:
 
 @pytest.fixture
 def short_stride(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("file_index", "file_rows"):
-        monkeypatch.setattr(f"penstock.connectors.{module}.STRIDE", 4)
+    monkeypatch.setattr("penstock.connectors.file_source.STRIDE", 4)
 
 
 @pytest.mark.usefixtures("short_stride")

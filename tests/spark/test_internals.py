@@ -203,8 +203,8 @@ def watermarks_are_seen(given: Given) -> bool:
 
 
 def formats_are_found(given: Given) -> bool:
-    plans.find_format(given.session, "parquet")
-    return "nothing_like_it" in str(error_of(lambda: plans.find_format(given.session, "nothing_like_it")))
+    plans.check_format_exists(given.session, "parquet")
+    return "nothing_like_it" in str(error_of(lambda: plans.check_format_exists(given.session, "nothing_like_it")))
 
 
 def schemas_become_arrow(_: Given) -> bool:
@@ -348,7 +348,7 @@ CHECKS: dict[str, Callable[[Given], bool]] = {
     "listeners.PassCounter": passes_are_counted,
     "listeners.progress_listener": progress_is_heard,
     "plans.arrow_of": schemas_become_arrow,
-    "plans.find_format": formats_are_found,
+    "plans.check_format_exists": formats_are_found,
     "plans.has_watermark": watermarks_are_seen,
     "plans.stream_formats": formats_are_seen,
     "plans.struct_of_arrow": schemas_of_arrow,

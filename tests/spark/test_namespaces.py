@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import Stopwatch, pause
-from penstock.spark.clusters.standalone.cluster import RunningCluster, cluster_status, running_cluster
-from penstock.spark.clusters.standalone.namespaces import DRIVER, NamespaceNetwork, why_not
+from penstock.spark.clusters.local.lifecycle import RunningCluster, cluster_status, running_cluster
+from penstock.spark.clusters.local.namespaces import DRIVER, NamespaceNetwork, why_not
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=f"no network namespaces here: {why_not()}"),

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.file import read_cluster
-from penstock.spark.clusters.standalone import cluster
-from penstock.spark.clusters.standalone.cluster import requested_cluster
-from penstock.spark.clusters.standalone.state import (
+from penstock.spark.clusters.local import lifecycle as cluster
+from penstock.spark.clusters.local.lifecycle import requested_cluster
+from penstock.spark.clusters.local.state import (
     ClusterNode,
     RunningCluster,
     read_state,

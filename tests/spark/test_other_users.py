@@ -21,8 +21,8 @@ from other_user import as_another_user, needs_root, readable_below, remember_ent
 from penstock.base.clock import Stopwatch, pause
 from penstock.connectors.commit import Commit
 from penstock.engines.placed.run_folder import RunFolder
-from penstock.spark.clusters.standalone.cluster import cluster_status, running_cluster
-from penstock.spark.clusters.standalone.state import RunningCluster
+from penstock.spark.clusters.local.lifecycle import cluster_status, running_cluster
+from penstock.spark.clusters.local.state import RunningCluster
 
 PATIENCE_SECONDS = 90.0
 OF_A_CLUSTER = pytest.mark.long("a cluster of its own, and two sessions that are not let in")

@@ -22,8 +22,8 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import RunError
 from penstock.cli.main import run as run_command
 from penstock.planning.files import write_plan
-from penstock.spark.clusters.standalone.cluster import kill_worker, running_cluster, start_worker
-from penstock.spark.clusters.standalone.state import RunningCluster
+from penstock.spark.clusters.local.lifecycle import kill_worker, running_cluster, start_worker
+from penstock.spark.clusters.local.state import RunningCluster
 
 PIPELINE = """
 name: eventful

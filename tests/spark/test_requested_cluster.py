@@ -12,7 +12,7 @@ from penstock.base.errors import BadInputError
 from penstock.cluster.catalogue import Acquisition, find_catalogue, rent
 from penstock.cluster.file import cluster_document, parse_cluster, read_cluster
 from penstock.cluster.topology import CPU, MEMORY, Cluster
-from penstock.spark.clusters.standalone.cluster import requested_cluster
+from penstock.spark.clusters.local.lifecycle import requested_cluster
 
 
 @pytest.mark.parametrize(

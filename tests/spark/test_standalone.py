@@ -14,24 +14,24 @@ import pytest
 
 import penstock
 from penstock.base.errors import ClusterError
+from penstock.base.processes import find, marked
 from penstock.cli.main import run
 from penstock.cluster.file import read_cluster
+from penstock.cluster.slot_resources import resource_name
 from penstock.cluster.topology import CPU, MEMORY, Cluster, Node
-from penstock.spark.clusters.standalone.cluster import (
+from penstock.spark.clusters.local.lifecycle import (
     cluster_status,
     cluster_up,
     kill_worker,
     running_cluster,
     start_worker,
 )
-from penstock.spark.clusters.standalone.daemons import resource_name
-from penstock.spark.clusters.standalone.processes import find, marked
 
 PLACED = """
 import json, os, sys
 from pyspark.resource import ExecutorResourceRequests, ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import SparkSession
-from penstock.spark.clusters.standalone.cluster import resource_name
+from penstock.cluster.slot_resources import resource_name
 
 def where(batches):
     import pandas as pd

@@ -9,7 +9,7 @@ import yaml
 from penstock.base.files import write_output
 from penstock.base.text_checks import one_of
 from penstock.spark.broker.broker import RunningBroker, broker_down, broker_up, running_broker
-from penstock.spark.clusters.standalone.cluster import cluster_down, cluster_status, cluster_up
+from penstock.spark.clusters.local.lifecycle import cluster_down, cluster_status, cluster_up
 from penstock.spark.manifests import (
     ApplicationSize,
     Manager,
@@ -23,13 +23,7 @@ from penstock.spark.manifests import (
 __all__ = ["cluster_down", "cluster_status", "cluster_up"]
 
 
-# `penstock.broker_up()`, `penstock.broker_down()`: a Kafka on this machine to try with.
-
-
 __all__ = ["RunningBroker", "broker_down", "broker_up", "running_broker"]
-
-
-# `penstock.manifests(...)`: what Kubernetes or YARN is given to run a controller and an attached application.
 
 
 DEFAULT_IMAGE = "penstock:0.1.0"

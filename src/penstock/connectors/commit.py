@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import Field
 
@@ -10,8 +10,6 @@ from penstock.base.files import Spec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
-
-    from penstock.engines.placed.flow.events import Staged
 
 
 VERSION = 1
@@ -48,8 +46,21 @@ class Commit(Spec):
     """What was delivered since the run began, folded."""
 
 
+class EpochPart(Protocol):
+    """One bundle's part of an epoch, as `next_commit` needs it."""
+
+    @property
+    def offsets(self) -> Mapping[str, Any]: ...
+
+    @property
+    def states(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    @property
+    def outputs(self) -> tuple[Output, ...]: ...
+
+
 def next_commit(
-    before: Commit, conductor: int, generation: int, plan: str, staged: Iterable[Staged], audit: str = ""
+    before: Commit, conductor: int, generation: int, plan: str, staged: Iterable[EpochPart], audit: str = ""
 ) -> Commit:
     """What all bundles staged for one epoch, put together: offsets and states replace those before, group by group. An
     offset that is None takes the one before away: what it belonged to is not there any more."""

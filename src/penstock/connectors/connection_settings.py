@@ -31,15 +31,17 @@ def looked_up(option: str, place: str, who: str) -> str:
     return remember(value)
 
 
-def with_secrets(options: Mapping[str, str], who: str) -> dict[str, str]:
-    """Options of any format but Kafka's, each secret under its own name. The driver calls it when a run starts."""
+def with_secrets(options: Mapping[str, str], who: str, form: str | None = None) -> dict[str, str]:
+    """Return the options of a format other than Kafka, each secret under its own name. The driver calls it when
+    a run starts."""
     filled: dict[str, str] = {}
     for option, value in options.items():
-        elsewhere = secret_elsewhere(option)
+        elsewhere = secret_elsewhere(option, form)
         filled.update({option: value} if elsewhere is None else {elsewhere[0]: looked_up(option, value, who)})
     return filled
 
 
+KAFKA = "kafka"
 SERVERS = "bootstrap.servers"
 _BELONG_ELSEWHERE = ("group.id", "enable.auto.commit", "isolation.level", "transactional.id", "auto.offset.reset")
 _OF_OUR_CLIENTS = ("enable.idempotence", "enable.auto.offset.store", "enable.partition.eof")
@@ -54,7 +56,7 @@ def client_settings(options: Mapping[str, str], who: str = "kafka") -> dict[str,
 def _settings(options: Mapping[str, str], who: str, refused: Collection[str]) -> dict[str, str]:
     mine = {option: value for option, value in options.items() if is_for_clients(option)}
     try:
-        check_no_secret(mine)
+        check_no_secret(mine, KAFKA)
     except ValueError as error:
         raise BadInputError(f"{who}: {error}") from error
     settings: dict[str, str] = {}
@@ -62,7 +64,7 @@ def _settings(options: Mapping[str, str], who: str, refused: Collection[str]) ->
         name = plain_name(option)
         if name in refused:
             raise BadInputError(f"{who}: option '{option}' is set by Penstock; leave it out")
-        elsewhere = secret_elsewhere(option)
+        elsewhere = secret_elsewhere(option, KAFKA)
         if elsewhere is None:
             settings[name] = value
         else:

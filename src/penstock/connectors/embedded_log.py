@@ -330,6 +330,14 @@ class _ProducerState(Spec):
     last: int = NONE_YET
 
 
+def open_log(options: Mapping[str, str]) -> EmbeddedLog:
+    """Open the log in the folder that the options of a source or sink name."""
+    path = options.get("path")
+    if not path:
+        raise BadInputError("format log: expected the option path: FOLDER")
+    return EmbeddedLog(Path(path))
+
+
 class EmbeddedLog:
     def __init__(self, folder: str | Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = private_folder(Path(folder))

@@ -25,6 +25,7 @@ from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError
 from penstock.base.files import Spec, read_value, write_text
 from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.formats import declared_formats, find_format
 from penstock.dataflow.logic import Logic
 
 if TYPE_CHECKING:
@@ -144,8 +145,9 @@ def index_of(operator: Operator) -> FileIndex:
     """The files a source names, counted; no file, or one that cannot be read, is an error."""
     pattern = str(Path(operator.files or "").absolute())
     held = reading_of(operator).format
-    if held not in set(FileFormat):
-        raise BadInputError(f"source '{operator.name}': placed runs read {', '.join(FileFormat)}, not {held}")
+    if not find_format(held).numbered_rows:
+        known = ", ".join(form.name for form in declared_formats() if form.numbered_rows)
+        raise BadInputError(f"source '{operator.name}': placed runs read {known}, not {held}")
     try:
         index = FileIndex(pattern, FileFormat(held)).with_new_files(strict=True)
     except BadInputError as error:

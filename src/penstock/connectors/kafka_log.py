@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka as ck
 import pyarrow as pa
+from confluent_kafka import admin
 
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.text_checks import is_whole
+from penstock.connectors.connection_settings import client_settings
 from penstock.connectors.log_contract import (
     MESSAGES,
     NONE_YET,
@@ -280,13 +282,6 @@ def _failure(failure: Any, what: str) -> LogError | FencedError | NotTakenError:
     return LogError(f"Kafka: {failure.str()}")
 
 
-try:
-    import confluent_kafka as ck
-    from confluent_kafka import admin
-except ImportError as error:
-    raise BadInputError("Kafka needs confluent-kafka; install it with: pip install 'penstock[kafka]'") from error
-
-
 ANSWER_SECONDS = 10.0
 """The longest a broker may take for an answer."""
 READ_MESSAGES = 5_000
@@ -312,6 +307,11 @@ _NOT_READY = frozenset(
     }
 )
 """What a broker says of groups and partitions just after it started: it, or who asks, knows better in a moment."""
+
+
+def open_log(options: Mapping[str, str]) -> KafkaLog:
+    """Return the log at the brokers that the options of a source or sink name."""
+    return KafkaLog(client_settings(options))
 
 
 class KafkaLog:

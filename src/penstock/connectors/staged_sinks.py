@@ -26,7 +26,8 @@ from penstock.connectors.commit import Output
 from penstock.connectors.log_contract import NONE_YET, FencedError, LogError
 from penstock.connectors.spark_text import cast_to_binary, json_lines
 from penstock.connectors.storage import storage
-from penstock.connectors.topic_address import KAFKA, LogAddress
+from penstock.connectors.topic_address import LogAddress
+from penstock.dataflow.formats import find_format
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -111,10 +112,11 @@ def _read_staged(sink: TopicSink, epoch: int, path: str, last: int) -> bytes:
         return storage(sink.staging).read(path)
     except FileNotFoundError as error:
         known = "no epoch" if last == NONE_YET else f"epoch {last}"
+        by_hand = not find_format(sink.format).is_path
         way_out = f"; if it was, set offset {epoch + 1} of partition 0 for the consumer group '{sink.producer}'"
         raise LogError(
             f"topic '{sink.topic}': {known} is known to be sent under '{sink.producer}', and what epoch {epoch} staged "
-            f"is gone ({path}): look into the topic whether it was sent{way_out if sink.format == KAFKA else ''}"
+            f"is gone ({path}): look into the topic whether it was sent{way_out if by_hand else ''}"
         ) from error
 
 

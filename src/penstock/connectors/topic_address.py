@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
 from penstock.connectors.log_contract import LogError, check_topic
+from penstock.dataflow.formats import find_format, log_addresses, log_formats
 from penstock.dataflow.pipeline import Kind, Pipeline
 
 if TYPE_CHECKING:
@@ -17,38 +20,28 @@ if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Operator
 
 
-KAFKA, LOG = "kafka", "log"
-FORMATS = (KAFKA, LOG)
-"""Formats of sources and sinks that are topics."""
-
-
 @dataclass(frozen=True)
 class LogAddress:
-    """Which log, in the options of a source or sink: `path` for the embedded one, `kafka.*` for Kafka."""
+    """A log by its format and the options of a source or sink."""
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict)
 
     def open(self) -> TopicLog:
-        if self.format == LOG:
-            from penstock.connectors.embedded_log import EmbeddedLog  # noqa: PLC0415 - only what is used is loaded
-
-            path = self.options.get("path")
-            if not path:
-                raise BadInputError("format log: expected the option path: FOLDER")
-            return EmbeddedLog(Path(path))
-        from penstock.connectors.connection_settings import client_settings  # noqa: PLC0415
-        from penstock.connectors.kafka_log import KafkaLog  # noqa: PLC0415 - belongs to the extra
-
-        return KafkaLog(client_settings(self.options))
+        form = find_format(self.format)
+        if form.python_package is not None and find_spec(form.python_package[0]) is None:
+            module, install = form.python_package
+            raise BadInputError(f"format {form.name} needs {module}: {install}")
+        module, _, function = form.log.partition(":")
+        log: TopicLog = getattr(import_module(module), function)(self.options)
+        return log
 
     def __str__(self) -> str:
-        where = self.options.get("path" if self.format == LOG else "kafka.bootstrap.servers", "?")
-        return f"{self.format}:{where}"
+        return f"{self.format}:{self.options.get(find_format(self.format).address_option, '?')}"
 
 
 def is_address(text: str) -> bool:
-    return text.partition(":")[0] in FORMATS and ":" in text
+    return ":" in text and text.partition(":")[0] in log_formats()
 
 
 def absolute_place(text: str) -> str:
@@ -57,20 +50,20 @@ def absolute_place(text: str) -> str:
 
 
 def parse_log(text: str) -> LogAddress:
-    """`log:FOLDER` or `kafka:HOST:PORT[,HOST:PORT...]`."""
-    kind, colon, where = text.partition(":")
-    if kind not in FORMATS or not colon or not where.strip("/"):
-        raise BadInputError(f"'{text[:80]}': expected kafka:HOST:PORT or log:FOLDER")
+    """`log:FOLDER`, `kafka:HOST:PORT[,HOST:PORT...]`, or another log that is declared as a format."""
+    kind, _, where = text.partition(":")
+    if not is_address(text) or not where.strip("/"):
+        raise BadInputError(f"'{text[:80]}': expected {log_addresses()}")
     where = where.removeprefix("//")
-    options = {"path": str(Path(where).absolute())} if kind == LOG else {"kafka.bootstrap.servers": where}
-    return LogAddress(kind, options)
+    form = find_format(kind)
+    return LogAddress(kind, {form.address_option: str(Path(where).absolute()) if form.is_path else where})
 
 
 def parse_topic(text: str) -> tuple[LogAddress, str]:
     """`log:FOLDER/TOPIC` or `kafka:HOST:PORT/TOPIC`."""
     log, slash, topic = text.rpartition("/")
     if not slash or not is_address(log):
-        raise BadInputError(f"'{text[:80]}': expected kafka:HOST:PORT/TOPIC or log:FOLDER/TOPIC")
+        raise BadInputError(f"'{text[:80]}': expected {log_addresses('/TOPIC')}")
     return parse_log(log), check_topic(topic)
 
 

@@ -30,13 +30,3 @@ class WallClock:
 
     def now(self) -> float:
         return clock.now()
-
-
-class ToldClock:
-    """For simulations of days, and for tests: it is when it is told."""
-
-    def __init__(self, now: float = 0.0) -> None:
-        self.time = now
-
-    def now(self) -> float:
-        return self.time

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
 from penstock.base.text_checks import is_whole
-from penstock.dataflow.pipeline import FORMAT_OF_ENDING, Kind
+from penstock.dataflow.formats import COUNT, LOAD, SinkCommit, find_format, format_of_ending
+from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.secrets import PREFIX
 
 if TYPE_CHECKING:
@@ -89,21 +90,11 @@ def most_per_batch(options: Mapping[str, str], who: str) -> int | None:
     return int(text)
 
 
-LOAD = "load"
-"""The format of a source that emits numbered tuples at the rate of the run."""
-COUNT = "count"
-"""The format of a sink that only counts what reaches it."""
-
-FILE_FORMATS = ("json", "csv", "parquet", "orc", "text", "avro", "xml")
 ABOUT_THE_FOLDER = frozenset(
     {"path", "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "latestFirst", "pathGlobFilter", "cleanSource"}
     | {"recursiveFileLookup", "sourceArchiveDir", "modifiedBefore", "modifiedAfter", "basePath"}
 )
 """Options of files that say which there are, not what is in them."""
-"""What Spark reads and writes as files in a folder."""
-
-_OLD_NAMES = {"jsonl": "json"}
-_TOPICS = ("kafka", "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +121,10 @@ class Writing:
     mode: OutputMode | None = None
     of_the_user: bool = False
 
+    @property
+    def keeps_rows(self) -> bool:
+        return self.of_the_user or find_format(self.format).commit is not SinkCommit.NOTHING
+
 
 def reading_of(operator: Operator) -> Reading:
     """How a source reads."""
@@ -137,13 +132,13 @@ def reading_of(operator: Operator) -> Reading:
         return Reading("frame", {}, None, operator.watermark, of_the_user=True)
     options = _texts(operator.options)
     if operator.files is None:
-        name = _OLD_NAMES.get(operator.format or LOAD, operator.format or LOAD)
-        options = well_spelled(options, f"source '{operator.name}'") if name in _TOPICS else options
-        return Reading(name, options, operator.schema_, operator.watermark)
-    given = operator.format or FORMAT_OF_ENDING[PurePath(operator.files).suffix.lower()]
-    name = _OLD_NAMES.get(given, given)
-    header = {"header": "true"} if name == "csv" else {}
-    return Reading(name, {**header, **options, "path": operator.files}, operator.schema_, operator.watermark)
+        form = find_format(operator.format or LOAD)
+        options = well_spelled(options, f"source '{operator.name}'") if form.is_log else options
+        return Reading(form.name, options, operator.schema_, operator.watermark)
+    name = operator.format or format_of_ending(PurePath(operator.files).suffix) or ""
+    form = find_format(name)
+    options = {**form.files_options, **options, "path": operator.files}
+    return Reading(form.name, options, operator.schema_, operator.watermark)
 
 
 def writing_of(operator: Operator) -> Writing:
@@ -153,8 +148,9 @@ def writing_of(operator: Operator) -> Writing:
     options = _texts(operator.options)
     if operator.parquet is not None:
         return Writing("parquet", {**options, "path": operator.parquet}, operator.mode)
-    options = well_spelled(options, f"sink '{operator.name}'") if operator.format in _TOPICS else options
-    return Writing(operator.format or COUNT, options, operator.mode)
+    form = find_format(operator.format or COUNT)
+    options = well_spelled(options, f"sink '{operator.name}'") if form.is_log else options
+    return Writing(form.name, options, operator.mode)
 
 
 def file_end(operator: Operator) -> Reading | Writing | None:
@@ -162,7 +158,7 @@ def file_end(operator: Operator) -> Reading | Writing | None:
     if operator.kind is Kind.OPERATOR:
         return None
     end: Reading | Writing = reading_of(operator) if operator.kind is Kind.SOURCE else writing_of(operator)
-    if end.format not in FILE_FORMATS:
+    if not find_format(end.format).is_files:
         return None
     return replace(end, options={name: value for name, value in end.options.items() if name not in ABOUT_THE_FOLDER})
 

@@ -17,6 +17,7 @@ from pydantic import Field, StrictBool, model_validator
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import Amount, Count, Demand, ModelName, Name, Positive, Spec
 from penstock.dataflow.aggregate import Aggregate
+from penstock.dataflow.formats import find_format, format_of_ending, formats_with_endings
 from penstock.dataflow.logic import OnError, Per
 from penstock.dataflow.secrets import check_no_secret, check_plain_place
 
@@ -166,18 +167,6 @@ MOST_OPERATORS, MOST_STREAMS = 2_000, 20_000
 KEYED = frozenset({Grouping.FIELDS, Grouping.PARTIAL_KEY})
 
 
-FORMAT_OF_ENDING = {
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".orc": "orc",
-    ".txt": "text",
-    ".log": "text",
-}
-"""Spark's name for what files hold, where nothing but their ending says it."""
-
 Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
 """The path of a file or folder, or a pattern of paths."""
 
@@ -296,19 +285,23 @@ class Operator(Spec):
         allowed = {"code"} if self.kind is Kind.SINK else set()
         if self.kind is not Kind.OPERATOR and len(set(given) - allowed) > 1:
             raise ValueError(f"{self.kind} '{self.name}' has {' and '.join(given)}; keep one")
-        if self.files and self.format is None and PurePath(self.files).suffix.lower() not in FORMAT_OF_ENDING:
+        if self.files and self.format is None and format_of_ending(PurePath(self.files).suffix) is None:
             raise ValueError(
                 f"source '{self.name}': the ending of '{self.files}' does not say what the files hold; "
-                f"give format: {', '.join(dict.fromkeys(FORMAT_OF_ENDING.values()))}"
+                f"give format: {', '.join(formats_with_endings())}"
             )
         if self.options and not (self.format or self.files or self.parquet):
             raise ValueError(f"{self.kind} '{self.name}': options mean something only with a format")
+        form = find_format(self.format) if self.format else None
+        if form is not None and not (form.can_write if self.kind is Kind.SINK else form.can_read):
+            other = "read" if self.kind is Kind.SINK else "written"
+            raise ValueError(f"{self.kind} '{self.name}': format '{self.format}' can only be {other}")
         return self
 
     @model_validator(mode="after")
     def _no_secret_in_plain(self) -> Self:
         try:
-            check_no_secret(self.options)
+            check_no_secret(self.options, self.format)
             for what in ("files", "parquet"):
                 check_plain_place(what, getattr(self, what))
         except ValueError as error:

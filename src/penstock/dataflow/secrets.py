@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from penstock.dataflow.formats import find_format
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -18,8 +20,6 @@ PREFIX = "kafka."
 """What options for Kafka's clients begin with, as Spark's own connector has it."""
 ENV, FILE = "env", "file"
 
-_CLIENTS_OWN = frozenset({"sasl.oauthbearer.assertion.private.key.file"})
-"""Options of librdkafka that look like one of ours and are paths."""
 _ACCOUNT = re.compile(r"\.[\w-]+\.\w+\.core\.[\w.]+$")
 """Azure puts the account after the option: fs.azure.account.key.ACCOUNT.dfs.core.windows.net."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -52,8 +52,10 @@ def plain_name(option: str) -> str:
     return option.lower().removeprefix(PREFIX)
 
 
-def is_secret(option: str) -> bool:
-    """Return whether the name of an option says that its value is a secret."""
+def is_secret(option: str, form: str | None = None) -> bool:
+    """Return whether the name of an option, or the declaration of its format, says that its value is a secret."""
+    if form is not None and option.lower() in find_format(form).secret_options:
+        return True
     name = _ACCOUNT.sub("", option)
     parts = [[word.lower() for word in _WORD.findall(part)] for part in name.split(".")]
     words = [word for part in parts for word in part]
@@ -65,8 +67,6 @@ def is_secret(option: str) -> bool:
         return len(words) == 1 or words[-2] not in _TOKENS_OF_TEXT
     return " ".join(words).endswith(_SECRET_ENDINGS)
 
-
-# Values.
 
 _PLACEHOLDER = re.compile(
     r"^(\$\{?\w[\w.:-]*\}?|\{\{.*\}\}|<[^>]*>|\*+|\?|%s|:\w+|true|false|null|none|string|)$", re.IGNORECASE
@@ -112,27 +112,24 @@ def _parameters(value: str) -> Iterator[tuple[str, str]]:
             yield match[1], match[2]
 
 
-# Options.
-
-
-def secret_elsewhere(option: str) -> tuple[str, str] | None:
+def secret_elsewhere(option: str, form: str | None = None) -> tuple[str, str] | None:
     """Return the option that is to be looked up, as it is spelled, and in what (`env`, `file`). None: the option is not
-    one of these; clients have some of their own that end in `.file`."""
+    one of these; clients of some formats have options of their own that end in `.file`."""
     name, _, where = option.rpartition(".")
     words = _WORD.findall(name)
-    if not words or plain_name(option) in _CLIENTS_OWN:
+    if not words or (form is not None and option.lower() in find_format(form).plain_options):
         return None
-    if where.lower() == ENV or (where.lower() == FILE and (is_secret(name) or words[-1].lower() in _FROM_FILE)):
+    if where.lower() == ENV or (where.lower() == FILE and (is_secret(name, form) or words[-1].lower() in _FROM_FILE)):
         return name, where.lower()
     return None
 
 
-def check_no_secret(options: Mapping[str, Any]) -> None:
+def check_no_secret(options: Mapping[str, Any], form: str | None = None) -> None:
     """Raise ValueError if a secret stands among options, in any format. The value is not repeated."""
     for option, value in options.items():
-        if secret_elsewhere(option) is not None:
+        if secret_elsewhere(option, form) is not None:
             continue
-        held = "is a secret" if is_secret(option) else None
+        held = "is a secret" if is_secret(option, form) else None
         if held is None and (kind := secret_in(str(value))) is not None:
             held = f"holds a secret ({kind})"
         if held is not None:

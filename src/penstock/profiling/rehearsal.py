@@ -21,6 +21,7 @@ from penstock.base.errors import RunFailedError
 from penstock.base.files import temporary_folder
 from penstock.base.text_checks import is_whole
 from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of
+from penstock.dataflow.formats import find_format
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
@@ -30,6 +31,7 @@ from penstock.modelling.fingerprint import shape_of
 from penstock.modelling.model import Rehearsal, RehearsedBatches
 from penstock.profiling.replay import ReplayFiles
 from penstock.report.report import pace_seen
+from penstock.runs.config import RunConfig
 from penstock.spark import load_source
 from penstock.spark.internals.plans import struct_of_arrow
 from penstock.spark.session.embedded import divided_for
@@ -64,8 +66,6 @@ PATIENCE_SECONDS = 60.0
 _MOST_FILES = "maxFilesPerTrigger"
 MOST_FILES = 16
 """Of a batch."""
-WRITABLE = frozenset({"json", "csv", "parquet", "orc"})
-"""Formats samples are replayed in as they are; others as Parquet."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def rehearse(session: SparkSession, spec: RehearsalSpec, tick: Callable[[], None
             checkpoint=str(folder / "run" / "checkpoint"),
             load=Load.constant(spec.due_rate) if driven else None,
             most_rows=spec.large,
-            interval_ms=1,
+            config=RunConfig(batch_interval_ms=1),
             environment=spec.environment,
             audit=driven and unaudited_by(spec.pipeline, sparks_own_code(spec.code)) is None,
         )
@@ -170,7 +170,7 @@ class _Inputs:
             elif name in spec.sources:
                 place = folder / f"in-{len(replaced)}"
                 end = file_end(operator)
-                own = end if end is not None and end.format in WRITABLE else None
+                own = end if end is not None and find_format(end.format).replayable else None
                 format_, options = ("parquet", {}) if own is None else (own.format, dict(own.options))
                 self._files_of_batch = files_of_batch(reading_of(operator).options, spec.slots)
                 self._files = ReplayFiles(session, spec.sources[name], place, format_, options, new_keys=new_keys)

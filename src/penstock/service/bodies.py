@@ -15,15 +15,18 @@ from pydantic import AfterValidator, Field, StrictBool, StrictStr, ValidationErr
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import Name, Positive, Spec, describe, parse_json
 from penstock.base.text_checks import one_of
-from penstock.control.core.priorities import MEASURED
-from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger, TriggerKind
+from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger
+from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.options import checked_options
 from penstock.control.errors import FieldError
 from penstock.control.metrics import Metric
+from penstock.control.registry import CODE_TRIGGER, trigger_kind_names
 from penstock.control.user_code import USER_CODE
 from penstock.dataflow.load import parse_load
+from penstock.dataflow.secrets import is_secret, secret_in
 from penstock.planning.files import SavedPlan, parse_plan, read_plan
 from penstock.planning.registry import SHARERS
+from penstock.runs.config import FUSED, PLACED, Appears, RunConfig, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +93,8 @@ class SubmissionBody(Spec):
     engine: StrictStr = "auto"
     load: StrictStr | Rate | None = None
     elastic: ElasticBody | StrictBool | None = None
+    options: dict[str, Any] | None = None
+    """Options of its runs that appear over HTTP, by their names in `RunConfig`."""
 
 
 class AmendBody(Spec):
@@ -205,7 +210,29 @@ def submission_of(body: SubmissionBody, described: Callable[[Any], dict[str, Any
         load=load_text(body.load),
         elastic=elastic_options(body.elastic),
         plan=None if plan is None else plan.model_dump(mode="json"),
+        options=run_options(body.options, engine),
     )
+
+
+def run_options(given: dict[str, Any] | None, engine: Engine) -> dict[str, Any] | None:
+    """Return options of runs by their present names, checked for the engine that will run the pipeline."""
+    if not given:
+        return None
+    runs_on = PLACED if engine is Engine.PLACED else FUSED
+    try:
+        values = read_options(given, "options", Appears.HTTP)
+        if "engine" in values:
+            raise BadInputError("engine: give it beside the options, as the field 'engine'")
+        RunConfig(**values).for_engine(runs_on)
+    except BadInputError as error:
+        raise FieldError("options", str(error).removeprefix("options: ")) from error
+    for key, value in values.get("settings", {}).items():
+        if is_secret(key) or secret_in(value) is not None:
+            raise FieldError("options", f"settings: '{key}' holds a secret and would be stored; set it for the driver")
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    if len(json.dumps(plain)) > MAX_LOAD_BYTES:
+        raise FieldError("options", f"expected at most {MAX_LOAD_BYTES} bytes")
+    return plain
 
 
 def elastic_options(body: ElasticBody | bool | None) -> dict[str, Any] | None:
@@ -241,33 +268,45 @@ def _named(choices: type[E], given: str, field: str) -> E:
         raise FieldError(field, str(error)) from error
 
 
-PLAIN_KINDS = tuple(kind for kind in TriggerKind if kind is not TriggerKind.CODE)
+_NEEDED = {"above": "a threshold", "field": "the name of a field", "share": "a share"}
+_CONDITION = ("above", "below", "share", "field")
 
 
 def trigger_of(body: TriggerBody) -> Trigger:
-    """`kind` is arrival-rate, lag, batch-share, or module:attribute of a function over the readings."""
+    """`kind` is a kind of `control.core.trigger_kinds`, or module:attribute of a function over the readings."""
     code = body.kind if CODE.fullmatch(body.kind) else ""
-    if not code and body.kind not in PLAIN_KINDS:
-        known = nearest(body.kind, [*map(str, PLAIN_KINDS), "module:attribute"])
-        raise FieldError("kind", f"unknown kind '{body.kind[:40]}'; {known}")
-    kind = TriggerKind.CODE if code else TriggerKind(body.kind)
-    if kind is not TriggerKind.CODE and body.above is None:
-        raise FieldError("above", f"{kind} needs a threshold")
-    if kind is TriggerKind.BATCH_SHARE and body.field is None:
-        raise FieldError("field", "batch-share needs the name of a field")
-    given = {name: value for name, value in body.model_dump(exclude={"kind"}).items() if value is not None}
+    if not code and body.kind.partition(":")[0] not in trigger_kind_names():
+        raise FieldError("kind", f"unknown kind '{body.kind[:40]}'; {nearest(body.kind, trigger_kind_names())}")
+    name = CODE_TRIGGER if code else body.kind
+    try:
+        kind = find_kind(name)
+    except BadInputError as error:
+        raise FieldError("kind", str(error)) from error
+    for needed in kind.needs:
+        if getattr(body, needed) is None:
+            raise FieldError(needed, f"{name} needs {_NEEDED[needed]}")
+    given = _fields_of(name, body)
     if code:
         USER_CODE.check(code, "kind")
-    return _checked(Trigger(0, kind, code=code, **given))
+    return _checked(Trigger(0, name, code=code, **given))
 
 
 def amended_trigger(trigger: Trigger, body: TriggerAmendBody) -> Trigger:
-    given = {name: value for name, value in body.model_dump().items() if value is not None}
-    return _checked(replace(trigger, **given))
+    return _checked(replace(trigger, **_fields_of(trigger.kind, body)))
+
+
+def _fields_of(name: str, body: TriggerBody | TriggerAmendBody) -> dict[str, Any]:
+    """Return the fields that are given. Raise `FieldError` if the kind reads one of them not at all."""
+    kind = find_kind(name)
+    given = {field: value for field, value in body.model_dump(exclude={"kind"}).items() if value is not None}
+    for field in _CONDITION:
+        if field in given and field not in (*kind.needs, *kind.takes):
+            raise FieldError(field, f"{name} has no {field}; leave it out")
+    return given
 
 
 def _checked(trigger: Trigger) -> Trigger:
-    on_at = trigger.above if trigger.kind in MEASURED else trigger.share
+    on_at = find_kind(trigger.kind).threshold(trigger)
     if trigger.below is not None and trigger.below > on_at:
         raise FieldError("below", f"{trigger.below:g} is above what switches the trigger on, {on_at:g}")
     return trigger

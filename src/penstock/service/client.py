@@ -20,7 +20,7 @@ except ImportError as error:
     raise BadInputError("this needs httpx; install it with: pip install 'penstock[control]'") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
 SECONDS = 60.0
@@ -73,8 +73,9 @@ class Client:
         engine: str | None = None,
         load: str | float | None = None,
         elastic: bool | dict[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Hand a pipeline over. To submit the same again changes nothing."""
+        """Submit a pipeline. To submit the same again changes nothing. `options` are those of its runs."""
         body = {
             "name": name,
             "pipeline": _plain(pipeline),
@@ -87,6 +88,7 @@ class Client:
             "engine": engine,
             "load": load,
             "elastic": elastic,
+            "options": dict(options) if options else None,
         }
         return self._object("POST", "/v1/pipelines", _told(body))
 
@@ -161,7 +163,8 @@ class Client:
         return self._object("PATCH", _at("pipelines", name), _told(fields))
 
     def trigger(self, name: str, kind: str, **options: Any) -> dict[str, Any]:
-        """A new trigger: `arrival-rate` or `lag` (above), `batch-share` (field, above, share), `module:attribute`."""
+        """Add a trigger. `kind` is one that `penstock pipelines trigger add --help` lists; `options` are its fields:
+        above, below, share, field, for_seconds, priority."""
         return self._object("POST", _at("pipelines", name, "triggers"), _told({"kind": kind, **options}))
 
     def triggers(self, name: str) -> Any:

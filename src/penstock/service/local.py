@@ -14,11 +14,11 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import ClusterError
 from penstock.base.files import Amount, Count, Name, Positive, Spec, private_folder, read_value, write_text
 from penstock.base.process_identity import ProcessIdentity
+from penstock.base.processes import end, find, start
+from penstock.base.state_folder import locked, state_folder
 from penstock.control.executors.driver_processes import end_drivers
 from penstock.control.provisioning import IDLE_SECONDS
 from penstock.planning.registry import DEFAULT_SHARER
-from penstock.spark.clusters.standalone.processes import end, find, start
-from penstock.spark.clusters.standalone.state import locked, state_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

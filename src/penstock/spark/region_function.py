@@ -18,13 +18,13 @@ import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
 from penstock.base.clock import Stopwatch, cpu_seconds, now
+from penstock.cluster.slot_resources import SLOT
 from penstock.connectors.storage import user_folder
 from penstock.runtime.account import Account
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, read_crumb, read_crumbs, write_crumbs
 from penstock.runtime.dead_letters import INTERRUPTIONS, error_line
 from penstock.runtime.segment import Segment, SegmentOptions
-from penstock.spark.clusters.standalone.daemons import SLOT
 from penstock.spark.internals.worker_process import REUSE, close_at_end, die_of_signals
 from penstock.spark.session.interrupts import ignore_interrupts
 

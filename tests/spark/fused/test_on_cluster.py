@@ -13,7 +13,7 @@ import pytest
 from processes import command, environment_for, flowed
 
 import penstock
-from penstock.spark.clusters.standalone.cluster import running_cluster
+from penstock.spark.clusters.local.lifecycle import running_cluster
 
 PIPELINE = """
 import time

@@ -10,6 +10,7 @@ import typer
 from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
+from penstock.dataflow.formats import log_addresses
 
 broker_app = typer.Typer(
     help="Start and end a Kafka broker on this machine's loopback, to try with (needs Java; Maven fetches its jars).",
@@ -74,16 +75,11 @@ def down(
     typer.echo("the broker has ended" if ran else "no broker was running")
 
 
-# `penstock produce`: messages at a rate over time, to a topic or into files.
-
-
 def produce(
     spec: Annotated[
         Path | None, typer.Argument(metavar="[SPEC]", help="A file (.yaml, .json) that says what, where to, how fast.")
     ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", help="kafka:HOST:PORT/TOPIC, log:FOLDER/TOPIC or files:FOLDER.")
-    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help=f"{log_addresses('/TOPIC')} or files:FOLDER.")] = None,
     data: Annotated[
         str | None,
         typer.Option("--data", help="sentences, tweets, page-events, payloads, readings, auctions or batches."),

@@ -9,8 +9,10 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption
+from penstock.cli.arguments import JsonOption, takes_run_options
 from penstock.cli.controller_access import NameArgument, TokenFileOption, UrlOption, controller, warn_of_trouble
+from penstock.control.registry import trigger_kind_names
+from penstock.runs.config import Appears
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +22,7 @@ RateOption = Annotated[float | None, typer.Option("--rate", help="Tuples/s it mu
 LatencyOption = Annotated[float | None, typer.Option("--latency", help="Milliseconds it may take.")]
 
 
+@takes_run_options(Appears.HTTP, defaults=False)
 def submit(
     name: NameArgument,
     pipeline: Annotated[
@@ -34,13 +37,14 @@ def submit(
     priority: Annotated[int | None, typer.Option("--priority", help="Level; 1 is the highest.")] = None,
     engine: Annotated[str | None, typer.Option("--engine", help="auto, fused or placed.")] = None,
     load: Annotated[
-        str | None, typer.Option("--load", help="What its source emits, as in `penstock simulate`.")
+        str | None, typer.Option("--load", help="Rate its source emits, as in `penstock simulate`.")
     ] = None,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
+    **run_options: Any,
 ) -> None:
-    """Hand a pipeline over to the controller. To submit the same again changes nothing.
+    """Submit a pipeline to the controller. To submit the same again changes nothing.
 
     NAME alone may be a plan file, or what `place --json --full` printed: then all its pipelines are submitted, each on
     the slots it was placed on.
@@ -54,6 +58,9 @@ def submit(
         "priority": priority,
         "engine": engine,
         "load": load,
+        "options": {
+            key: value for key, value in run_options.items() if value is not None and value is not False and value != []
+        },
     }
     plans = _plans_of(name) if pipeline is None and plan is None else {}
     with controller(url, token_file) as client:
@@ -253,9 +260,6 @@ def _print_outcome(row: dict[str, Any], *, json: bool) -> None:
     output.say(f"{row['name']}: {row['state']}, priority {row['priority']}, {row['assigned']} assigned{waits}")
 
 
-# `penstock trigger`: conditions that raise a pipeline's priority while they hold.
-
-
 trigger_app = typer.Typer(
     help="Add, edit and switch the triggers of a pipeline.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -265,9 +269,10 @@ NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Of the tr
 @trigger_app.command()
 def add(
     name: NameArgument,
-    kind: Annotated[str, typer.Argument(help="arrival-rate, lag, batch-share, or module:attribute of a function.")],
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(trigger_kind_names())} (a function over the readings).")],
     above: Annotated[
-        float | None, typer.Option("--above", help="Tuples/s, messages, or what the field must exceed.")
+        float | None,
+        typer.Option("--above", help="The threshold: rows/s, messages, or the value of the field."),
     ] = None,
     below: Annotated[float | None, typer.Option("--below", help="Off only below this.")] = None,
     share: Annotated[float | None, typer.Option("--share", help="batch-share: part of a batch, 0 to 1.")] = None,

@@ -406,9 +406,9 @@ def _subject(request: Request) -> str:
 
 def _fields_given(value: Any) -> Iterator[tuple[str, str]]:
     """Every field that was given and differs from what it is without being given."""
-    for one in fields(value):
-        given = getattr(value, one.name)
+    for item in fields(value):
+        given = getattr(value, item.name)
         if is_dataclass(given):
             yield from _fields_given(given)
-        elif given is not None and given != one.default and one.name not in LEFT_OUT:
-            yield one.name.replace("_", " "), f"{given:g}" if isinstance(given, float) else str(given)
+        elif given is not None and given != item.default and item.name not in LEFT_OUT:
+            yield item.name.replace("_", " "), f"{given:g}" if isinstance(given, float) else str(given)

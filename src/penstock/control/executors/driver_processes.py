@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.base.files import private_folder
+from penstock.base.processes import ProcessError, end, find, kill, start, tree
 from penstock.cluster.topology import Slot
 from penstock.control.core.messages import (
     Died,
@@ -23,7 +24,7 @@ from penstock.control.core.messages import (
     Readings,
     Started,
 )
-from penstock.control.core.records import Engine, TriggerKind
+from penstock.control.core.records import Engine
 from penstock.control.executors.driver_files import (
     JOB,
     LOG,
@@ -43,7 +44,7 @@ from penstock.control.executors.driver_files import (
     put,
 )
 from penstock.control.metrics import Metric
-from penstock.spark.clusters.standalone.processes import ProcessError, end, find, kill, start, tree
+from penstock.runs.config import FUSED, PLACED, RunConfig, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -158,7 +159,7 @@ class DriverExecutors:
             watched=tuple(
                 WatchedField(trigger=trigger.id, field=trigger.field, above=trigger.above)
                 for trigger in order.triggers
-                if trigger.enabled and trigger.kind is TriggerKind.BATCH_SHARE
+                if trigger.enabled
             ),
         )
         put(known.folder, ORDER, driver_order)
@@ -175,14 +176,11 @@ class DriverExecutors:
         job = DriverJob(
             name=order.pipeline,
             pipeline=order.submission.pipeline,
-            engine=Engine.PLACED if order.submission.engine is Engine.PLACED else Engine.FUSED,
             plan=None if order.submission.plan is None else dict(order.submission.plan),
             rate=rate,
-            load=order.load or (None if rate is None else f"{rate:g}"),
-            interval_ms=interval_ms(order.submission.target.latency_ms),
+            config=config_of(order, self._settings),
             incarnation=order.incarnation,
             fence=self._fence,
-            settings=self._settings,
         )
         put(known.folder, JOB, job)
         (known.folder / REPORT).unlink(missing_ok=True)
@@ -295,7 +293,22 @@ def used_by(parts: Sequence[PartReading]) -> dict[str, float]:
     }
 
 
-def interval_ms(latency_ms: float | None) -> int:
+def config_of(order: PipelineOrder, settings: Mapping[str, str]) -> RunConfig:
+    """Return the options of a run: those submitted, with a load and a batch interval for its target."""
+    submitted = read_options(dict(order.submission.options or {}), "options", warn=False)
+    target = order.submission.target
+    return RunConfig(
+        **{
+            "batch_interval_ms": batch_interval_ms(target.latency_ms),
+            **submitted,
+            "engine": PLACED if order.submission.engine is Engine.PLACED else FUSED,
+            "rate": order.load or (None if target.rate is None else f"{target.rate:g}"),
+            "settings": {**settings, **submitted.get("settings", {})},
+        }
+    )
+
+
+def batch_interval_ms(latency_ms: float | None) -> int:
     """Between two batches of a fused pipeline: min(500, max(100, latency / 4)).
 
     A tuple waits for the next batch and then for the whole of it. A batch costs its cluster some 150 ms of CPU whatever

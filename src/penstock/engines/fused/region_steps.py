@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.base.errors import BadInputError
-from penstock.dataflow.endpoints import COUNT, reading_of, writing_of
+from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.dataflow.formats import COUNT
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.regions import LOAD_ENTRY, entry_of, is_divided

@@ -16,7 +16,8 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError
 from penstock.base.files import Name, Versioned, read_value, write_text
 from penstock.connectors.connection_settings import with_secrets
-from penstock.dataflow.endpoints import FILE_FORMATS, reading_of
+from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.formats import find_format
 from penstock.dataflow.logic import Per
 from penstock.engines.fused.schemas import struct_of
 from penstock.engines.fused.sources.readers import read_source
@@ -78,10 +79,6 @@ def kept_schemas(folder: Path, timezone: str) -> dict[str, pa.Schema]:
 SAMPLES = 256
 WAIT_SECONDS = 10.0
 """How long a source that is no file is waited for."""
-GIVEN_AGAIN = frozenset({"rate", "rate-micro-batch", "kafka", "log", "delta", "iceberg", "hudi", *FILE_FORMATS})
-"""Formats that keep their rows when they are read: a query with a checkpoint of its own takes them from nobody. Others
-may be a queue or a connection, or nobody knows."""
-
 WITH_FILES = "; try the code with files of such rows in its place"
 
 
@@ -143,14 +140,15 @@ def sample_source(
     run. `way_out` is what the complaint says to do."""
     reading = reading_of(operator)
     who = f"source '{operator.name}'"
-    if reading.format in FILE_FORMATS:
+    if find_format(reading.format).is_files:
         with in_one_line(who, reading.format):
-            reader = session.read.format(reading.format).options(**with_secrets(reading.options, who))
+            options = with_secrets(reading.options, who, reading.format)
+            reader = session.read.format(reading.format).options(**options)
             if reading.schema is not None:
                 reader = reader.schema(struct_of(reading.schema, who))
             return reader.load().limit(rows)
     stream = read_source(session, operator)
-    once = next((name for name in _formats_read(stream, reading) if name.lower() not in GIVEN_AGAIN), None)
+    once = next((name for name in _formats_read(stream, reading) if not find_format(name).rereadable), None)
     if once is not None:
         raise BadInputError(f"{who}: {once} may not give rows a second time, so none are taken as samples{way_out}")
     name = f"penstock_sample_{abs(hash(operator.name))}"

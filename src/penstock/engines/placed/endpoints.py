@@ -13,9 +13,10 @@ from penstock.connectors.connection_settings import with_secrets
 from penstock.connectors.log_contract import LogError, producer_name
 from penstock.connectors.staged_sinks import FRAME_PREFIX, SinkFiles, TopicSink
 from penstock.connectors.storage import storage
-from penstock.connectors.topic_address import FORMATS, LogAddress, is_address, topics_there
+from penstock.connectors.topic_address import LogAddress, is_address, topics_there
 from penstock.connectors.topic_feed import TopicShare
-from penstock.dataflow.endpoints import COUNT, FILE_FORMATS, check_known_to_us, reading_of, writing_of
+from penstock.dataflow.endpoints import check_known_to_us, reading_of, writing_of
+from penstock.dataflow.formats import PlacedCommit, find_format
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.secrets import redact
 from penstock.engines.fused.sinks.topic_writer import letter_topic
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-ONCE = (*FILE_FORMATS, "jdbc", "delta")
-"""Formats whose writers leave out an epoch that is there already."""
-
 
 class NotSentError(OSError, PenstockError):
     """A sink did not take an epoch that is committed; it waits."""
@@ -55,7 +53,7 @@ class NotSentError(OSError, PenstockError):
 
 def commits_by_epoch(operator: Operator) -> bool:
     writing = writing_of(operator)
-    return not writing.of_the_user and writing.format in ONCE
+    return not writing.of_the_user and find_format(writing.format).exactly_once
 
 
 def check_delivery(operator: Operator, *, at_least_once: bool) -> None:
@@ -145,14 +143,10 @@ def _same(batches: Any) -> Any:
     return batches
 
 
-CONSOLE = "console"
-FILES = ("parquet", "json")
-
-
 def check_sources(pipeline: Pipeline) -> None:
     for name in pipeline.sources:
         operator = pipeline.operators[name]
-        if reading_of(operator).format in FORMATS:
+        if find_format(reading_of(operator).format).is_log:
             topic_share(name, reading_of(operator))
         elif not reading_of(operator).is_load and operator.files is None:
             raise BadInputError(
@@ -172,18 +166,21 @@ def sinks_of(
         if operator.kind is not Kind.SINK:
             continue
         writing = writing_of(operator)
-        if operator.console or writing.format == CONSOLE:
+        commit = PlacedCommit.SPARK if writing.of_the_user else find_format(writing.format).placed_commit
+        if operator.console or commit is PlacedCommit.CONSOLE:
             shown.append(name)
-        if writing.format in FILES:
-            place = with_secrets(writing.options, f"sink '{name}'").get("path")
-            if not place:
-                raise BadInputError(f"sink '{name}': format {writing.format} needs a path")
-            files[name] = SinkFiles(_absolute(place), writing.format)
-        elif writing.format in FORMATS:
-            files[name] = _topic_sink(name, LogAddress(writing.format, writing.options), writing.options.get("topic"))
-        elif writing.format not in {COUNT, CONSOLE}:
-            check_delivery(operator, at_least_once=at_least_once)
-            files[name] = SinkFiles("", "parquet", frame_of=name)
+        match commit:
+            case PlacedCommit.SLOTS:
+                place = with_secrets(writing.options, f"sink '{name}'", writing.format).get("path")
+                if not place:
+                    raise BadInputError(f"sink '{name}': format {writing.format} needs a path")
+                files[name] = SinkFiles(_absolute(place), writing.format)
+            case PlacedCommit.LOG:
+                address = LogAddress(writing.format, writing.options)
+                files[name] = _topic_sink(name, address, writing.options.get("topic"))
+            case PlacedCommit.SPARK:
+                check_delivery(operator, at_least_once=at_least_once)
+                files[name] = SinkFiles("", "parquet", frame_of=name)
     if dead_letters is not None and is_address(str(dead_letters)):
         files[DEAD_LETTERS] = _topic_sink("dead letters", *letter_topic(pipeline, str(dead_letters)))
     elif dead_letters is not None:
@@ -220,7 +217,9 @@ def frames_place(folder: str) -> str:
 def topic_shares(pipeline: Pipeline) -> dict[str, TopicShare]:
     """Sources that are topics."""
     readings = {name: reading_of(pipeline.operators[name]) for name in pipeline.sources}
-    return {name: topic_share(name, reading) for name, reading in readings.items() if reading.format in FORMATS}
+    return {
+        name: topic_share(name, reading) for name, reading in readings.items() if find_format(reading.format).is_log
+    }
 
 
 def topic_share(name: str, reading: Reading) -> TopicShare:
@@ -277,7 +276,8 @@ class ToldCommits:
 
     def __init__(self, pipeline: Pipeline) -> None:
         readings = {name: reading_of(pipeline.operators[name]) for name in pipeline.sources}
-        self._teller = GroupTeller({name: reading for name, reading in readings.items() if reading.format in FORMATS})
+        logs = {name: reading for name, reading in readings.items() if find_format(reading.format).is_log}
+        self._teller = GroupTeller(logs)
         self._changed = threading.Condition()
         self._untold: Mapping[str, Any] | None = None
         self._closed = False

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psutil
 
 from penstock.base.clock import Stopwatch
+from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
 from penstock.engines.placed.bundle.process import Host
 from penstock.engines.placed.messages import TaskPlace
-from penstock.spark.clusters.standalone.daemons import SLOT, resource_name, slot_resource_name
 from penstock.spark.internals.executors import executor_ids, kill_executors, request_executors_by_profile
 from penstock.spark.session.process_tree import tree_usage
 

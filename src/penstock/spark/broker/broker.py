@@ -17,10 +17,9 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import ClusterError
 from penstock.base.files import Count, Spec, private_folder, read_value, write_text
 from penstock.base.process_identity import ProcessIdentity
+from penstock.base.processes import LOOPBACK, end, find, free_port, start, tree
+from penstock.base.state_folder import locked, state_folder
 from penstock.spark.broker.jars import BROKER, fetch
-from penstock.spark.clusters.standalone.daemons import LOOPBACK, free_port
-from penstock.spark.clusters.standalone.processes import end, find, start, tree
-from penstock.spark.clusters.standalone.state import locked, state_folder
 from penstock.spark.session.java import find_java
 
 STATE, DATA, PROPERTIES, LOG = "broker.json", "data", "server.properties", "broker.log"

@@ -7,19 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError, PenstockError, RunFailedError
+from penstock.dataflow.formats import find_format
 from penstock.dataflow.secrets import redact
 from penstock.spark.internals.declarations import touches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-PACKAGES = {
-    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13",
-    "delta": "io.delta:delta-spark_2.13",
-    "avro": "org.apache.spark:spark-avro_2.13",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13",
-}
-"""What to give to --packages for formats that Spark does not bring along."""
 
 TRACEBACK = "Traceback (most recent call last)"
 WRITE_FAILED = "Task failed while writing rows"
@@ -132,8 +125,9 @@ def in_one_line(who: str, format: str | None = None) -> Iterator[None]:  # noqa:
             because = "" if cause is None or cause in line else f": {cause}"
             raise RunFailedError(f"{who}: {line.rstrip('.')}{because}") from error
         hint = ""
-        if format in PACKAGES and ("find" in line or "class" in line.lower()):
-            hint = f"; it needs a package: --packages {PACKAGES[format]}:VERSION"
+        package = find_format(format).spark_package if format else ""
+        if package and ("find" in line or "class" in line.lower()):
+            hint = f"; it needs a package: --packages {package}:VERSION"
         if "No suitable driver" in line:
             hint = "; bring its jar (--packages), and name its class: options: driver"
         raise BadInputError(f"{who}: {line}{hint}") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, ClusterError
-from penstock.spark.clusters.standalone.daemons import SLOT, resource_name, slot_resource_name
+from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
 from penstock.spark.internals.declarations import touches
 from penstock.spark.internals.error_messages import spark_errors
 from penstock.spark.internals.java import java_classes, java_context
@@ -128,6 +128,21 @@ class FusedExecutors:
             pause(0.1)
         return waited.seconds()
 
+    def hosts(self) -> dict[str, str]:
+        """Return the host of every executor, by its id."""
+        found, known = {}, set(self.ids())
+        listed = java_context(self._session).statusStore().executorList(True).iterator()
+        while listed.hasNext():
+            summary = listed.next()
+            if summary.id() in known:
+                found[str(summary.id())] = str(summary.hostPort()).rpartition(":")[0]
+        return found
+
+    def end(self, names: Collection[str]) -> None:
+        """End these executors and ask for no others in their place."""
+        request_executors(self._session, len(self.ids()) - len(names))
+        self._let_go(names)
+
     def _let_go(self, names: Collection[str]) -> None:
         """Each between two of its tasks, where such a moment comes soon: what is under way would be done again. They
         are no longer asked for, so the target is left as it is: lowered once more it would replace nobody who dies."""
@@ -184,10 +199,10 @@ def pretend_default_profile(session: SparkSession, asked: Any, answered: Any) ->
 
 
 @touches("org.apache.spark.resource: ResourceProfileBuilder by `_jvm`", "PySpark's profiles cannot be handed to Scala.")
-def scala_profile(session: SparkSession, memory_mb: int, resources: Collection[str]) -> Any:
-    """Return a profile of Scala's: one core, and one of each of these resources."""
+def scala_profile(session: SparkSession, memory_mb: int, resources: Collection[str], cores: int = 1) -> Any:
+    """Return a profile of Scala's: so many cores and MB, and one of each of these resources."""
     made = java_classes(session).org.apache.spark.resource
-    executor = made.ExecutorResourceRequests().cores(1).memory(f"{memory_mb}m")
+    executor = made.ExecutorResourceRequests().cores(cores).memory(f"{memory_mb}m")
     for name in resources:
         executor = executor.resource(name, 1, "", "")
     task = made.TaskResourceRequests().cpus(1).resource(SLOT, 1.0)
@@ -215,6 +230,8 @@ class PinnedExecutors(FusedExecutors):
         self._memory_mb = memory_mb
         self._asked: frozenset[Slot] = frozenset()
         """What the Master is to keep."""
+        self._sizes: dict[Slot, tuple[int, int]] = {}
+        """Cores and MB of executors that are not of one core and the usual memory."""
         self._profiles: dict[Slot, Any] = {}
         """What the Master is asked with."""
         self._slot_of: dict[str, Slot] = {}
@@ -222,7 +239,7 @@ class PinnedExecutors(FusedExecutors):
 
     def nodes(self) -> dict[str, int]:
         """How many are on each node now, as they say themselves."""
-        return dict(Counter(slot.node for slot in self._here().values()))
+        return dict(Counter(slot.node for slot in self.here().values()))
 
     def change_to(self, count: int, seconds: float = CHANGE_SECONDS, places: Collection[Slot] | None = None) -> float:
         """One on each of `places`, and no others. Those that are gained come before any is let go; returns how long it
@@ -231,7 +248,7 @@ class PinnedExecutors(FusedExecutors):
             raise BadInputError("slots: whoever started this run names its slots")
         waited, wanted = Stopwatch(), frozenset(places)
         self._ask(self._asked | wanted)
-        while missing := wanted - set(self._here().values()):
+        while missing := wanted - set(self.here().values()):
             if waited.seconds() > seconds:
                 # what cannot be had is not asked for any longer, or it would come when somebody else lets go of it
                 self._ask(self._asked - missing)
@@ -239,11 +256,22 @@ class PinnedExecutors(FusedExecutors):
                 raise ClusterError(f"slots that did not come within {seconds:g} s: {short}")
             pause(LOOK_SECONDS)
         self._ask(wanted)
-        surplus = [name for name, slot in self._here().items() if slot not in wanted]
+        surplus = [name for name, slot in self.here().items() if slot not in wanted]
         self._let_go(surplus)
         while set(surplus) & set(self.ids()) and waited.seconds() < seconds:
             pause(LOOK_SECONDS)
         return waited.seconds()
+
+    @property
+    def asked(self) -> frozenset[Slot]:
+        """Slots that the Master is asked to keep executors on."""
+        return self._asked
+
+    def set_size(self, slot: Slot, cores: int, memory_mb: int) -> None:
+        """Set the size of the next executor on a slot that is not held."""
+        if self._sizes.get(slot, (1, self._memory_mb)) != (cores, memory_mb):
+            self._sizes[slot] = (cores, memory_mb)
+            self._profiles.pop(slot, None)
 
     def _ask(self, slots: frozenset[Slot]) -> None:
         if slots == self._asked:
@@ -254,12 +282,13 @@ class PinnedExecutors(FusedExecutors):
     def _profile(self, slot: Slot) -> Any:
         if slot not in self._profiles:
             names = (resource_name(slot.node), SLOT, slot_resource_name(slot.node, slot.number))
-            asked, answered = (scala_profile(self._session, self._memory_mb, names) for _ in range(2))
+            cores, memory_mb = self._sizes.get(slot, (1, self._memory_mb))
+            asked, answered = (scala_profile(self._session, memory_mb, names, cores) for _ in range(2))
             pretend_default_profile(self._session, asked, answered)
             self._profiles[slot] = asked
         return self._profiles[slot]
 
-    def _here(self) -> dict[str, Slot]:
+    def here(self) -> dict[str, Slot]:
         """The slots of executors that are there and have said which they have, the oldest first."""
         names = self.ids()
         if any(name not in self._slot_of for name in names):

@@ -45,7 +45,7 @@ def has_watermark(frame: DataFrame) -> bool:
     "org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource",
     "Without it a format that is missing is noticed by the first batch, after everything was started.",
 )
-def find_format(session: SparkSession, name: str) -> None:
+def check_format_exists(session: SparkSession, name: str) -> None:
     """Raise what Spark raises if it does not find a format."""
     source = java_classes(session).org.apache.spark.sql.execution.datasources.DataSource
     source.lookupDataSource(name, java_session(session).sessionState().conf())

@@ -1,7 +1,9 @@
-"""Finding a Java that Spark 4 can run on."""
+"""Find a Java that Spark 4 can run on, and the Spark of this installation."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
@@ -9,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from penstock.base.errors import BadInputError
+from penstock.spark.internals.class_archive import archive_file
 
 LOWEST_VERSION = 17
 
@@ -43,3 +46,20 @@ def find_java() -> str:
             return candidate
         seen.append(f"{candidate} is {f'version {version}' if version else 'not a Java that runs'}")
     raise BadInputError("; ".join([*seen, ADVICE]) if seen else f"no Java found; {ADVICE}")
+
+
+def spark_home() -> Path:
+    """Return the folder of pip's pyspark, which holds all of Spark."""
+    package = importlib.util.find_spec("pyspark")
+    if package is None or not package.submodule_search_locations:
+        raise BadInputError("this needs pyspark; install it with: pip install 'penstock[spark]'")
+    return Path(package.submodule_search_locations[0])
+
+
+def java_home() -> Path:
+    return Path(find_java()).resolve().parent.parent
+
+
+def classes_of_spark() -> Path:
+    """Return the archive of classes of the Java and the Spark that processes of a cluster use; it may not exist."""
+    return archive_file(java_home(), spark_home(), importlib.metadata.version("pyspark"))

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from penstock.base.clock import pause
 from penstock.base.errors import PenstockError
 from penstock.base.files import temporary_folder
-from penstock.spark.clusters.standalone.daemons import classes_of_spark
 from penstock.spark.internals.class_archive import making
 from penstock.spark.session.embedded import embedded_session, own_archive
-from penstock.spark.session.java import find_java
+from penstock.spark.session.java import classes_of_spark, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

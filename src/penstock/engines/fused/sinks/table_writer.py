@@ -13,7 +13,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError
-from penstock.connectors.connection_settings import with_secrets
 from penstock.spark.internals.error_messages import in_one_line, java_error
 from penstock.spark.internals.jdbc import Jdbc
 
@@ -57,8 +56,8 @@ class TableWriter:
             if needed not in options:
                 raise BadInputError(f"{who}: format jdbc needs options: {needed}")
         self._who = who
-        self._options = with_secrets(options, who)
-        self._jdbc = Jdbc(session, self._options)
+        self._options = options
+        self._jdbc = Jdbc(session, options)
         self._owner = owner
         self._table = options["dbtable"]
         self._staged_by_owner = f"{bare_name(self._table)}_staged_{sha256(owner.encode()).hexdigest()[:12]}"

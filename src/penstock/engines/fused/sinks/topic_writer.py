@@ -15,12 +15,11 @@ from pyarrow import parquet
 
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError
-from penstock.connectors.connection_settings import SERVERS
 from penstock.connectors.log_contract import FencedError, LogError, check_topic, producer_name
-from penstock.connectors.topic_address import KAFKA, LogAddress, parse_topic
+from penstock.connectors.topic_address import LogAddress, parse_topic
 from penstock.dataflow.endpoints import reading_of, writing_of
+from penstock.dataflow.formats import find_format
 from penstock.dataflow.pipeline import Kind
-from penstock.dataflow.secrets import PREFIX
 from penstock.spark.internals.checkpoint import CheckpointLog
 from penstock.spark.internals.hadoop_files import HadoopFiles
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.connectors.log_contract import TopicLog, TransactionalProducer
+    from penstock.dataflow.endpoints import Reading, Writing
     from penstock.dataflow.pipeline import Pipeline
 
 
@@ -165,17 +165,19 @@ def letter_topic(pipeline: Pipeline, place: str) -> tuple[LogAddress, str]:
     """The log and the topic of an address; a broker is reached as the pipeline's sources and sinks at the same servers
     reach it (TLS, SASL)."""
     address, topic = parse_topic(place)
-    servers = address.options.get(PREFIX + SERVERS)
-    for options in _kafka_options(pipeline) if address.format == KAFKA else ():
-        if options.get(PREFIX + SERVERS) == servers:
-            same = {key: value for key, value in options.items() if key.startswith(PREFIX)}
-            return LogAddress(KAFKA, {**same, **address.options}), topic
+    form = find_format(address.format)
+    servers = address.options.get(form.address_option)
+    for options in _options_of(pipeline, form.name) if form.client_prefix else ():
+        if options.get(form.address_option) == servers:
+            same = {key: value for key, value in options.items() if key.startswith(form.client_prefix)}
+            return LogAddress(form.name, {**same, **address.options}), topic
     return address, topic
 
 
-def _kafka_options(pipeline: Pipeline) -> Iterator[Mapping[str, str]]:
+def _options_of(pipeline: Pipeline, name: str) -> Iterator[Mapping[str, str]]:
+    """Yield the options of all sources and sinks of a format."""
     for operator in pipeline.operators.values():
-        if operator.kind is Kind.SOURCE and reading_of(operator).format == KAFKA:
-            yield reading_of(operator).options
-        elif operator.kind is Kind.SINK and writing_of(operator).format == KAFKA:
-            yield writing_of(operator).options
+        if operator.kind is not Kind.OPERATOR:
+            end: Reading | Writing = reading_of(operator) if operator.kind is Kind.SOURCE else writing_of(operator)
+            if end.format == name:
+                yield end.options

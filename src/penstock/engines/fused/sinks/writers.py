@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError, RunFailedError
-from penstock.connectors.connection_settings import with_secrets
-from penstock.connectors.topic_address import FORMATS, KAFKA, LogAddress, is_address
+from penstock.connectors.connection_settings import KAFKA, with_secrets
+from penstock.connectors.topic_address import LogAddress, is_address
 from penstock.dataflow.code import write_function
-from penstock.dataflow.endpoints import COUNT, FILE_FORMATS, writing_of
+from penstock.dataflow.endpoints import writing_of
+from penstock.dataflow.formats import SinkCommit, find_format
 from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.engines.fused.sinks.file_writer import FileWriter
 from penstock.engines.fused.sinks.table_writer import TableWriter
@@ -19,7 +21,7 @@ from penstock.engines.fused.sources.topics import DELIVERY, EXACTLY_ONCE, sparks
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.internals.checkpoint import owner_of
 from penstock.spark.internals.error_messages import in_one_line, raised_in_code
-from penstock.spark.internals.plans import find_format
+from penstock.spark.internals.plans import check_format_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,20 +89,23 @@ class _Format:
         self._sink = sink
         self._writing = writing
         self._more: Mapping[str, str] = {}
-        self.exactly_once = writing.format == "delta"
-        if writing.format == "delta":
-            self._more = {"txnAppId": f"{owner}-{sink}"}
+        self._version = ""
+        form = find_format(writing.format)
+        self.exactly_once = form.commit is SinkCommit.VERSION
+        if form.version_options is not None:
+            name, self._version = form.version_options
+            self._more = {name: f"{owner}-{sink}"}
 
     def prepare(self) -> None:
         """Spark finds the format, or says so."""
         with in_one_line(f"sink '{self._sink}'", self._writing.format):
-            find_format(self._session, self._writing.format)
+            check_format_exists(self._session, self._writing.format)
 
     def close(self) -> None:
         pass
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        more = {**self._more, "txnVersion": str(batch)} if self._more else {}
+        more = {**self._more, self._version: str(batch)} if self._more else {}
         frame.write.format(self._writing.format).options(**self._writing.options, **more).mode("append").save()
 
 
@@ -112,8 +117,8 @@ def make_writers(session: SparkSession, spec: FusedSpec) -> dict[str, Writer]:
         for name, operator in spec.pipeline.operators.items()
         if operator.kind is Kind.SINK
     }
-    if spec.dead_letters is not None:
-        writers[DEAD_LETTERS] = letter_writer(session, spec.pipeline, spec.dead_letters, owner, spec.checkpoint)
+    if spec.config.dead_letters is not None:
+        writers[DEAD_LETTERS] = letter_writer(session, spec.pipeline, spec.config.dead_letters, owner, spec.checkpoint)
     for writer in writers.values():
         writer.prepare()
     return writers
@@ -123,20 +128,33 @@ def make_writer(session: SparkSession, operator: Operator, owner: str, checkpoin
     """`owner` names whose batches these are, as long as they are numbered on: two that write to one place do not take
     each other's files for their own. `checkpoint` is the run's, which every executor reaches."""
     writing = writing_of(operator)
-    who = f"sink '{operator.name}'"
     if writing.of_the_user:
-        return _Function(who, cast("Callable[[DataFrame, int], None]", write_function(operator)))
-    if writing.format in {COUNT, "noop"}:
-        return CountingWriter()
-    if writing.format in FILE_FORMATS:
-        whole = writing.mode is OutputMode.COMPLETE
-        options = with_secrets(writing.options, who)
-        return FileWriter(session, who, writing.format, options, f"{owner}-{operator.name}", replaces_all=whole)
-    if writing.format == "jdbc":
-        return TableWriter(session, who, writing.options, f"{owner}-{operator.name}")
-    if writing.format in FORMATS:
-        return _topic_writer(session, operator.name, writing, owner, checkpoint)
-    return _Format(session, replace(writing, options=with_secrets(writing.options, who)), owner, operator.name)
+        function = cast("Callable[[DataFrame, int], None]", write_function(operator))
+        return _Function(f"sink '{operator.name}'", function)
+    return _format_writer(session, operator.name, writing, owner, checkpoint)
+
+
+def _format_writer(session: SparkSession, sink: str, writing: Writing, owner: str, checkpoint: str) -> Writer:
+    """Return the writer that commits as the declaration of the format says."""
+    who, name = f"sink '{sink}'", f"{owner}-{sink}"
+    form = find_format(writing.format)
+    options = writing.options if form.is_log else with_secrets(writing.options, who, form.name)
+    match form.commit:
+        case SinkCommit.NOTHING:
+            return CountingWriter()
+        case SinkCommit.RENAME:
+            whole = writing.mode is OutputMode.COMPLETE
+            return FileWriter(session, who, form.name, options, name, replaces_all=whole)
+        case SinkCommit.TABLE:
+            return TableWriter(session, who, options, name)
+        case SinkCommit.TRANSACTION:
+            return _topic_writer(session, sink, writing, owner, checkpoint)
+        case SinkCommit.WRITER:
+            module, _, function = form.writer.partition(":")
+            writer: Writer = getattr(import_module(module), function)(session, sink, options, owner)
+            return writer
+        case SinkCommit.VERSION | SinkCommit.AT_LEAST_ONCE:
+            return _Format(session, replace(writing, options=options), owner, sink)
 
 
 def letter_writer(session: SparkSession, pipeline: Pipeline, place: str, owner: str, checkpoint: str) -> Writer:

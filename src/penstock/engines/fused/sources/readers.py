@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.base.errors import BadInputError
 from penstock.connectors.connection_settings import with_secrets
-from penstock.connectors.topic_address import FORMATS
 from penstock.dataflow.code import frame_function
-from penstock.dataflow.endpoints import FILE_FORMATS, reading_of
+from penstock.dataflow.endpoints import reading_of
+from penstock.dataflow.formats import find_format
 from penstock.engines.fused.schemas import struct_of
 from penstock.engines.fused.sources.topics import read_topics
 from penstock.spark.internals.error_messages import in_one_line, raised_in_code
@@ -31,7 +31,7 @@ def read_source(session: SparkSession, operator: Operator, slots: int = 1, folde
     with in_one_line(who, reading.format):
         if reading.of_the_user:
             frame = _of_the_user(session, operator, who)
-        elif reading.format in FORMATS:
+        elif find_format(reading.format).is_log:
             frame = read_topics(session, reading, who, slots, folder)
         else:
             frame = _of_spark(session, reading, who)
@@ -55,11 +55,11 @@ def _of_the_user(session: SparkSession, operator: Operator, who: str) -> DataFra
 
 
 def _of_spark(session: SparkSession, reading: Reading, who: str) -> DataFrame:
-    options = with_secrets(reading.options, who)
+    options = with_secrets(reading.options, who, reading.format)
     stream = session.readStream.format(reading.format).options(**options)
     if reading.schema is not None:
         stream = stream.schema(struct_of(reading.schema, who))
-    elif reading.format in FILE_FORMATS:
+    elif find_format(reading.format).is_files:
         # files that are there already say what they hold; Spark's stream wants to be told
         table = session.read.format(reading.format).options(**options).load()
         if not table.columns:

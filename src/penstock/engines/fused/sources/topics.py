@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from penstock.base.errors import BadInputError
-from penstock.connectors.connection_settings import is_for_clients, java_options
+from penstock.connectors.connection_settings import KAFKA, is_for_clients, java_options
 from penstock.connectors.log_contract import LogError
 from penstock.connectors.offsets import lag
-from penstock.connectors.topic_address import FORMATS, KAFKA, LogAddress, subscribed, topics_there
+from penstock.connectors.topic_address import LogAddress, subscribed, topics_there
 from penstock.dataflow.endpoints import check_known_to_us, most_per_batch, reading_of
+from penstock.dataflow.formats import find_format
 from penstock.report.figures import kept_apart
-from penstock.spark.internals.plans import find_format
+from penstock.spark.internals.plans import check_format_exists
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +103,7 @@ def has_connector(session: SparkSession) -> bool:
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - Spark loads only when it is used
 
     try:
-        find_format(session, KAFKA)
+        check_format_exists(session, KAFKA)
     except AnalysisException:
         return False
     return True
@@ -113,7 +114,7 @@ def read_by_us(session: SparkSession, pipeline: Pipeline) -> list[str]:
     return [
         name
         for name in pipeline.sources
-        if (reading := reading_of(pipeline.operators[name])).format in FORMATS
+        if find_format((reading := reading_of(pipeline.operators[name])).format).is_log
         and not reading.of_the_user
         and connector_of(session, reading, f"source '{name}'") == OURS
     ]

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
 import os
-import re
-import socket
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.base.errors import BadInputError
 from penstock.base.files import private_folder, write_text
-from penstock.spark.clusters.standalone.processes import MARK
-from penstock.spark.internals.class_archive import archive_file, using
-from penstock.spark.session.java import find_java
+from penstock.base.processes import LOOPBACK, MARK
+from penstock.cluster.slot_resources import RACK, SLOT, resource_name, slot_resource_name
+from penstock.spark.internals.class_archive import using
+from penstock.spark.session.java import classes_of_spark, java_home, spark_home
 from penstock.spark.session.secret import properties_text, secret_settings, web_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-SLOT = "slot"
-"""The custom resource every Worker offers beside that of its node, one for each of its slots. An executor that may run
-anywhere asks for one; one that must run on a node asks for one, and one of the node's: so nobody gets what is taken."""
-
-LOOPBACK = "127.0.0.1"
+    from pathlib import Path
 
 DEFAULT_EXECUTOR_MB = 1024
 """Spark's default executor, which empty batches use, fits beside all slots of a node."""
@@ -53,29 +43,6 @@ class ClusterEnvironment:
         return self.folder / "conf"
 
 
-def resource_name(node: str) -> str:
-    """The name of the custom resource of a node: what its Worker offers and its executors ask for.
-
-    `node-` and the node's name; every character but ASCII letters, digits and `-` becomes `_` and two hex digits per
-    byte of UTF-8. Spark takes the name up to the first dot of a setting's key, and `cores`, `memory` and others are
-    its own: so no dots, and a prefix. Different nodes get different names.
-    """
-    return "node-" + _escaped(node)
-
-
-def slot_resource_name(node: str, number: int) -> str:
-    """The name of the custom resource of one slot, of which there is one: an executor that asks for it has that slot of
-    that node, and nobody else does."""
-    return f"slot-{number}-{_escaped(node)}"
-
-
-def _escaped(node: str) -> str:
-    return "".join(
-        letter if re.fullmatch("[A-Za-z0-9-]", letter) else "".join(f"_{byte:02x}" for byte in letter.encode())
-        for letter in node
-    )
-
-
 def worker_cores(slots: int) -> int:
     """Cores a Worker claims: more than its executors ever ask for, because slots limit, not cores."""
     return max(64, 16 * slots)
@@ -86,42 +53,20 @@ def worker_memory_mb(slots: int, slot_memory_mb: float) -> int:
     return -int(-slots * slot_memory_mb // 1) + DEFAULT_EXECUTOR_MB
 
 
-def offered_resources(node: str, slots: int) -> list[dict[str, object]]:
+def offered_resources(node: str, slots: int, rack: str | None = None) -> list[dict[str, object]]:
     """What a Worker offers, in the shape Spark reads, with one address for every slot: of the node's own resource its
     number; of `slot`, which every node offers, the node as well, so that an executor knows where it is; and every slot
-    by itself."""
+    by itself. `rack` is the address of a resource `rack`."""
     offered = {
         resource_name(node): [str(number) for number in range(slots)],
         SLOT: [f"{node}/{number}" for number in range(slots)],
         **{slot_resource_name(node, number): [f"{node}/{number}"] for number in range(slots)},
+        **({} if rack is None else {RACK: [rack]}),
     }
     return [
         {"id": {"componentName": "spark.worker", "resourceName": name}, "addresses": addresses}
         for name, addresses in offered.items()
     ]
-
-
-def spark_home() -> Path:
-    """The folder of pip's pyspark, which holds all of Spark."""
-    package = importlib.util.find_spec("pyspark")
-    if package is None or not package.submodule_search_locations:
-        raise BadInputError("this needs pyspark; install it with: pip install 'penstock[spark]'")
-    return Path(package.submodule_search_locations[0])
-
-
-def java_home() -> Path:
-    return Path(find_java()).resolve().parent.parent
-
-
-def classes_of_spark() -> Path:
-    """The archive of the Java and the Spark that processes of a cluster have; it may not be there."""
-    return archive_file(java_home(), spark_home(), importlib.metadata.version("pyspark"))
-
-
-def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def environment(cluster: ClusterEnvironment, given: Mapping[str, str]) -> dict[str, str]:
@@ -157,7 +102,7 @@ def master_command(cluster: ClusterEnvironment, port: int, web_port: int) -> lis
 
 
 def worker_command(
-    cluster: ClusterEnvironment, node: str, slots: int, slot_memory_mb: float, master_url: str
+    cluster: ClusterEnvironment, node: str, slots: int, slot_memory_mb: float, master_url: str, rack: str | None = None
 ) -> list[str]:
     """The Worker of a node, which offers its slots as addresses of two resources, the node's own and `slot`, and each
     as a resource of its own."""
@@ -165,7 +110,7 @@ def worker_command(
     conf = cluster.conf
     _prepare(cluster)
     offered = conf / f"{name}.json"
-    write_text(offered, json.dumps(offered_resources(node, slots)))
+    write_text(offered, json.dumps(offered_resources(node, slots, rack)))
     # its page shows what executors print
     settings = (
         _common(cluster)
@@ -175,6 +120,7 @@ def worker_command(
             f"spark.worker.resource.{name}.amount": str(slots),
             f"spark.worker.resource.{SLOT}.amount": str(slots),
             **{f"spark.worker.resource.{slot_resource_name(node, number)}.amount": "1" for number in range(slots)},
+            **({} if rack is None else {f"spark.worker.resource.{RACK}.amount": "1"}),
         }
     )
     file = conf / f"{name}.properties"

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
-from penstock.base.errors import BadInputError, ClusterError
-from penstock.base.files import Count, Name, Positive, Spec, private_folder, read_value, write_text
+from penstock.base.errors import BadInputError
+from penstock.base.files import Count, Name, Positive, Spec, read_value, write_text
 from penstock.base.process_identity import ProcessIdentity
+from penstock.base.processes import LOOPBACK
 from penstock.cluster.file import cluster_document
-from penstock.spark.clusters.standalone.daemons import LOOPBACK, ClusterEnvironment
-from penstock.spark.clusters.standalone.namespaces import DRIVER, MASTER, NamespaceNetwork
+from penstock.spark.clusters.local.namespaces import DRIVER, MASTER, NamespaceNetwork
+from penstock.spark.clusters.standalone.daemons import ClusterEnvironment
 from penstock.spark.session.secret import DEFAULTS, properties_text, read_secret, secret_settings, web_token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.cluster.topology import Cluster
 
 STATE = "state.json"
@@ -119,35 +115,6 @@ class RunningCluster(Spec):
     def with_worker(self, name: str, worker: ProcessIdentity | None) -> RunningCluster:
         nodes = tuple(node.model_copy(update={"worker": worker}) if node.name == name else node for node in self.nodes)
         return self.model_copy(update={"nodes": nodes})
-
-
-def state_folder(folder: str | Path | None) -> Path:
-    """The folder given, that of PENSTOCK_STATE, or one in the user's cache."""
-    if folder is not None:
-        return Path(folder).absolute()
-    if configured := os.environ.get("PENSTOCK_STATE"):
-        return Path(configured).absolute()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return ((Path(cache) if cache else Path.home() / ".cache") / "penstock" / "cluster").absolute()
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One command at a time may start or end things in a folder; the lock goes with the process that holds it."""
-    try:
-        private_folder(folder)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise BadInputError(f"{folder}: cannot be used: {error.strerror or error}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise ClusterError(f"another command is starting or ending the cluster of {folder}; wait for it") from error
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 def read_state(folder: Path) -> RunningCluster | None:

@@ -1,9 +1,10 @@
-"""Processes of this machine: starting them for themselves, knowing them again, ending them."""
+"""Processes of this machine: start them in sessions of their own, find them again, end them; and its free ports."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 from typing import TYPE_CHECKING
 
 from penstock.base.clock import Stopwatch, pause
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 MARK = "PENSTOCK_CLUSTER_ID"
 """Environment variable that every process of a cluster inherits: executors and Python workers carry it too."""
 
+LOOPBACK = "127.0.0.1"
+
 PATIENCE_SECONDS = 5.0
 """How long a process may take to end when asked, before it is made to."""
 
@@ -35,6 +38,12 @@ ProcessError = psutil.Error
 
 def machine_memory_mb() -> float:
     return float(psutil.virtual_memory().total) / 2**20
+
+
+def free_port(host: str = LOOPBACK) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> ProcessIdentity:

@@ -22,7 +22,7 @@ def guarded(command: Sequence[str]) -> Iterator[None]:
     """`command` is run when this process is gone before the block has ended. A session of its own: what ends us, Ctrl-C
     among it, does not reach it."""
     guard = subprocess.Popen(  # noqa: S603 - our own interpreter
-        [sys.executable, "-P", "-m", "penstock.spark.clusters.standalone.guard", *command],
+        [sys.executable, "-P", "-m", "penstock.spark.clusters.local.guard", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

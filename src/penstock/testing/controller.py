@@ -1,4 +1,4 @@
-"""Controllers for tests: the core with executors in simulated time, a clock that is told, and no models."""
+"""The core of a controller with simulated executors, in simulated time, without a store and without models."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PerUnit:
-    """Every unit does so many tuples/s of any pipeline."""
+class RatePerUnit:
+    """Size pipelines as if every unit did `rate` rows/s of any pipeline."""
 
     rate: float = 10.0
 
@@ -48,6 +48,7 @@ class PerUnit:
 
 
 def node(name: str, slots: int = 1) -> NodeRecord:
+    """Return a node that is alive, with a core and 3584 MB per slot."""
     return NodeRecord(
         name, "r1", slots, NodeState.ALIVE, 0.0, MappingProxyType({"cpu": 100.0 * slots, "memory_mb": 3584.0 * slots})
     )
@@ -56,6 +57,7 @@ def node(name: str, slots: int = 1) -> NodeRecord:
 def cluster(
     nodes: int, slots: int = 1, sharing: str = "fair-priority", unit_slots: int | None = None
 ) -> ControllerState:
+    """Return the state of a controller with nodes n1, n2, ... and no pipeline."""
     names = [f"n{number}" for number in range(1, nodes + 1)]
     return ControllerState(
         policy=Policy(sharing),
@@ -67,19 +69,20 @@ def cluster(
 def asked(
     name: str, desired: int | None = None, minimum: int = 1, *, rate: float | None = None, **more: object
 ) -> Submit:
+    """Return the request to submit the built-in pipeline `linear`, for `desired` units or for a rate."""
     submission = Submission(name, "linear", target=ServiceTarget(rate), desired=desired, minimum=minimum)
     return Submit(replace(submission, **more))  # type: ignore[arg-type]
 
 
 @dataclass
-class Bench:
-    """A controller without a store: what the core says is done by simulated executors."""
+class ControllerBench:
+    """A controller without a store; simulated executors carry out the orders of its core."""
 
     state: ControllerState
-    sizing: PerUnit = PerUnit()
+    sizing: RatePerUnit = RatePerUnit()
     times: Times = field(default_factory=Times)
     lag: bool = False
-    """Executors hear of an order only at the next step."""
+    """Executors receive an order only at the next step."""
     now: float = 1000.0
     events: list[Event] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -92,21 +95,23 @@ class Bench:
         self._late: list[PipelineOrder] = []
 
     def tell(self, *happened: Incoming) -> None:
-        found = step(self.state, happened, self.now, self.sizing)
-        self.taken(self.state, found)
-        self.state = found.state
-        self.events += found.events
-        self.decisions += found.decisions
-        self.measured += found.measured
-        self.passes += found.passes
+        """Take one step with these messages and give its orders to the executors."""
+        outcome = step(self.state, happened, self.now, self.sizing)
+        self.taken(self.state, outcome)
+        self.state = outcome.state
+        self.events += outcome.events
+        self.decisions += outcome.decisions
+        self.measured += outcome.measured
+        self.passes += outcome.passes
         wanted = list(orders(self.state))
         self.executors.want(self._late if self.lag else wanted, 1)
         self._late = wanted
 
-    def taken(self, before: ControllerState, found: StepOutcome) -> None:
-        """For whoever keeps steps."""
+    def taken(self, before: ControllerState, outcome: StepOutcome) -> None:
+        """Receive each step; override to keep them."""
 
     def run(self, seconds: float, every: float = 0.5) -> None:
+        """Let `seconds` of simulated time pass."""
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + every)
@@ -116,10 +121,13 @@ class Bench:
         return self.state.pipelines[name]
 
     def at(self, name: str) -> PipelineState:
+        """Return the state of a pipeline."""
         return self.state.pipelines[name].state
 
     def held(self) -> dict[str, int]:
+        """Return the units each pipeline holds."""
         return {name: self.state.units(record.held) for name, record in self.state.pipelines.items()}
 
     def messages(self, name: str) -> list[str]:
+        """Return the messages of the event log about a pipeline."""
         return [event.why for event in self.events if event.kind == "message" and event.subject == name]
