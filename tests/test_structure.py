@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -9,20 +10,15 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from count_structure import DECLARED, Tree, counted, table, wrong_places, wrong_steps
 
 ROOT = Path(__file__).parents[1]
 
 REMAINING = {
-    "exported_names": 143,
     "walk plan": 35,
     "walk batch_driver": 9,
     "walk priority_change": 26,
-    "extension source_connector": 6,
-    "extension command": 4,
-    "extension metric": 4,
-    "extension dashboard_page": 5,
-    "extension trigger_kind": 6,
 }
 """Figures above their targets, which may only fall. One that reaches its target is taken out."""
 

@@ -319,6 +319,9 @@ CHECKS: dict[str, Callable[[Given], bool]] = {
     "error_messages.java_error": lambda given: isinstance(java_error_of(given), error_messages.java_error()),
     "error_messages.root_cause": a_cause_is_there,
     "error_messages.spark_errors": lambda given: "no number" in str(java_error_of(given)),
+    "executors.executor_hosts": lambda given: (
+        executors.executor_hosts(given.session) == {"driver": given.session.conf.get("spark.driver.host")}
+    ),
     "executors.executor_ids": lambda given: executors.executor_ids(given.session) == [],
     "executors.executor_resources": executors_say_what_they_hold,
     "executors.kill_executors": lambda given: has_method(given, BACKEND, "killExecutors", 4),

@@ -153,7 +153,7 @@ def partitions_of(session: SparkSession, checkpoint: str) -> int:
 
 @touches(
     "`conf` in the second line of an entry of the offset log",
-    "A checkpoint keeps the number of shuffle partitions it began with, and no API says it.",
+    "A checkpoint keeps the number of shuffle partitions it began with, and no API returns it.",
 )
 def partitions_in(entry: str) -> int | None:
     """As an entry of the log of offsets says: behind its version stands a line of JSON with what a batch was run with.

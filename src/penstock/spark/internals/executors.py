@@ -87,6 +87,17 @@ def kill_executors(session: SparkSession, names: Collection[str], *, lower_targe
     return set(gone.mkString(",").split(",")) - {""}
 
 
+@touches("`SparkContext._jsc.sc().statusStore().executorList`", "PySpark does not return the hosts of executors.")
+def executor_hosts(session: SparkSession) -> dict[str, str]:
+    """Return the host of every executor and of the driver, by id."""
+    found = {}
+    listed = java_context(session).statusStore().executorList(True).iterator()
+    while listed.hasNext():
+        summary = listed.next()
+        found[str(summary.id())] = str(summary.hostPort()).rpartition(":")[0]
+    return found
+
+
 class FusedExecutors:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -130,13 +141,8 @@ class FusedExecutors:
 
     def hosts(self) -> dict[str, str]:
         """Return the host of every executor, by its id."""
-        found, known = {}, set(self.ids())
-        listed = java_context(self._session).statusStore().executorList(True).iterator()
-        while listed.hasNext():
-            summary = listed.next()
-            if summary.id() in known:
-                found[str(summary.id())] = str(summary.hostPort()).rpartition(":")[0]
-        return found
+        known, hosts = set(self.ids()), executor_hosts(self._session)
+        return {name: host for name, host in hosts.items() if name in known}
 
     def end(self, names: Collection[str]) -> None:
         """End these executors and ask for no others in their place."""

@@ -50,7 +50,7 @@ def default_file_system(session: SparkSession) -> str:
     return str(hadoop_configuration(session).get("fs.defaultFS"))
 
 
-@touches("`SparkContext._jvm`: java.lang.ProcessHandle", "No API says which process the driver's Java is.")
+@touches("`SparkContext._jvm`: java.lang.ProcessHandle", "No API returns the process id of the driver's Java.")
 def java_pid(session: SparkSession) -> int:
     """Return the process id of the driver's Java. `spark-submit` starts Java before Python, so it may be no child."""
     return int(java_classes(session).java.lang.ProcessHandle.current().pid())

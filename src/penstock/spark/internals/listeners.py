@@ -31,7 +31,7 @@ _LIMITED = re.compile(r"\b(?:GlobalLimit|LocalLimit|Tail) \d")
 
 @touches(
     "QueryExecutionListener by py4j, `sessionUUID`, `listenerBus().waitUntilEmpty`, `observedMetrics`",
-    "`Observation` of PySpark knows the first action on a frame only, and no plan by which to tell it is whole.",
+    "PySpark's `Observation` has the first action on a frame only, and not its plan: it may have been cut short.",
 )
 class PassCounter:
     """Hears of every action in the sessions that its frames are of: a query has one of its own."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-@touches("leaves of the analysed plan: `isStreaming`, StreamingRelation(V2)", "A frame does not say what it reads.")
+@touches("leaves of the analysed plan: `isStreaming`, StreamingRelation(V2)", "A frame has no list of its sources.")
 def stream_formats(frame: DataFrame) -> list[str]:
     """Return the format of every stream that a frame reads, once for each time it is read."""
     leaves = analysed_plan(frame).collectLeaves()
@@ -36,7 +36,7 @@ def _format_of_leaf(leaf: Any) -> str:
     return str(leaf.dataSource().className())
 
 
-@touches("the text of the analysed plan: EventTimeWatermark", "A frame does not say whether it has a watermark.")
+@touches("the text of the analysed plan: EventTimeWatermark", "A frame has no property for its watermark.")
 def has_watermark(frame: DataFrame) -> bool:
     return "EventTimeWatermark" in analysed_plan(frame).toString()
 
