@@ -145,7 +145,7 @@ def test_one_module_reads_the_clock() -> None:
         if mentions(imports_of(path), "time") or mentions(imports_of(path), "datetime")
     ]
     # rows, and what is kept, may hold dates and times; that they are never those of now is seen from the names they use
-    in_rows = [f"runtime/{name}.py" for name in ("breadcrumbs", "row_dicts", "session_clock")]
+    in_rows = [f"runtime/{name}.py" for name in ("call_journal", "row_dicts", "session_clock")]
     values = [*in_rows, "spark/placed/kept_values.py"]
     assert clocks == ["clock.py", *values]
     for name in values:

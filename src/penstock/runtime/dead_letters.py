@@ -91,18 +91,18 @@ def error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def as_batch(letters: Sequence[DeadLetter]) -> Batch:
+def as_batch(dead_letters: Sequence[DeadLetter]) -> Batch:
     """Fit to be written as any other rows are."""
     columns = [
-        [letter.operator for letter in letters],
-        [letter.id for letter in letters],
-        [letter.row_as_json() for letter in letters],
-        [letter.error for letter in letters],
-        [letter.field for letter in letters],
+        [dead_letter.operator for dead_letter in dead_letters],
+        [dead_letter.id for dead_letter in dead_letters],
+        [dead_letter.row_as_json() for dead_letter in dead_letters],
+        [dead_letter.error for dead_letter in dead_letters],
+        [dead_letter.field for dead_letter in dead_letters],
     ]
     rows = pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, DEAD_LETTER_SCHEMA, strict=True)],
         schema=DEAD_LETTER_SCHEMA,
     )
-    ids = [UNTRACED if letter.id is None else letter.id for letter in letters]
+    ids = [UNTRACED if dead_letter.id is None else dead_letter.id for dead_letter in dead_letters]
     return Batch(rows, Marks(np.array(ids, np.int64)))
