@@ -1,7 +1,7 @@
-"""Finding the row that kills its worker (os._exit, a crash in C, out of memory).
+"""Find the row that kills its worker (os._exit, a crash in C, out of memory).
 
-Before every call its operator and row are written to a small file. It outlives the process: what was written is with
-the kernel. The next attempt reads whom the last one was calling, and puts that row aside without calling.
+Before every call its operator and row are written to a small file, which outlives the process. The next attempt reads
+the last call of the one before, and makes that row a dead letter without calling the code.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CallRecord:
     path: int
     before: int | None = None
     digest: str | None = None
-    """None: it has an id, or nobody can say what it holds."""
+    """None: it has an id, or its content has no digest."""
 
 
 class CallJournal:
@@ -85,7 +85,7 @@ class CallJournal:
         return KILLED_IN_ORDER if (record.operator, record.before) in self._places else None
 
     def clear(self) -> None:
-        """No call is under way: whoever dies now did not die of a row."""
+        """Note that no call is under way."""
         self._write("")
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class CallJournal:
 
 
 def killed_twice(records: Sequence[CallRecord]) -> frozenset[CallRecord]:
-    """Rows of which two records may tell: once may be chance."""
+    """Return the rows that two records may mean: once may be chance."""
     return frozenset(
         record
         for at, record in enumerate(records)
@@ -122,7 +122,7 @@ def digest(row: Mapping[str, Any]) -> str | None:
 
 
 def _in_words(value: Any) -> Any:
-    """What columns hold and JSON has no word for."""
+    """Return the text of values in columns that JSON does not have."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, date | time | timedelta | Decimal | bytes):
@@ -131,7 +131,7 @@ def _in_words(value: Any) -> Any:
 
 
 def read_last_call(file: Path) -> CallRecord | None:
-    """Whom the process that wrote `file` was calling when it died; None: nobody."""
+    """Return the call under way when the process that wrote `file` died; None if there was none."""
     if not file.exists():
         return None
     try:
@@ -143,7 +143,7 @@ def read_last_call(file: Path) -> CallRecord | None:
 
 
 def read_records(file: Path) -> list[CallRecord]:
-    """Those that were written down before; none where nobody can read them: they are found again."""
+    """Return the records in `file`; none if it cannot be read: such rows are found again."""
     if not file.exists():
         return []
     try:

@@ -1,7 +1,7 @@
 """Calling code on a piece of a stream, per row or per batch.
 
-A call is a value that knows how far it came: when its thread hangs, another goes on from there. Whatever happens to a
-row, it is accounted for: rows came of it, or none did (filtered), or it is a dead letter.
+A call is a value that keeps its position: when its thread hangs, another continues from there. Every row is accounted
+for: it made rows, or none (filtered), or it is a dead letter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.runtime.steps import Step
 
 
-# What code gets and what became of it: a piece of a stream as columns or as dicts, and the outcome of one call.
+# The input of a call, a piece of a stream as columns or as dicts, and its outcome.
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Rows:
 
 
 def _copied(value: Any) -> Any:
-    """What nobody can change is shared."""
+    """Copy a value; immutable ones are shared."""
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -83,19 +83,19 @@ Piece = Batch | Rows
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one piece at one step."""
+    """The outcome of one piece at one step."""
 
     made: Piece
     dead_letters: list[DeadLetter]
     calls: int
     filtered: Numbers | int = 0
-    """Ids of what went in and nothing came of; only their number where ids are not tracked."""
+    """Ids of rows that made none; only their number if ids are not tracked."""
     untraced: Numbers | int = 0
-    """Of what went in where nobody can tell what came of it."""
+    """Ids, or the number, of rows whose results cannot be traced."""
 
 
 def columns(piece: Piece) -> Batch:
-    """Where only columns can come: whoever made rows for others than code per row made columns of them."""
+    """Return the batch; raise if it is still rows as dicts, which only code per row takes."""
     if isinstance(piece, Rows):
         raise TypeError("rows as dicts outside of code per row")
     return piece
@@ -131,7 +131,7 @@ def and_all_of(which: Numbers | int, pieces: Sequence[Batch]) -> Numbers | int:
 
 
 ALIKE = 8
-"""So many rows that fail alone and alike are no accident."""
+"""Number of rows that fail alone and alike before all are expected to fail."""
 
 
 class ColumnCall:
@@ -150,7 +150,7 @@ class ColumnCall:
         """Rows from, to before; the last is next."""
         self._made: list[pa.RecordBatch] = []
         self._parents: list[Numbers] = []
-        """For every part that was made."""
+        """One array for each part in `_made`."""
         self._dead_letters: list[DeadLetter] = []
         self._untraced: list[tuple[int, int]] = []
         self._open: list[tuple[int, int]] = []
@@ -161,7 +161,7 @@ class ColumnCall:
         self._dead: list[int] = []
         self._alike = 0
         self._last_failure: type[BaseException] | None = None
-        """So many single rows failed one after the other, with an error of this type."""
+        """The type of the last `_alike` errors of single rows."""
         self._calls = 0
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -377,7 +377,7 @@ class RowCall:
         self._dead: list[int] = []
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Goes on where it stands. `function` is the code, perhaps with a time limit around it."""
+        """Call `function`, which is the code, perhaps with a time limit, on the rows that are left."""
         if self._journal is None and not arguments:
             self._run_while_regular(function)
         dicts, journal = self._rows.dicts, self._journal
@@ -482,16 +482,16 @@ class RowCall:
 
 # Rows that the threads of a pool share.
 #
-# To make dicts of a piece, columns of what came of it, to count it and to hand it over takes a good part of a
-# millisecond of CPU, however few rows it holds. Code that waits 20 ms a row would have a row or two in each piece, and
+# A piece costs a good part of a millisecond of CPU, however few rows it holds: dicts are made of it, columns of the
+# results, it is counted and handed over. Code that waits 20 ms a row would have a row or two in each piece, and
 # 64 threads would do nothing else. So the threads of an operator with code per row share a piece: one makes dicts of
-# it, each begins the next row, and the last to end makes columns of all that came of it. When rows are slow, what is
-# finished is sent before (`SegmentMachine`).
+# it, each begins the next row, and the last to end makes columns of all results. When rows are slow, the finished ones
+# are sent before (`SegmentMachine`).
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What the code raised, in the place of what it made."""
+    """An error that the code raised, in the place of a result."""
 
     error: BaseException
 
@@ -554,7 +554,7 @@ class SharedRowsCall:
         self.size += 1
 
     def outcome(self, *, settles: bool = False, is_last: bool = False) -> Outcome:
-        """Return the outcome of this part; if it `settles`, with what is finished by other threads too."""
+        """Return the outcome of this part; if it `settles`, with the rows that other threads finished."""
         calls, finished = self.size, dict[int, Any]()
         unreadable = self.shared.unreadable if is_last else []
         self.size += len(unreadable)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# Giving up on a thread: it cannot be ended from outside, only told to end itself when it next runs Python code.
+# Abandoning a thread: it cannot be ended from outside; it ends when it next runs Python code.
 
 
 class AbandonedError(BaseException):
-    """Raised in a thread that was given up on, because another continues its work. No user's code catches it."""
+    """Raised in an abandoned thread: another continues its work."""
 
 
 def interrupt(thread: threading.Thread) -> None:
@@ -42,7 +42,7 @@ def _raise_in(thread: int, error: ctypes.py_object[type[BaseException]] | None) 
 
 
 DEAD_LETTERS = "dead/letters"
-"""What dead letters leave a segment as; no operator's name has a slash."""
+"""The operator name of dead letters that leave a segment; no real operator's name has a slash."""
 
 DEAD_LETTER_SCHEMA = pa.schema(
     [
@@ -67,7 +67,7 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A row, where it was put aside, and why in one line."""
+    """A row that was put aside, its operator, and the reason in one line."""
 
     operator: str
     id: int | None

@@ -117,7 +117,7 @@ class Segment:
         self._account = self._new_account()
         self._rows_made: dict[int, int] = defaultdict(int)
         self._code = {st.OWNER: ThreadCode(st.OWNER)}
-        """By thread."""
+        """Opened code per thread."""
         self._threads: dict[int, threading.Thread] = {}
         self._probe = SpeedProbe()
         self._piece_rows = 1
@@ -133,7 +133,7 @@ class Segment:
         self._enter(batch, entrance)
 
     def flush(self) -> None:
-        """Wait until all that was fed has left or died. Code over frames ends, and is called anew for what comes next.
+        """Wait until every row that was fed is processed. Code over frames ends, and is called anew for the next batch.
         Feed nothing at the same time."""
         while isinstance(begin := self._ask(st.Asked.FLUSH), st.Begin):
             self._process_here(begin.item)
@@ -160,7 +160,7 @@ class Segment:
                 self._drop()
 
     def take_account(self) -> Account:
-        """Return what was counted since it was last taken."""
+        """Return the counts since the last call."""
         import psutil  # noqa: PLC0415 - belongs to the extra
 
         with self._lock:
@@ -183,7 +183,7 @@ class Segment:
             raise self._machine.failure
 
     def clear_journal(self) -> None:
-        """Nobody died: there is nothing to find."""
+        """Clear the note of the last call: it killed no worker."""
         if self._options.journal is not None:
             self._options.journal.clear()
 
@@ -213,7 +213,7 @@ class Segment:
                 yield from ((operator, batch) for batch in joined_by_schema(batches))
 
     def _drop(self) -> None:
-        """Forget what is under way: nobody wants it any more."""
+        """Drop all batches that are queued or being processed."""
         self._ask(st.Asked.DROP)
         for code in self._code.values():
             code.drop_streams()
@@ -222,7 +222,7 @@ class Segment:
     # -- events and instructions ---------------------------------------------------------------------------------
 
     def _act(self, event: st.Event) -> st.Answer:
-        """Bring an event to the state machine and carry out what it says; return its answer. With the lock held."""
+        """Bring an event to the state machine and carry out its instructions; return its answer. Needs the lock."""
         answer: st.Answer = st.Reply.PROCEED
         for instruction in self._machine.handle(event, self._watch.seconds()):
             match instruction:
@@ -292,7 +292,7 @@ class Segment:
                 code.close()
         except AbandonedError:
             pass  # another thread has its item
-        except BaseException as error:  # whoever feeds or flushes raises it
+        except BaseException as error:  # raised by the next feed or flush
             self._tell(st.Failed(error))
         finally:
             self._tell(st.ThreadEnded(code.thread))
@@ -300,10 +300,10 @@ class Segment:
     def _keep_time(self) -> None:
         try:
             self._ask(st.Asked.TICK)
-        except BaseException as error:  # whoever feeds or flushes raises it
+        except BaseException as error:  # raised by the next feed or flush
             self._tell(st.Failed(error))
 
-    # -- what a thread does with a piece -------------------------------------------------------------------------
+    # -- processing a piece -------------------------------------------------------------------------
 
     def _enter(self, batch: Batch, entrance: int) -> None:
         if not self._is_direct:
@@ -340,8 +340,8 @@ class Segment:
             raise
 
     def _process(self, item: st.WorkItem, code: ThreadCode) -> None:
-        """Call code until nothing of the item is left in its pool. If it ends streams, code over frames ends after
-        that, step by step, and what it held back continues; nobody can tell which rows that came from."""
+        """Call code until the item is done in its pool. If it ends streams, code over frames then ends, step by step;
+        the rows that it held back are processed too, without ids."""
         if item.shared is not None and item.call is None:
             item.call, item.position = SharedRowsCall(item.shared), item.shared.position
         self._run_agenda(item, code)
@@ -404,7 +404,7 @@ class Segment:
     def _send(
         self, position: int, outcome: Outcome, rows: int, busy: float, cpu: float, item: st.WorkItem, code: ThreadCode
     ) -> None:
-        """Count what became of `rows` at a step, and send what it made to those who read it."""
+        """Count the outcome of `rows` at a step, and send its output to the steps that read it."""
         with self._lock:
             self._account.worked(self._steps[position].operator, rows, outcome, busy, cpu)
             first = self._number_rows(position, len(outcome.made))
@@ -435,7 +435,7 @@ def _effort(item: st.WorkItem | None) -> tuple[int, float]:
 
 
 class ThreadCode:
-    """What code has opened in one thread, and what is called there."""
+    """The handles and streams that code has opened in one thread."""
 
     def __init__(self, thread: int) -> None:
         self.thread = thread
@@ -494,10 +494,10 @@ class ThreadCode:
         self._streams.clear()
 
     def pass_on(self, other: ThreadCode, operator: str) -> FrameStream | None:
-        """Let another thread continue when this one hangs in `operator`; return the stream it hangs in.
+        """Prepare `other` to continue when this thread hangs in `operator`; return the stream that hangs.
 
-        The other gets the streams that wait for more, so that what they hold back is not lost, and what was opened for
-        them. Whatever else was opened belongs to this thread."""
+        The other thread gets the streams that wait for frames, so that the rows they hold back are not lost, and the
+        handles opened for them. All other handles stay here."""
         stuck = self._streams.pop(operator, None)
         other.last_over_frames = self.last_over_frames
         other._streams, self._streams = self._streams, {}
@@ -506,7 +506,7 @@ class ThreadCode:
         return stuck
 
     def close(self) -> None:
-        """Close what was opened, in the thread that opened it."""
+        """Close all streams and handles; called in the thread that opened them."""
         self.drop_streams()
         while self._handles:
             _, (logic, handle) = self._handles.popitem()
