@@ -163,7 +163,7 @@ def test_one_module_reads_the_clock() -> None:
         if mentions(imports_of(path), "time") or mentions(imports_of(path), "datetime")
     ]
     # rows, and what is kept, may hold dates and times; that they are never those of now is seen from the names they use
-    in_rows = [f"runtime/{name}.py" for name in ("breadcrumbs", "python_values", "row_values")]
+    in_rows = [f"runtime/{name}.py" for name in ("call_journal", "python_values", "row_values")]
     values = ["engines/placed/bundle/keyed_segment.py", *in_rows]
     assert clocks == ["base/clock.py", *values]
     for name in values:

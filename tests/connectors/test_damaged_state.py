@@ -16,13 +16,13 @@ from penstock.connectors.number_files import KeptNumbers
 from penstock.dataflow.load import Load
 from penstock.runs.folder import RunFolder
 from penstock.runs.states import RunState
-from penstock.runtime.breadcrumbs import Crumb, read_crumb, read_crumbs, write_crumbs
+from penstock.runtime.call_journal import CallRecord, read_last_call, read_records, write_records
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DAMAGED = [b"", b"{", b"\xff\xfe", b"[1, 2", b'{"a": 1}', b"null", b"nan", b"-3", b'["x"]', b"\x00" * 40]
-CRUMB = Crumb("parse", 17, 0)
+CRUMB = CallRecord("parse", 17, 0)
 
 
 @pytest.mark.parametrize("content", DAMAGED)
@@ -56,14 +56,14 @@ def test_large_whole_numbers_are_exact(tmp_path: Path) -> None:
 def test_crumbs_that_cannot_be_read_are_none(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "crumb"
     file.write_bytes(content)
-    assert read_crumb(file) is None
-    assert read_crumbs(file) == []
+    assert read_last_call(file) is None
+    assert read_records(file) == []
 
 
 def test_crumbs_are_read_back(tmp_path: Path) -> None:
-    write_crumbs(tmp_path / "known", [CRUMB, Crumb("parse", None, 0, 3, "ab")])
-    assert read_crumbs(tmp_path / "known") == [CRUMB, Crumb("parse", None, 0, 3, "ab")]
-    assert read_crumbs(tmp_path / "nothing") == []
+    write_records(tmp_path / "known", [CRUMB, CallRecord("parse", None, 0, 3, "ab")])
+    assert read_records(tmp_path / "known") == [CRUMB, CallRecord("parse", None, 0, 3, "ab")]
+    assert read_records(tmp_path / "nothing") == []
 
 
 @pytest.mark.parametrize("content", DAMAGED)
@@ -75,7 +75,7 @@ def test_poison_known_before_is_forgotten_not_fatal(tmp_path: Path, content: byt
     crumb.write_text(json.dumps(["parse", 17, 0, None, None]))
     poison.write_bytes(content)
     assert _poisoned(crumb, poison) == [CRUMB]
-    assert read_crumbs(poison) == [CRUMB]
+    assert read_records(poison) == [CRUMB]
 
 
 @pytest.mark.parametrize("content", DAMAGED)

@@ -14,7 +14,7 @@ from segment_builders import NUMBERS, by_row, collected, numbers, values, waits
 from penstock.base.clock import Stopwatch, pause
 from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.runtime.batch import Batch
-from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, digest, read_crumb
+from penstock.runtime.call_journal import CallJournal, CallRecord, digest, read_last_call
 from penstock.runtime.dead_letters import DEAD_LETTERS, DeadLetter, StoppedError
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step
@@ -257,7 +257,7 @@ def poisonous_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def careful_attempt(steps: list[Step], file: Path, tracked: bool) -> None:
-    collected(Segment(steps, SegmentOptions(crumbs=Breadcrumbs(file))), [numbers(0, 20, tracked=tracked)])
+    collected(Segment(steps, SegmentOptions(journal=CallJournal(file))), [numbers(0, 20, tracked=tracked)])
 
 
 @pytest.mark.parametrize("tracked", [True, False])
@@ -270,16 +270,16 @@ def test_a_row_that_kills_its_worker_is_found_and_put_aside(tmp_path: Path, logi
     attempt.start()
     attempt.join()
     assert attempt.exitcode == 9
-    crumb = read_crumb(file)
-    assert crumb == (Crumb("poison", 13, 0) if tracked else Crumb("poison", None, 0, 13, digest({"n": 13})))
+    crumb = read_last_call(file)
+    assert crumb == (CallRecord("poison", 13, 0) if tracked else CallRecord("poison", None, 0, 13, digest({"n": 13})))
 
-    segment = Segment(steps, SegmentOptions(crumbs=Breadcrumbs(file, frozenset({crumb}))))
+    segment = Segment(steps, SegmentOptions(journal=CallJournal(file, frozenset({crumb}))))
     found = collected(segment, [numbers(0, 20, tracked=tracked)])
     account = segment.take_account()
     segment.close()
     assert values(found["poison"]) == [n for n in range(20) if n != 13]
     assert account.errors == [("poison", 13 if tracked else None, "killed its worker")]
-    assert read_crumb(file) is None
+    assert read_last_call(file) is None
 
 
 def test_rows_that_do_not_fit_are_put_aside_with_their_field() -> None:

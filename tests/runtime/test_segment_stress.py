@@ -6,6 +6,7 @@ PENSTOCK_STRESS_SEEDS=200 python -m pytest tests/runtime/test_segment_stress.py
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from penstock.runtime.batch import Batch
 
-SEEDS = range(int(os.environ.get("PENSTOCK_STRESS_SEEDS", "8")))
-ROWS = 3000
+SEEDS = range(int(os.environ.get("PENSTOCK_STRESS_SEEDS", "6")))
+ROWS = 1500
 LIMIT_SECONDS = 0.25
 
 
@@ -109,6 +110,15 @@ def batches(random: np.random.Generator) -> list[Batch]:
     return [numbers(low, high) for low, high in pairwise(edges)]
 
 
+@pytest.fixture(autouse=True)
+def _often_switched() -> Iterator[None]:
+    """Python switches threads every 20 us instead of every 5 ms: many more interleavings."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(2e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_row_is_lost_and_none_is_doubled(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -143,17 +153,14 @@ def test_no_row_is_lost_and_none_is_doubled(seed: int) -> None:
     assert not set(out) & set(dead)
     assert not filtered & (set(out) | set(dead))
     assert set(out) | set(dead) | filtered == set(range(ROWS))
-    # each as it was drawn at the first operator that it did not pass, unless its call took too long on a busy machine
-    late = {number for operator, number, error in account.errors if "took longer" in error and number is not None}
-    alive, expected_dead, expected_filtered = set(range(ROWS)), set[int](), set[int]()
+    # each as it was drawn, at the first operator that did not pass it on; on a busy machine other calls are late too
+    letters = [row for name, batch in left if name == DEAD_LETTERS for row in batch.rows.to_pylist()]
+    late = {letter["id"] for letter in letters if "took longer" in letter["error"]}
+    alive, drawn_dead, drawn_filtered = set(range(ROWS)), set[int](), set[int]()
     for _, fates in made:
-        expected_dead |= alive & (fates.raises | fates.hangs)
-        alive -= expected_dead
-        expected_filtered |= alive & fates.vanishes
-        alive -= expected_filtered
-    if account.dead == len(expected_dead):
-        assert set(dead) == expected_dead
-        assert filtered == expected_filtered
-    else:
-        assert late, "more dead letters than drawn, and no call took too long"
-        assert set(dead) >= expected_dead - filtered
+        drawn_dead |= alive & (fates.raises | fates.hangs)
+        alive -= drawn_dead
+        drawn_filtered |= alive & fates.vanishes
+        alive -= drawn_filtered
+    assert set(dead) == drawn_dead | late
+    assert filtered == drawn_filtered - late

@@ -16,7 +16,7 @@ from penstock.dataflow.load import Load
 from penstock.engines.placed.bundle.process import open_crumbs
 from penstock.engines.placed.messages import GenerationOrder
 from penstock.runtime.batch import Marks
-from penstock.runtime.breadcrumbs import Breadcrumbs
+from penstock.runtime.call_journal import CallJournal
 from penstock.workloads.operators.file_write import write_folder
 
 
@@ -93,7 +93,7 @@ def test_crumbs_stay_in_the_folder_of_the_run(tmp: Path) -> None:
     checkpoint = tmp / "run" / "checkpoint"
     checkpoint.mkdir(parents=True)
     crumbs = open_crumbs(order(str(checkpoint)), "bundle-a", first=True)
-    assert crumbs.drop("op", Marks(np.array([7])), 0, lambda: {"a": 1}) is None
+    assert crumbs.note_call("op", Marks(np.array([7])), 0, lambda: {"a": 1}) is None
     crumbs.close()
     [file] = (checkpoint / "crumbs").iterdir()
     assert b'"op", 7' in file.read_bytes()
@@ -105,5 +105,5 @@ def test_a_crumb_is_not_written_through_a_link(tmp: Path) -> None:
     (tmp / "precious").write_text("precious")
     (tmp / "crumb").symlink_to(tmp / "precious")
     with pytest.raises(OSError, match="symbolic links"):
-        Breadcrumbs(tmp / "crumb")
+        CallJournal(tmp / "crumb")
     assert (tmp / "precious").read_text() == "precious"

@@ -185,7 +185,7 @@ def bitmap(ids: Numbers) -> tuple[BitMap64, int]:
     return BitMap64(array("Q", known.astype(np.uint64).tobytes())), len(known)
 
 
-MOST_ERRORS = 20
+MAX_ERRORS = 20
 """As many first errors are told; all are counted."""
 
 _MAGIC = b"PnsA"
@@ -279,13 +279,13 @@ class Account:
         else:
             self.count(operator).filtered += which
 
-    def died(self, letters: list[DeadLetter]) -> None:
-        for letter in letters:
-            self.count(letter.operator).dead += 1
-            if len(self.errors) < MOST_ERRORS:
-                self.errors.append((letter.operator, letter.id, letter.error))
-            if self.ids is not None and letter.id is not None and letter.id >= 0:
-                self.ids.dead.add(letter.id)
+    def died(self, dead_letters: list[DeadLetter]) -> None:
+        for dead_letter in dead_letters:
+            self.count(dead_letter.operator).dead += 1
+            if len(self.errors) < MAX_ERRORS:
+                self.errors.append((dead_letter.operator, dead_letter.id, dead_letter.error))
+            if self.ids is not None and dead_letter.id is not None and dead_letter.id >= 0:
+                self.ids.dead.add(dead_letter.id)
 
     def passed(self, operator: str, rows: int) -> None:
         """A step without code."""
@@ -317,7 +317,7 @@ class Account:
         self.memory_bytes = max(self.memory_bytes, other.memory_bytes)
         self.pieces_of_work += other.pieces_of_work
         self.pieces_seconds += other.pieces_seconds
-        self.errors = [*self.errors, *other.errors][:MOST_ERRORS]
+        self.errors = [*self.errors, *other.errors][:MAX_ERRORS]
         if other.ids is not None:
             self.ids = self.ids or IdBitmaps()
             self.ids.merge(other.ids)

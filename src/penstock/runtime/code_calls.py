@@ -1,7 +1,7 @@
 """Calling code on a piece of a stream, per row or per batch.
 
-A call is a value that knows how far it came: when its thread hangs, another goes on from there. Whatever happens to a
-row, it is accounted for: rows came of it, or none did (filtered), or it is a dead letter.
+A call is a value that keeps its position: when its thread hangs, another continues from there. Every row is accounted
+for: it made rows, or none (filtered), or it is a dead letter.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     from penstock.dataflow.logic import Logic
     from penstock.runtime.batch import Numbers
-    from penstock.runtime.breadcrumbs import Breadcrumbs
+    from penstock.runtime.call_journal import CallJournal
     from penstock.runtime.frame_calls import Made, Settled
     from penstock.runtime.schemas import Misfit
     from penstock.runtime.steps import Step
 
 
-# What code gets and what became of it: a piece of a stream as columns or as dicts, and the outcome of one call.
+# The input of a call, a piece of a stream as columns or as dicts, and its outcome.
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Rows:
 
 
 def _copied(value: Any) -> Any:
-    """What nobody can change is shared."""
+    """Copy a value; immutable ones are shared."""
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -83,27 +83,27 @@ Piece = Batch | Rows
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one piece at one step."""
+    """The outcome of one piece at one step."""
 
     made: Piece
     dead_letters: list[DeadLetter]
     calls: int
     filtered: Numbers | int = 0
-    """Ids of what went in and nothing came of; only their number where ids are not tracked."""
+    """Ids of rows that made none; only their number if ids are not tracked."""
     untraced: Numbers | int = 0
-    """Of what went in where nobody can tell what came of it."""
+    """Ids, or the number, of rows whose results cannot be traced."""
 
 
 def columns(piece: Piece) -> Batch:
-    """Where only columns can come: whoever made rows for others than code per row made columns of them."""
+    """Return the batch; raise if it is still rows as dicts, which only code per row takes."""
     if isinstance(piece, Rows):
         raise TypeError("rows as dicts outside of code per row")
     return piece
 
 
-def stopped(letter: DeadLetter) -> StoppedError:
-    which = "" if letter.id is None else f", tuple {letter.id}"
-    return StoppedError(f"operator '{letter.operator}'{which}: {letter.error}")
+def stopped(dead_letter: DeadLetter) -> StoppedError:
+    which = "" if dead_letter.id is None else f", tuple {dead_letter.id}"
+    return StoppedError(f"operator '{dead_letter.operator}'{which}: {dead_letter.error}")
 
 
 def dead_letter_of(
@@ -131,26 +131,26 @@ def and_all_of(which: Numbers | int, pieces: Sequence[Batch]) -> Numbers | int:
 
 
 ALIKE = 8
-"""So many rows that fail alone and alike are no accident."""
+"""Number of rows that fail alone and alike before all are expected to fail."""
 
 
 class ColumnCall:
     """Vectorised code. If it raises, or takes too long, halves are tried until the row that offends stands alone."""
 
     def __init__(
-        self, operator: str, logic: Logic, batch: Batch, schema: pa.Schema, crumbs: Breadcrumbs | None = None
+        self, operator: str, logic: Logic, batch: Batch, schema: pa.Schema, journal: CallJournal | None = None
     ) -> None:
         self.operator = operator
         self.logic = logic
         self.size = len(batch)
         self._batch = batch
         self._schema = schema
-        self._crumbs = crumbs
-        self._todo = [(0, self.size)] if crumbs is None else [(at, at + 1) for at in reversed(range(self.size))]
+        self._journal = journal
+        self._todo = [(0, self.size)] if journal is None else [(at, at + 1) for at in reversed(range(self.size))]
         """Rows from, to before; the last is next."""
         self._made: list[pa.RecordBatch] = []
         self._parents: list[Numbers] = []
-        """For every part that was made."""
+        """One array for each part in `_made`."""
         self._dead_letters: list[DeadLetter] = []
         self._untraced: list[tuple[int, int]] = []
         self._open: list[tuple[int, int]] = []
@@ -161,15 +161,15 @@ class ColumnCall:
         self._dead: list[int] = []
         self._alike = 0
         self._last_failure: type[BaseException] | None = None
-        """So many single rows failed one after the other, with an error of this type."""
+        """The type of the last `_alike` errors of single rows."""
         self._calls = 0
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         while self._todo:
             start, stop = self._todo[-1]
-            if self._crumbs is not None:
+            if self._journal is not None:
                 holds = partial(written_row, self._batch.rows, start)
-                died_of_it = self._crumbs.drop(self.operator, self._batch.marks, start, holds)
+                died_of_it = self._journal.note_call(self.operator, self._batch.marks, start, holds)
                 if died_of_it is not None:
                     self._put_aside_row(start, died_of_it)
                     self._todo.pop()
@@ -233,7 +233,7 @@ class ColumnCall:
         alone and alike, as many are tried that lie all over the rest; if they fail too, so would the others."""
         self._alike = self._alike + 1 if type(error) is self._last_failure else 1
         self._last_failure = type(error)
-        if self._crumbs is not None:
+        if self._journal is not None:
             return  # which row kills the worker is known by the order of calls
         if self._alike == ALIKE:
             self._todo = spread_over(self._todo, ALIKE)
@@ -306,10 +306,10 @@ class ColumnCall:
         for at, row in enumerate(written_rows(piece.rows)):
             self._add_dead_letter(dead_letter_of(self.operator, piece.marks, at, row, line, field))
 
-    def _add_dead_letter(self, letter: DeadLetter) -> None:
+    def _add_dead_letter(self, dead_letter: DeadLetter) -> None:
         if self.logic.on_error is OnError.STOP:
-            raise stopped(letter)
-        self._dead_letters.append(letter)
+            raise stopped(dead_letter)
+        self._dead_letters.append(dead_letter)
 
 
 def _concatenated(made: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
@@ -329,12 +329,12 @@ def spread_over(ranges: list[tuple[int, int]], count: int) -> list[tuple[int, in
     return [*left, *((row, row + 1) for row in picked)]
 
 
-def begin_call(step: Step, logic: Logic, piece: Piece, crumbs: Breadcrumbs | None) -> RowCall | ColumnCall:
+def begin_call(step: Step, logic: Logic, piece: Piece, journal: CallJournal | None) -> RowCall | ColumnCall:
     schema = step.schema or (piece.schema if isinstance(piece, Rows) else piece.rows.schema)
     if logic.per is Per.ROW:
         rows, unreadable = (piece, []) if isinstance(piece, Rows) else to_rows(step.operator, logic, piece)
-        return RowCall(step.operator, logic, rows, schema, crumbs, unreadable)
-    return ColumnCall(step.operator, logic, columns(piece), schema, crumbs)
+        return RowCall(step.operator, logic, rows, schema, journal, unreadable)
+    return ColumnCall(step.operator, logic, columns(piece), schema, journal)
 
 
 def to_rows(operator: str, logic: Logic, batch: Batch) -> tuple[Rows, list[DeadLetter]]:
@@ -344,15 +344,15 @@ def to_rows(operator: str, logic: Logic, batch: Batch) -> tuple[Rows, list[DeadL
         return Rows(dicts, batch.marks, batch.rows.schema), []
     readable = np.ones(len(batch), np.bool_)
     readable[[misfit.row for misfit in misfits]] = False
-    letters = [
+    dead_letters = [
         _dead_misfit(operator, logic, batch.marks, written_row(batch.rows, misfit.row), misfit) for misfit in misfits
     ]
-    return Rows(dicts, batch.marks.take(readable), batch.rows.schema), letters
+    return Rows(dicts, batch.marks.take(readable), batch.rows.schema), dead_letters
 
 
 class RowCall:
-    """Code per row: a dict in; a dict, None, several, or a generator out. `unreadable` are letters of rows that came
-    with the others and of which no dict could be made."""
+    """Code per row: a dict in; a dict, None, several, or a generator out. `unreadable` are dead letters of rows of
+    the same piece of which no dict could be made."""
 
     def __init__(
         self,
@@ -360,7 +360,7 @@ class RowCall:
         logic: Logic,
         rows: Rows,
         schema: pa.Schema,
-        crumbs: Breadcrumbs | None = None,
+        journal: CallJournal | None = None,
         unreadable: Sequence[DeadLetter] = (),
     ) -> None:
         self.operator = operator
@@ -368,7 +368,7 @@ class RowCall:
         self.size = len(rows) + len(unreadable)
         self._rows = rows
         self._schema = schema
-        self._crumbs = crumbs
+        self._journal = journal
         self._at = 0
         self._made: list[dict[str, Any]] = []
         self._parents: list[int] | None = None
@@ -377,13 +377,13 @@ class RowCall:
         self._dead: list[int] = []
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Goes on where it stands. `function` is the code, perhaps with a time limit around it."""
-        if self._crumbs is None and not arguments:
+        """Call `function`, which is the code, perhaps with a time limit, on the rows that are left."""
+        if self._journal is None and not arguments:
             self._run_while_regular(function)
-        dicts, crumbs = self._rows.dicts, self._crumbs
+        dicts, journal = self._rows.dicts, self._journal
         for at in range(self._at, len(dicts)):
             self._at = at
-            if crumbs is not None and not self._may_be_called(crumbs):
+            if journal is not None and not self._may_be_called(journal):
                 continue
             try:
                 row = dicts[at]
@@ -465,8 +465,8 @@ class RowCall:
             self._parents = list(range(len(self._made)))
         return self._parents
 
-    def _may_be_called(self, crumbs: Breadcrumbs) -> bool:
-        died_of_it = crumbs.drop(self.operator, self._rows.marks, self._at, lambda: self._rows.dicts[self._at])
+    def _may_be_called(self, journal: CallJournal) -> bool:
+        died_of_it = journal.note_call(self.operator, self._rows.marks, self._at, lambda: self._rows.dicts[self._at])
         if died_of_it is not None:
             self._put_aside_row(died_of_it, None)
         return died_of_it is None
@@ -474,24 +474,24 @@ class RowCall:
     def _put_aside_row(self, line: str, error: BaseException | None) -> None:
         self._parents_so_far()
         self._dead.append(self._at)
-        letter = dead_letter_of(self.operator, self._rows.marks, self._at, self._rows.dicts[self._at], line)
+        dead_letter = dead_letter_of(self.operator, self._rows.marks, self._at, self._rows.dicts[self._at], line)
         if self.logic.on_error is OnError.STOP:
-            raise stopped(letter) from error
-        self._dead_letters.append(letter)
+            raise stopped(dead_letter) from error
+        self._dead_letters.append(dead_letter)
 
 
 # Rows that the threads of a pool share.
 #
-# To make dicts of a piece, columns of what came of it, to count it and to hand it over takes a good part of a
-# millisecond of CPU, however few rows it holds. Code that waits 20 ms a row would have a row or two in each piece, and
+# A piece costs a good part of a millisecond of CPU, however few rows it holds: dicts are made of it, columns of the
+# results, it is counted and handed over. Code that waits 20 ms a row would have a row or two in each piece, and
 # 64 threads would do nothing else. So the threads of an operator with code per row share a piece: one makes dicts of
-# it, each begins the next row, and the last to end makes columns of all that came of it. When rows are slow, what is
-# finished is sent before (`SegmentMachine`).
+# it, each begins the next row, and the last to end makes columns of all results. When rows are slow, the finished ones
+# are sent before (`SegmentMachine`).
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What the code raised, in the place of what it made."""
+    """An error that the code raised, in the place of a result."""
 
     error: BaseException
 
@@ -554,7 +554,7 @@ class SharedRowsCall:
         self.size += 1
 
     def outcome(self, *, settles: bool = False, is_last: bool = False) -> Outcome:
-        """Return the outcome of this part; if it `settles`, with what is finished by other threads too."""
+        """Return the outcome of this part; if it `settles`, with the rows that other threads finished."""
         calls, finished = self.size, dict[int, Any]()
         unreadable = self.shared.unreadable if is_last else []
         self.size += len(unreadable)
@@ -590,10 +590,10 @@ def to_named_rows(operator: str, logic: Logic, rows: Rows) -> tuple[Rows, list[D
     lost = {misfit.row for misfit in misfits}
     nowhere = (at for at, row in enumerate(rows.dicts) if row.keys().isdisjoint(keys) and at not in lost)
     misfits += [nameless(at, names) for at in nowhere]
-    letters = [_dead_misfit(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
+    dead_letters = [_dead_misfit(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
     left = rows.take(~np.isin(np.arange(len(rows)), [misfit.row for misfit in misfits])) if misfits else rows
     dicts = [row if row.keys() == keys else {name: row.get(name) for name in names} for row in left.dicts]
-    return replace(left, dicts=dicts), letters
+    return replace(left, dicts=dicts), dead_letters
 
 
 def _have_exactly(rows: list[dict[str, Any]], names: list[str]) -> bool:
@@ -602,10 +602,10 @@ def _have_exactly(rows: list[dict[str, Any]], names: list[str]) -> bool:
 
 
 def _dead_misfit(operator: str, logic: Logic | None, marks: Marks, row: dict[str, Any], misfit: Misfit) -> DeadLetter:
-    letter = dead_letter_of(operator, marks, misfit.row, row, misfit.error, misfit.field)
+    dead_letter = dead_letter_of(operator, marks, misfit.row, row, misfit.error, misfit.field)
     if logic is not None and logic.on_error is OnError.STOP:
-        raise stopped(letter)
-    return letter
+        raise stopped(dead_letter)
+    return dead_letter
 
 
 def to_columns(operator: str, logic: Logic | None, rows: Rows) -> tuple[Batch, list[DeadLetter]]:
@@ -615,8 +615,8 @@ def to_columns(operator: str, logic: Logic | None, rows: Rows) -> tuple[Batch, l
         return Batch(made, rows.marks), []
     fits = np.ones(len(rows), np.bool_)
     fits[[misfit.row for misfit in misfits]] = False
-    letters = [_dead_misfit(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
-    return Batch(made, rows.marks.take(fits)), letters
+    dead_letters = [_dead_misfit(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
+    return Batch(made, rows.marks.take(fits)), dead_letters
 
 
 def one_or_several(made: Any) -> dict[str, Any] | list[dict[str, Any]] | None:

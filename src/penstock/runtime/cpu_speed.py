@@ -1,10 +1,10 @@
-"""How fast a core is just now: a small piece of work of fixed size, timed over and over amid the operators' own.
+"""The present speed of a core: a small piece of work of fixed size, timed again and again between calls of operators.
 
 The same code may need twice the CPU a minute later: cores of a virtual machine share their hardware with those of
 others, clocks rise and fall. None of that shows as load. So a thread that processes rows does a piece now and then, ten
 times a second in a slot, and notes how much CPU it took. It must be that very thread: another one may run on another
-core, which tells little. What the host of a virtual machine takes is in nobody's CPU seconds, and slows the core as
-well (`process_tree.share_given`). Models and runs both record the CPU speed they were measured at, and one can be
+core. CPU that the host of a virtual machine takes away is in no CPU seconds, and slows the core as well
+(`process_tree.share_given`). Models and runs both record the CPU speed they were measured at, and one can be
 adjusted to the speed of the other (`penstock.modelling.adjustments`).
 """
 
@@ -37,7 +37,7 @@ class SpeedProbe:
 
     def take(self) -> tuple[int, float]:
         """Return the pieces done since the last call, and the seconds of CPU they took, each counted as the median: one
-        that took far longer, as happens if threads contend, says nothing about the core."""
+        that took far longer, as happens if threads contend, is no measure of the core."""
         seconds, self._seconds = self._seconds, []
         return len(seconds), len(seconds) * median(seconds) if seconds else 0.0
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# Giving up on a thread: it cannot be ended from outside, only told to end itself when it next runs Python code.
+# Abandoning a thread: it cannot be ended from outside; it ends when it next runs Python code.
 
 
 class AbandonedError(BaseException):
-    """Raised in a thread that was given up on, because another continues its work. No user's code catches it."""
+    """Raised in an abandoned thread: another continues its work."""
 
 
 def interrupt(thread: threading.Thread) -> None:
@@ -42,7 +42,7 @@ def _raise_in(thread: int, error: ctypes.py_object[type[BaseException]] | None) 
 
 
 DEAD_LETTERS = "dead/letters"
-"""What dead letters leave a segment as; no operator's name has a slash."""
+"""The operator name of dead letters that leave a segment; no real operator's name has a slash."""
 
 DEAD_LETTER_SCHEMA = pa.schema(
     [
@@ -67,7 +67,7 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A row, where it was put aside, and why in one line."""
+    """A row that was put aside, its operator, and the reason in one line."""
 
     operator: str
     id: int | None
@@ -91,18 +91,18 @@ def error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def as_batch(letters: Sequence[DeadLetter]) -> Batch:
+def as_batch(dead_letters: Sequence[DeadLetter]) -> Batch:
     """Fit to be written as any other rows are."""
     columns = [
-        [letter.operator for letter in letters],
-        [letter.id for letter in letters],
-        [letter.row_as_json() for letter in letters],
-        [letter.error for letter in letters],
-        [letter.field for letter in letters],
+        [dead_letter.operator for dead_letter in dead_letters],
+        [dead_letter.id for dead_letter in dead_letters],
+        [dead_letter.row_as_json() for dead_letter in dead_letters],
+        [dead_letter.error for dead_letter in dead_letters],
+        [dead_letter.field for dead_letter in dead_letters],
     ]
     rows = pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, DEAD_LETTER_SCHEMA, strict=True)],
         schema=DEAD_LETTER_SCHEMA,
     )
-    ids = [UNTRACED if letter.id is None else letter.id for letter in letters]
+    ids = [UNTRACED if dead_letter.id is None else dead_letter.id for dead_letter in dead_letters]
     return Batch(rows, Marks(np.array(ids, np.int64)))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # out before it asked for the next frame, and how many rows.
 
 
-MOST_BYTES = 64 * 2**20
+MAX_HELD_BYTES = 64 * 2**20
 """Of rows that are kept in case the code raises. Beyond, an error stops the run: its task is tried again."""
 
 
@@ -94,7 +94,7 @@ class HeldBack:
             answered_for.append(self.pieces.pop(0))
             self._rows_out -= len(answered_for[-1])
             self._nbytes -= answered_for[-1].nbytes
-        if self._rows_out or self._unclear or self._nbytes > MOST_BYTES:
+        if self._rows_out or self._unclear or self._nbytes > MAX_HELD_BYTES:
             self._unclear = True
             answered_for += self.all()
         return Settled(answered_for, is_open=True)

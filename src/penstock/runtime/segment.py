@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch, thread_cpu_seconds
 from penstock.dataflow.logic import Per
+from penstock.runtime import segment_states as st
 from penstock.runtime.account import Account, IdBitmaps
 from penstock.runtime.batch import Batch, joined_by_schema
 from penstock.runtime.code_calls import (
@@ -48,29 +49,6 @@ from penstock.runtime.dead_letters import (
     interrupt,
 )
 from penstock.runtime.frame_calls import FrameStream
-from penstock.runtime.segment_states import (
-    CLOSING_SECONDS,
-    OWNER,
-    Asked,
-    Begin,
-    Failed,
-    FeedAsked,
-    Interrupt,
-    Left,
-    PartEnded,
-    Place,
-    Reject,
-    Reply,
-    RowsShared,
-    SegmentMachine,
-    Sent,
-    StartThread,
-    ThreadEnded,
-    Wait,
-    Wake,
-    WorkAsked,
-    WorkItem,
-)
 from penstock.runtime.steps import ENTRANCE, Route, Router, next_piece_rows, plan_pools
 
 if TYPE_CHECKING:
@@ -79,10 +57,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from penstock.dataflow.logic import Logic
-    from penstock.runtime.breadcrumbs import Breadcrumbs
+    from penstock.runtime.call_journal import CallJournal
     from penstock.runtime.code_calls import Outcome, RowCall
     from penstock.runtime.frame_calls import Yielded
-    from penstock.runtime.segment_states import Answer, Event
     from penstock.runtime.steps import Step
 
 YIELD_SECONDS = 0.02
@@ -100,7 +77,7 @@ class SegmentOptions:
     """Limits of the queue in front of a pool; the last piece put in may exceed them."""
     max_hung: int = 64
     """Max hung calls per operator: the larger of this and twice its threads, since all may meet one stall."""
-    crumbs: Breadcrumbs | None = None
+    journal: CallJournal | None = None
     """If given, everything is done in one thread and row by row, and each call is noted before it is made."""
 
 
@@ -116,7 +93,7 @@ class Segment:
         self._options = options
         self._emit = emit
         self._steps = steps
-        plans = plan_pools(steps, alone=options.crumbs is not None)
+        plans = plan_pools(steps, alone=options.journal is not None)
         self._with_code = {at: (step, step.logic) for at, step in enumerate(steps) if step.logic is not None}
         logics = [logic for _, logic in self._with_code.values()]
         overlaps = len(plans) > 1 or any(plan.threads > 1 for plan in plans)
@@ -127,38 +104,40 @@ class Segment:
         if self._is_direct:
             plans = [replace(plan, threads=0) for plan in plans]
         self._is_per_row = any(logic.per is Per.ROW for logic in logics)
-        self._machine = SegmentMachine(
+        self._machine = st.SegmentMachine(
             steps, plans, queue_rows=options.queue_rows, queue_bytes=options.queue_bytes, max_hung=options.max_hung
         )
         self._router = Router(steps, self._machine.pool_of)
         self._lock = threading.Lock()
         """Held to change anything below, but never while code of a user or `emit` is called."""
-        self._conditions = defaultdict[tuple[Place, int], threading.Condition](partial(threading.Condition, self._lock))
+        self._conditions = defaultdict[tuple[st.Place, int], threading.Condition](
+            partial(threading.Condition, self._lock)
+        )
         self._watch = Stopwatch()
         self._account = self._new_account()
         self._rows_made: dict[int, int] = defaultdict(int)
-        self._code = {OWNER: ThreadCode(OWNER)}
-        """By thread."""
+        self._code = {st.OWNER: ThreadCode(st.OWNER)}
+        """Opened code per thread."""
         self._threads: dict[int, threading.Thread] = {}
         self._probe = SpeedProbe()
         self._piece_rows = 1
         """Rows that the caller's own thread processes at a time."""
         self._timer = threading.Thread(target=self._keep_time, daemon=True) if self._machine.needs_timer else None
-        self._tell(Asked.START)
+        self._tell(st.Asked.START)
         if self._timer is not None:
             self._timer.start()
 
     def feed(self, batch: Batch, entrance: int = ENTRANCE) -> None:
         """Take a batch in; block while queues are full. One thread at a time."""
-        self._ask(FeedAsked(entrance))
+        self._ask(st.FeedAsked(entrance))
         self._enter(batch, entrance)
 
     def flush(self) -> None:
-        """Wait until all that was fed has left or died. Code over frames ends, and is called anew for what comes next.
+        """Wait until every row that was fed is processed. Code over frames ends, and is called anew for the next batch.
         Feed nothing at the same time."""
-        while isinstance(begin := self._ask(Asked.FLUSH), Begin):
+        while isinstance(begin := self._ask(st.Asked.FLUSH), st.Begin):
             self._process_here(begin.item)
-        self.sweep_crumbs()
+        self.clear_journal()
 
     def process(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Batch]]:
         """Yield what leaves, by operator, while `batches` are still being read. Only of a segment without `emit`."""
@@ -171,17 +150,17 @@ class Segment:
         finished = False
         try:
             for entrance, batch in batches:
-                yield from self._leaving(FeedAsked(entrance))
+                yield from self._leaving(st.FeedAsked(entrance))
                 self._enter(batch, entrance)
-            yield from self._leaving(Asked.FLUSH)
-            self.sweep_crumbs()
+            yield from self._leaving(st.Asked.FLUSH)
+            self.clear_journal()
             finished = True
         finally:
             if not finished:
                 self._drop()
 
     def take_account(self) -> Account:
-        """Return what was counted since it was last taken."""
+        """Return the counts since the last call."""
         import psutil  # noqa: PLC0415 - belongs to the extra
 
         with self._lock:
@@ -193,71 +172,71 @@ class Segment:
     def close(self) -> None:
         """End the threads and what code opened in them; raise what that raises."""
         known = self._machine.failure
-        self._tell(Asked.CLOSE)
+        self._tell(st.Asked.CLOSE)
         watch = Stopwatch()
         for thread in [*self._threads.values(), *([self._timer] if self._timer is not None else [])]:
-            thread.join(max(0.0, CLOSING_SECONDS - watch.seconds()))
-        self._code[OWNER].close()
-        if self._options.crumbs is not None:
-            self._options.crumbs.close()
+            thread.join(max(0.0, st.CLOSING_SECONDS - watch.seconds()))
+        self._code[st.OWNER].close()
+        if self._options.journal is not None:
+            self._options.journal.close()
         if self._machine.failure is not None and self._machine.failure is not known:
             raise self._machine.failure
 
-    def sweep_crumbs(self) -> None:
-        """Nobody died: there is nothing to find."""
-        if self._options.crumbs is not None:
-            self._options.crumbs.sweep()
+    def clear_journal(self) -> None:
+        """Clear the note of the last call: it killed no worker."""
+        if self._options.journal is not None:
+            self._options.journal.clear()
 
     def _new_account(self) -> Account:
         return Account(ids=IdBitmaps() if self._options.audit else None)
 
-    def _leaving(self, event: Event) -> Iterator[tuple[str, Batch]]:
+    def _leaving(self, event: st.Event) -> Iterator[tuple[str, Batch]]:
         """Yield what leaves until `event` may proceed."""
         is_over = False
         while not is_over:
             taken: dict[str, list[Batch]] = {}
             with self._lock:
                 answer = self._act(event)
-                if isinstance(answer, Wait) and not self._machine.output_is_worth_taking:
+                if isinstance(answer, st.Wait) and not self._machine.output_is_worth_taking:
                     self._conditions[answer.place, answer.pool].wait(YIELD_SECONDS)
                     answer = self._act(event)
-                is_over = answer is Reply.PROCEED
-                is_fed = is_over and event is not Asked.FLUSH and not self._is_direct
+                is_over = answer is st.Reply.PROCEED
+                is_fed = is_over and event is not st.Asked.FLUSH and not self._is_direct
                 if not is_fed or self._machine.output_is_worth_taking:
                     taken, wake = self._machine.take_output()
                     self._wake(wake)
-            if isinstance(answer, Reject):
+            if isinstance(answer, st.Reject):
                 raise answer.error
-            if isinstance(answer, Begin):
+            if isinstance(answer, st.Begin):
                 self._process_here(answer.item)
             for operator, batches in taken.items():
                 yield from ((operator, batch) for batch in joined_by_schema(batches))
 
     def _drop(self) -> None:
-        """Forget what is under way: nobody wants it any more."""
-        self._ask(Asked.DROP)
+        """Drop all batches that are queued or being processed."""
+        self._ask(st.Asked.DROP)
         for code in self._code.values():
             code.drop_streams()
         self.take_account()
 
     # -- events and instructions ---------------------------------------------------------------------------------
 
-    def _act(self, event: Event) -> Answer:
-        """Bring an event to the state machine and carry out what it says; return its answer. With the lock held."""
-        answer: Answer = Reply.PROCEED
+    def _act(self, event: st.Event) -> st.Answer:
+        """Bring an event to the state machine and carry out its instructions; return its answer. Needs the lock."""
+        answer: st.Answer = st.Reply.PROCEED
         for instruction in self._machine.handle(event, self._watch.seconds()):
             match instruction:
-                case Wake():
+                case st.Wake():
                     self._wake(instruction)
-                case StartThread():
+                case st.StartThread():
                     self._start(instruction)
-                case Interrupt(number):
+                case st.Interrupt(number):
                     interrupt(self._threads[number])
                 case _:
                     answer = instruction
         return answer
 
-    def _wake(self, wake: Wake) -> None:
+    def _wake(self, wake: st.Wake) -> None:
         places = self._conditions if wake.place is None else [(wake.place, wake.pool)]
         for place in places:
             if place not in self._conditions:
@@ -267,21 +246,21 @@ class Segment:
             else:
                 self._conditions[place].notify(wake.count)
 
-    def _tell(self, event: Event) -> Answer:
+    def _tell(self, event: st.Event) -> st.Answer:
         """Bring an event that need not wait."""
         with self._lock:
             return self._act(event)
 
-    def _ask(self, event: Event) -> Answer:
+    def _ask(self, event: st.Event) -> st.Answer:
         """Bring an event again and again until it need not wait."""
         with self._lock:
-            while isinstance(answer := self._act(event), Wait):
+            while isinstance(answer := self._act(event), st.Wait):
                 self._conditions[answer.place, answer.pool].wait(answer.seconds)
-        if isinstance(answer, Reject):
+        if isinstance(answer, st.Reject):
             raise answer.error
         return answer
 
-    def _start(self, start: StartThread) -> None:
+    def _start(self, start: st.StartThread) -> None:
         code, stuck = ThreadCode(start.thread), None
         if start.item is not None and start.item.call is not None:
             del self._threads[start.replaces]
@@ -294,7 +273,7 @@ class Segment:
         self._threads[start.thread] = thread
         thread.start()
 
-    def _live(self, start: StartThread, code: ThreadCode, stuck: FrameStream | None) -> None:
+    def _live(self, start: st.StartThread, code: ThreadCode, stuck: FrameStream | None) -> None:
         """Live as a thread of a pool."""
         item = start.item
         try:
@@ -303,7 +282,7 @@ class Segment:
                     error: BaseException = TimeoutError(f"took longer than {start.limit:g} s")
                     item.call.put_aside(error if stuck is None else stuck.failure(error))
                     self._process(item, code)
-                while isinstance(begin := self._ask(WorkAsked(code.thread, *_effort(item))), Begin):
+                while isinstance(begin := self._ask(st.WorkAsked(code.thread, *_effort(item))), st.Begin):
                     item = begin.item
                     if begin.waited is not None:
                         with self._lock:
@@ -313,22 +292,22 @@ class Segment:
                 code.close()
         except AbandonedError:
             pass  # another thread has its item
-        except BaseException as error:  # whoever feeds or flushes raises it
-            self._tell(Failed(error))
+        except BaseException as error:  # raised by the next feed or flush
+            self._tell(st.Failed(error))
         finally:
-            self._tell(ThreadEnded(code.thread))
+            self._tell(st.ThreadEnded(code.thread))
 
     def _keep_time(self) -> None:
         try:
-            self._ask(Asked.TICK)
-        except BaseException as error:  # whoever feeds or flushes raises it
-            self._tell(Failed(error))
+            self._ask(st.Asked.TICK)
+        except BaseException as error:  # raised by the next feed or flush
+            self._tell(st.Failed(error))
 
-    # -- what a thread does with a piece -------------------------------------------------------------------------
+    # -- processing a piece -------------------------------------------------------------------------
 
     def _enter(self, batch: Batch, entrance: int) -> None:
         if not self._is_direct:
-            self._forward(self._route_in(batch, entrance, None), OWNER)
+            self._forward(self._route_in(batch, entrance, None), st.OWNER)
             return
         # code per row gets pieces, so that between them it is seen how fast the core is
         start, size = 0, len(batch)
@@ -336,8 +315,8 @@ class Segment:
             stop = min(size, start + self._piece_rows) if self._is_per_row else size
             piece = batch if stop - start == size else batch.slice(start, stop)
             route = self._route_in(piece, entrance, 0)
-            item = WorkItem(0, route.own_pool, len(piece))
-            self._forward(route, OWNER)
+            item = st.WorkItem(0, route.own_pool, len(piece))
+            self._forward(route, st.OWNER)
             self._process_here(item)
             self._piece_rows = next_piece_rows(self._piece_rows, len(piece), item.busy_seconds, EVERY_SECONDS)
             start = stop
@@ -353,16 +332,16 @@ class Segment:
         self._rows_made[position] = first + rows
         return first
 
-    def _process_here(self, item: WorkItem) -> None:
+    def _process_here(self, item: st.WorkItem) -> None:
         try:
-            self._process(item, self._code[OWNER])
+            self._process(item, self._code[st.OWNER])
         except BaseException as error:
-            self._tell(Failed(error))
+            self._tell(st.Failed(error))
             raise
 
-    def _process(self, item: WorkItem, code: ThreadCode) -> None:
-        """Call code until nothing of the item is left in its pool. If it ends streams, code over frames ends after
-        that, step by step, and what it held back continues; nobody can tell which rows that came from."""
+    def _process(self, item: st.WorkItem, code: ThreadCode) -> None:
+        """Call code until the item is done in its pool. If it ends streams, code over frames then ends, step by step;
+        the rows that it held back are processed too, without ids."""
         if item.shared is not None and item.call is None:
             item.call, item.position = SharedRowsCall(item.shared), item.shared.position
         self._run_agenda(item, code)
@@ -374,7 +353,7 @@ class Segment:
                     self._send(position, outcome, 0, 0.0, 0.0, item, code)
                     self._run_agenda(item, code)
 
-    def _run_agenda(self, item: WorkItem, code: ThreadCode) -> None:
+    def _run_agenda(self, item: st.WorkItem, code: ThreadCode) -> None:
         while item.call is not None or item.agenda:
             self._probe.look()
             watch, cpu = Stopwatch(), thread_cpu_seconds()
@@ -382,8 +361,8 @@ class Segment:
             function = code.function(call.operator, call.logic, partial(self._timed, code.thread))
             call.run(function, code.arguments(call.operator, call.logic))
             if isinstance(call, SharedRowsCall):
-                reply = self._tell(PartEnded(code.thread, call.shared))
-                outcome = call.outcome(settles=reply is not Reply.PROCEED, is_last=reply is Reply.SETTLE_ALL)
+                reply = self._tell(st.PartEnded(code.thread, call.shared))
+                outcome = call.outcome(settles=reply is not st.Reply.PROCEED, is_last=reply is st.Reply.SETTLE_ALL)
                 item.rows = call.size
             else:
                 outcome = call.outcome()
@@ -396,16 +375,16 @@ class Segment:
             item.busy_seconds += busy
             self._send(item.position, outcome, call.size, busy, thread_cpu_seconds() - cpu, item, code)
 
-    def _begin(self, item: WorkItem, code: ThreadCode) -> RowCall | ColumnCall | SharedRowsCall:
+    def _begin(self, item: st.WorkItem, code: ThreadCode) -> RowCall | ColumnCall | SharedRowsCall:
         item.position, piece = item.agenda.pop()
         item.lost_seconds = 0.0
         step, logic = self._with_code[item.position]
         if self._machine.pools[item.pool].shares_rows:
             item.shared = SharedRows(item.position, step, logic, columns(piece))
-            self._tell(RowsShared(code.thread, item.shared))
+            self._tell(st.RowsShared(code.thread, item.shared))
             item.call = SharedRowsCall(item.shared)
         else:
-            item.call = begin_call(step, logic, piece, self._options.crumbs)
+            item.call = begin_call(step, logic, piece, self._options.journal)
         if isinstance(item.call, ColumnCall) and logic.per is Per.MAP_IN_PANDAS:
             code.last_over_frames[step.operator] = item.call
         return item.call
@@ -423,9 +402,9 @@ class Segment:
                 raise AbandonedError
 
     def _send(
-        self, position: int, outcome: Outcome, rows: int, busy: float, cpu: float, item: WorkItem, code: ThreadCode
+        self, position: int, outcome: Outcome, rows: int, busy: float, cpu: float, item: st.WorkItem, code: ThreadCode
     ) -> None:
-        """Count what became of `rows` at a step, and send what it made to those who read it."""
+        """Count the outcome of `rows` at a step, and send its output to the steps that read it."""
         with self._lock:
             self._account.worked(self._steps[position].operator, rows, outcome, busy, cpu)
             first = self._number_rows(position, len(outcome.made))
@@ -442,21 +421,21 @@ class Segment:
                 for count in route.counts:
                     count(self._account)
         for position, batch in route.other_pools:
-            self._ask(Sent(position, batch, thread))
+            self._ask(st.Sent(position, batch, thread))
 
     def _let_out(self, operator: str, batch: Batch, thread: int) -> None:
         if self._emit is not None:
             self._emit(operator, batch)
         else:
-            self._ask(Left(operator, batch, thread))
+            self._ask(st.Left(operator, batch, thread))
 
 
-def _effort(item: WorkItem | None) -> tuple[int, float]:
+def _effort(item: st.WorkItem | None) -> tuple[int, float]:
     return (0, 0.0) if item is None else (item.rows, item.busy_seconds)
 
 
 class ThreadCode:
-    """What code has opened in one thread, and what is called there."""
+    """The handles and streams that code has opened in one thread."""
 
     def __init__(self, thread: int) -> None:
         self.thread = thread
@@ -515,10 +494,10 @@ class ThreadCode:
         self._streams.clear()
 
     def pass_on(self, other: ThreadCode, operator: str) -> FrameStream | None:
-        """Let another thread continue when this one hangs in `operator`; return the stream it hangs in.
+        """Prepare `other` to continue when this thread hangs in `operator`; return the stream that hangs.
 
-        The other gets the streams that wait for more, so that what they hold back is not lost, and what was opened for
-        them. Whatever else was opened belongs to this thread."""
+        The other thread gets the streams that wait for frames, so that the rows they hold back are not lost, and the
+        handles opened for them. All other handles stay here."""
         stuck = self._streams.pop(operator, None)
         other.last_over_frames = self.last_over_frames
         other._streams, self._streams = self._streams, {}
@@ -527,7 +506,7 @@ class ThreadCode:
         return stuck
 
     def close(self) -> None:
-        """Close what was opened, in the thread that opened it."""
+        """Close all streams and handles; called in the thread that opened them."""
         self.drop_streams()
         while self._handles:
             _, (logic, handle) = self._handles.popitem()

@@ -1,7 +1,7 @@
 """The life of a segment as one state machine: no threads, no locks, no clock.
 
-An event says what happened. `SegmentMachine.handle` changes the states and returns instructions: whom to wake, which
-thread to start, and one answer for the thread that brought the event. A thread that is answered `Wait` brings the same
+Events are facts. `SegmentMachine.handle` changes the states and returns instructions: which threads to wake or to
+start, and one answer for the thread that brought the event. A thread that is answered `Wait` brings the same
 event again when it is woken. `EVENTS` lists the states in which each event may come, `MOVES` the changes of state that
 exist; anything else raises `ImpossibleMoveError` with the history.
 
@@ -39,7 +39,7 @@ class SegmentState(StrEnum):
     FLUSHING = "flushing"
     """All that was fed is processed; then the streams of code over frames end, one pool after the other."""
     DROPPING = "dropping"
-    """A call of `process` was given up: what is queued is forgotten, what is under way is thrown away."""
+    """A call of `process` was given up: queues are cleared, results of calls under way are dropped."""
     FAILED = "failed"
     CLOSED = "closed"
 
@@ -82,7 +82,7 @@ class WorkItem:
     shared: SharedRows | None = None
     """Rows that several threads process; this item is the part of one of them."""
     ends_streams: bool = False
-    """When the agenda is done, the streams of code over frames end; what they still yield belongs to this item."""
+    """When the agenda is done, the streams of code over frames end; the rows they still yield belong to this item."""
     call: RowCall | ColumnCall | SharedRowsCall | None = None
     position: int = 0
     """The step whose call is under way."""
@@ -170,7 +170,7 @@ class ThreadEnded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Something raised that ends the segment. Answer: PROCEED."""
+    """An error ended the segment. Answer: PROCEED."""
 
     error: BaseException
 
@@ -183,7 +183,7 @@ Event = Asked | FeedAsked | Sent | Left | Failed | ThreadEvent
 
 
 class Place(StrEnum):
-    """Where threads wait."""
+    """A place at which threads wait."""
 
     WORK = "work"
     """Threads of a pool, for items."""
@@ -227,9 +227,9 @@ class Reply(StrEnum):
 
     PROCEED = "proceed"
     SETTLE = "settle"
-    """Send what is finished of the shared rows."""
+    """Send the finished ones of the shared rows."""
     SETTLE_ALL = "settle all"
-    """The same, and nothing more will come of them."""
+    """The same; all rows are finished."""
     STOP = "stop"
     """The segment is closed: end."""
 
@@ -266,12 +266,12 @@ MAX_OUTPUT_ROWS = 65_536
 MAX_OUTPUT_BYTES = 64 * 2**20
 OUTPUT_WORTH_TAKING_ROWS = 4096
 CLOSING_SECONDS = 5.0
-"""How long to wait for threads at the end, and for calls whose results are dropped."""
+"""Max seconds to wait for threads at the end, and for calls whose results are dropped."""
 
 
 @dataclass(slots=True)
 class Thread:
-    """What the machine knows of a thread."""
+    """The state of one thread."""
 
     number: int
     pool: Pool
@@ -288,7 +288,7 @@ class Thread:
 
 
 class SegmentMachine:
-    """`max_hung` calls of one step may hang at a time, or twice as many as it has threads."""
+    """All states of one segment. `max_hung`: as in `SegmentOptions`."""
 
     def __init__(
         self, steps: Sequence[Step], plans: Sequence[PoolPlan], *, queue_rows: int, queue_bytes: int, max_hung: int
@@ -381,7 +381,7 @@ class SegmentMachine:
             self._out.append(Reject(self.failure or StoppedError("the segment is closed")))
         return is_rejected
 
-    # What the owner asks.
+    # Events of the owner.
 
     def _start(self, _event: Asked, _now: float) -> None:
         for pool in self.pools:
@@ -443,7 +443,7 @@ class SegmentMachine:
         self._out.append(Reply.PROCEED)
 
     def _clear(self) -> None:
-        """Forget what is queued, and wake all who wait."""
+        """Clear the queues and the output, and wake all threads."""
         for pool in self.pools:
             pool.clear()
         for thread in self.threads.values():
@@ -462,7 +462,7 @@ class SegmentMachine:
             self._move(self, SegmentState.FAILED)
         self._wake(None)
 
-    # What threads do.
+    # Events of threads.
 
     def _sent(self, event: Sent, now: float) -> None:
         pool = self.pools[self.pool_of[event.position]]
@@ -609,7 +609,7 @@ class SegmentMachine:
 
 
 ACTIVE = frozenset({SegmentState.RUNNING, SegmentState.FLUSHING})
-"""Work is handed out, and what is sent arrives."""
+"""Threads get items, and batches are queued; otherwise they are dropped."""
 _ANY = frozenset(SegmentState)
 _FED = frozenset({SegmentState.RUNNING, SegmentState.FAILED, SegmentState.CLOSED})
 _FLUSHED = _FED | {SegmentState.FLUSHING}
@@ -633,4 +633,4 @@ EVENTS: dict[
     PartEnded: (SegmentMachine._part_ended, _ANY, _WORKING),
     ThreadEnded: (SegmentMachine._thread_ended, _ANY, frozenset(set(ThreadState) - {ThreadState.ENDED})),
 }
-"""What handles an event, and the states of the segment and of the event's thread in which it may come."""
+"""Per event its handler, and the states of the segment and of its thread in which it may come."""

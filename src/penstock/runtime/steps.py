@@ -34,9 +34,9 @@ class Read:
     """One stream into a step."""
 
     position: int = ENTRANCE
-    """Of the earlier step that sends, or an entrance."""
+    """The position of the earlier step that sends, or an entrance."""
     stream: int = 0
-    """Its number (from 1) where paths must tell it from another; 0: the only way between the two."""
+    """Its number (from 1) if paths must distinguish several streams between two steps; 0 if it is the only one."""
     share: tuple[float, float] = (0.0, 1.0)
     """The part of its sender's output that takes it, on a circle from 0 to 1 on which every row has a place."""
 
@@ -51,17 +51,17 @@ class Step:
 
     operator: str
     logic: Logic | None = None
-    """None: a source or a sink; what arrives goes on as it is."""
+    """None for a source or a sink: rows pass unchanged."""
     threads: int = 1
     reads: tuple[Read, ...] = (Read(),)
     schema: pa.Schema | None = None
-    """What comes out; None: what comes in comes out."""
+    """Schema of the output; None: that of the input."""
     leaves: bool = False
     """Its output leaves the segment."""
     delivers: bool = False
-    """A sink: what it sends has come to its end; latency is taken and ids are audited here."""
+    """A sink: latency is measured and ids are audited here."""
     leaves_sight: bool = False
-    """What it sends goes on without its ids, to operators of Spark's own: from there on Spark answers for it."""
+    """Its output continues without ids, to Spark's own operators, which the audit does not follow."""
 
 
 def shares(weights: Sequence[float]) -> list[tuple[float, float]]:
@@ -81,7 +81,7 @@ def shares(weights: Sequence[float]) -> list[tuple[float, float]]:
 def places_on_circle(
     marks: Marks, rows: int, first: int, salt: int, contents: Callable[[], NDArray[np.uint64]]
 ) -> NDArray[np.float64]:
-    """Where rows lie, from 0 to 1: always the same for the same tuple and sender (`salt`), and spread as by chance, so
+    """Return the places of rows, from 0 to 1: always the same for the same row and sender (`salt`), and random, so
     that what one sender divides is divided evenly again by the next. Without ids their number counts, from `first`;
     of rows that cannot be traced a number made of their `contents` (`row_hashes`).
 
@@ -101,7 +101,7 @@ def places_on_circle(
 
 
 def on_share(places: NDArray[np.float64], share: tuple[float, float]) -> NDArray[np.bool_]:
-    """Which places lie on a part of the circle; one that ends beyond 1 goes on at 0."""
+    """Return which places lie on a part of the circle; one that ends beyond 1 continues at 0."""
     low, high = share
     within: NDArray[np.bool_] = (places >= low) & (places < high)
     return within | (places < high - 1.0) if high > 1.0 else within
@@ -116,9 +116,9 @@ class PoolPlan:
 
 
 def plan_pools(steps: Sequence[Step], *, alone: bool = False) -> list[PoolPlan]:
-    """Which steps share threads. Neighbours with one thread each stay in one, so that what passes between them is not
-    handed over; an operator with several threads has its own, so that its waiting is another's working time. Steps
-    without code need no thread. `alone`: everything in one."""
+    """Return which steps share threads. Neighbours with one thread each stay in one, so that their
+    batches need no queue; an operator with several threads has its own pool, so that others work while it waits. Steps
+    without code need no thread. `alone`: one pool for all."""
     pools: list[tuple[list[int], int]] = []
     pool_of: dict[int, set[int]] = {}
     head = ENTRANCE
@@ -143,7 +143,7 @@ def plan_pools(steps: Sequence[Step], *, alone: bool = False) -> list[PoolPlan]:
 
 
 def pools_entered(steps: Sequence[Step], pool_of: Mapping[int, int]) -> dict[int, set[int]]:
-    """By entrance, the pools that what enters there goes to, at once or by way of steps without code."""
+    """Return, per entrance, the pools that its batches are queued in, at once or after steps without code."""
     entered: dict[int, set[int]] = {}
     entrances_of: dict[int, set[int]] = {}
     for position, step in enumerate(steps):
@@ -158,20 +158,20 @@ def pools_entered(steps: Sequence[Step], pool_of: Mapping[int, int]) -> dict[int
     return entered
 
 
-# Where the output of a step goes.
+# Routing the output of a step.
 
 
 @dataclass(slots=True)
 class Route:
-    """Where the output of one step goes, through steps without code too."""
+    """The destinations of the output of one step, through steps without code too."""
 
     leaving: list[tuple[str, Batch]] = field(default_factory=list)
-    """By operator."""
+    """Batches that leave the segment, with their operator."""
     own_pool: list[tuple[int, Piece]] = field(default_factory=list)
-    """By the step that gets it, in the pool of the sender."""
+    """Input for steps in the pool of the sender."""
     other_pools: list[tuple[int, Batch]] = field(default_factory=list)
     counts: list[Callable[[Account], None]] = field(default_factory=list)
-    """What to count of it."""
+    """Counts of the rows on their way."""
 
 
 class Router:
@@ -254,7 +254,7 @@ MAX_PIECE_ROWS = 65_536
 MIN_PIECE_PART = 4
 """Pieces shrink to this fraction of `PIECE_SECONDS` if that gives all threads some rows."""
 OVERDUE_SECONDS = 0.025
-"""What is finished of shared rows is sent this long after their last row was begun, even if other rows are slow."""
+"""Finished rows of a shared piece are sent this long after its last row was begun, even if other rows are slow."""
 
 
 def next_piece_rows(rows: int, taken: int, seconds: float, wanted: float = PIECE_SECONDS) -> int:
@@ -267,7 +267,7 @@ def next_piece_rows(rows: int, taken: int, seconds: float, wanted: float = PIECE
 
 
 def rows_to_take(queued: int, threads: int, rows: int) -> int:
-    """Return half of an even part for every thread, so that all end at about the same time, but at least what is worth
+    """Return half of an even part for every thread, so that all end at the same time, but at least enough to be worth
     handing over and at most `rows`."""
     half = queued if threads == 1 else -(-queued // (2 * threads))
     return min(rows, max(half, rows // MIN_PIECE_PART, 1))

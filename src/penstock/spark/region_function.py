@@ -22,7 +22,7 @@ from penstock.cluster.slot_resources import SLOT
 from penstock.connectors.storage import user_folder
 from penstock.runtime.account import Account
 from penstock.runtime.batch import Batch, Marks
-from penstock.runtime.breadcrumbs import Breadcrumbs, Crumb, read_crumb, read_crumbs, write_crumbs
+from penstock.runtime.call_journal import CallJournal, CallRecord, read_last_call, read_records, write_records
 from penstock.runtime.dead_letters import INTERRUPTIONS, error_line
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.spark.internals.worker_process import REUSE, close_at_end, die_of_signals
@@ -277,7 +277,7 @@ class RegionFunction:
             if is_kept:
                 segments.drop(self.run, self.region)
             else:
-                segment.sweep_crumbs()  # what raised has not killed its worker
+                segment.clear_journal()  # what raised has not killed its worker
             raise
         finally:
             if not is_kept:
@@ -341,8 +341,8 @@ class RegionFunction:
         folder = Path(self.crumbs) if Path(self.crumbs).is_dir() else user_folder("crumbs")
         name = f"penstock-{self.run}-{task.batch}-{self.region}-{task.partition}"
         poisoned = _poisoned(folder / f"{name}.crumb", folder / f"{name}.poison")
-        crumbs = Breadcrumbs(folder / f"{name}.crumb", frozenset(poisoned))
-        options = SegmentOptions(self.options.audit, self.options.emit_dead_letters, crumbs=crumbs)
+        crumbs = CallJournal(folder / f"{name}.crumb", frozenset(poisoned))
+        options = SegmentOptions(self.options.audit, self.options.emit_dead_letters, journal=crumbs)
         return Segment(self.steps, options), False
 
     def _built(self, *, is_worker: bool) -> Segment:
@@ -395,11 +395,11 @@ segments = KeptSegments()
 """Of this worker process."""
 
 
-def _poisoned(crumb_file: Path, poison_file: Path) -> list[Crumb]:
+def _poisoned(crumb_file: Path, poison_file: Path) -> list[CallRecord]:
     """Rows that killed earlier attempts; the last of them is written down before the next attempt begins."""
-    known = read_crumbs(poison_file)
-    crumb = read_crumb(crumb_file)
+    known = read_records(poison_file)
+    crumb = read_last_call(crumb_file)
     if crumb is not None:
         known.append(crumb)
-        write_crumbs(poison_file, known)
+        write_records(poison_file, known)
     return known

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.engines.placed.flow.layout import Channel
     from penstock.engines.placed.messages import GenerationOrder, Report
     from penstock.engines.placed.wire import Connection, Credentials
-    from penstock.runtime.breadcrumbs import Breadcrumbs
+    from penstock.runtime.call_journal import CallJournal
 
 
 # Which part of an epoch's tuples has a field above a threshold, counted in the bundles where they come to a sink.
@@ -122,7 +122,7 @@ class Generation:
         changed: threading.Condition,
         report: Callable[[Report, bytes], None],
         crash: Callable[[BaseException], None],
-        crumbs: Breadcrumbs | None = None,
+        crumbs: CallJournal | None = None,
         watched: Watched | None = None,
     ) -> None:
         self._code, self._order, self._credentials = code, order, credentials
@@ -159,14 +159,14 @@ class Generation:
         self._ending = threading.Thread(target=self._segment.close, daemon=True)
         self._linger: Linger | None = None
 
-    def _make_segment(self, crumbs: Breadcrumbs | None) -> Segment | KeyedSegment:
+    def _make_segment(self, crumbs: CallJournal | None) -> Segment | KeyedSegment:
         order, code = self._order, self._code
         if code.keyed is not None:
             label = f"{order.run}-{order.conductor}-{order.generation}-{code.name}"
             return KeyedSegment(code.keyed, order.checkpoint, label, order.states, order.groups, self._emit)
         steps = [replace(step, threads=order.threads.get(step.operator, step.threads)) for step in code.steps]
         options = SegmentOptions(
-            audit=code.audit, emit_dead_letters=bool(code.sinks), queue_rows=QUEUE_ROWS, crumbs=crumbs
+            audit=code.audit, emit_dead_letters=bool(code.sinks), queue_rows=QUEUE_ROWS, journal=crumbs
         )
         return Segment(steps, options, self._emit)
 

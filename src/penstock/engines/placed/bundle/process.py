@@ -30,7 +30,7 @@ from penstock.engines.placed.messages import (
     LimitOrder,
     WatchOrder,
 )
-from penstock.runtime.breadcrumbs import Breadcrumbs, killed_twice, read_crumb, read_crumbs, write_crumbs
+from penstock.runtime.call_journal import CallJournal, killed_twice, read_last_call, read_records, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -180,7 +180,7 @@ class Host:
         wire.close(self._control)
 
 
-def open_crumbs(order: GenerationOrder, bundle: str, *, first: bool) -> Breadcrumbs:
+def open_crumbs(order: GenerationOrder, bundle: str, *, first: bool) -> CallJournal:
     """To find the row that kills this bundle's processes. `first`: this process has called nothing yet, so that what it
     finds was left by one that died. A row that is found twice is put aside: once may be chance."""
     own = Path(order.checkpoint)
@@ -188,9 +188,9 @@ def open_crumbs(order: GenerationOrder, bundle: str, *, first: bool) -> Breadcru
     folder = private_folder(own / "crumbs") if own.is_absolute() and own.is_dir() else user_folder("crumbs")
     name = f"{order.run}-{crc32(bundle.encode()):08x}"
     known = folder / f"{name}.found"
-    crumbs = read_crumbs(known)
-    left = read_crumb(folder / name) if first else None
+    crumbs = read_records(known)
+    left = read_last_call(folder / name) if first else None
     if left is not None:
         crumbs.append(left)
-        write_crumbs(known, crumbs)
-    return Breadcrumbs(folder / name, killed_twice(crumbs))
+        write_records(known, crumbs)
+    return CallJournal(folder / name, killed_twice(crumbs))

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from penstock.runtime.batch import Marks
-from penstock.runtime.breadcrumbs import (
+from penstock.runtime.call_journal import (
     KILLED,
     KILLED_IN_ORDER,
-    Breadcrumbs,
-    Crumb,
+    CallJournal,
+    CallRecord,
     digest,
     killed_twice,
-    read_crumb,
+    read_last_call,
 )
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def put_aside(file: Path, poisoned: Sequence[Crumb], rows: Sequence[dict[str, Any]]) -> list[tuple[int, str]]:
+def put_aside(file: Path, poisoned: Sequence[CallRecord], rows: Sequence[dict[str, Any]]) -> list[tuple[int, str]]:
     """Which of `rows`, and why."""
-    crumbs = Breadcrumbs(file, frozenset(poisoned))
-    errors = [crumbs.drop("op", Marks(), at, partial(dict, row)) for at, row in enumerate(rows)]
+    crumbs = CallJournal(file, frozenset(poisoned))
+    errors = [crumbs.note_call("op", Marks(), at, partial(dict, row)) for at, row in enumerate(rows)]
     crumbs.close()
     return [(at, error) for at, error in enumerate(errors) if error is not None]
 
 
-def died_at(file: Path, rows: Sequence[dict[str, Any]], last: int) -> Crumb:
+def died_at(file: Path, rows: Sequence[dict[str, Any]], last: int) -> CallRecord:
     """What an attempt leaves that dies of the row at `last`."""
     assert put_aside(file, [], rows[: last + 1]) == []
-    crumb = read_crumb(file)
+    crumb = read_last_call(file)
     assert crumb is not None
     return crumb
 
@@ -74,13 +74,13 @@ def test_rows_that_hold_something_else_every_time_are_known_by_their_order(tmp_p
 @pytest.mark.parametrize(
     ("crumb", "other", "twice"),
     [
-        (Crumb("op", 7, 0), Crumb("op", 7, 0), True),
-        (Crumb("op", 7, 0), Crumb("op", 7, 1), False),
-        (Crumb("op", None, 0, 3, "ab"), Crumb("op", None, 0, 9, "ab"), True),
-        (Crumb("op", None, 0, 3, "ab"), Crumb("op", None, 0, 3, "cd"), True),
-        (Crumb("op", None, 0, 3, "ab"), Crumb("other", None, 0, 3, "ab"), False),
-        (Crumb("op", None, 0, 3), Crumb("op", None, 0, 4), False),
+        (CallRecord("op", 7, 0), CallRecord("op", 7, 0), True),
+        (CallRecord("op", 7, 0), CallRecord("op", 7, 1), False),
+        (CallRecord("op", None, 0, 3, "ab"), CallRecord("op", None, 0, 9, "ab"), True),
+        (CallRecord("op", None, 0, 3, "ab"), CallRecord("op", None, 0, 3, "cd"), True),
+        (CallRecord("op", None, 0, 3, "ab"), CallRecord("other", None, 0, 3, "ab"), False),
+        (CallRecord("op", None, 0, 3), CallRecord("op", None, 0, 4), False),
     ],
 )
-def test_a_row_that_killed_twice(crumb: Crumb, other: Crumb, twice: bool) -> None:
+def test_a_row_that_killed_twice(crumb: CallRecord, other: CallRecord, twice: bool) -> None:
     assert killed_twice([crumb, other]) == (frozenset({crumb, other}) if twice else frozenset())
