@@ -23,8 +23,10 @@ from penstock.engines.placed.flow.states import Patience
 from penstock.engines.placed.launchers import LocalLauncher
 from penstock.engines.placed.replacement import with_threads
 from penstock.engines.placed.run_control import Conducting, Plans, RunControl
-from penstock.engines.placed.run_folder import VERSION, RunDescription, RunFolder
+from penstock.engines.placed.run_folder import RunFolder
 from penstock.planning.files import SavedPlan
+from penstock.runs.config import RunConfig
+from penstock.runs.description import RunDescription
 from penstock.spark.clusters.local.lifecycle import find_cluster
 
 if TYPE_CHECKING:
@@ -85,14 +87,10 @@ def conduct_locally(folder: Path) -> None:
     if not (folder / "run" / "run.json").exists():
         run.describe(
             RunDescription(
-                version=VERSION,
                 run="chaos",
                 pipeline="diamond",
-                master="",
-                load=Load.constant(RATE).document(),
+                config=RunConfig(engine="placed", rate=RATE, segmenter="none"),
                 began=now(),
-                routing="shuffle",
-                segmenter="none",
             )
         )
     disregard_lease()
@@ -144,7 +142,9 @@ def conduct_on_spark(folder: Path) -> None:
     started = (folder / "run" / "run.json").exists()
     plan = RunFolder(folder / "run").plan()[0] if started else folder / "one.json"
     disregard_lease()
-    handle = penstock.start_placed(plan, RATE, folder=folder / "run", given=pipeline, warm_up=1.0, listener=_Shown())
+    handle = penstock.start(
+        plan, RATE, engine="placed", folder=folder / "run", given=pipeline, warm_up=1.0, listener=_Shown()
+    )
     while handle.await_end(0.5) is None:
         pause(0.1)
 

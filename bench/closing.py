@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import penstock
 from penstock.base.clock import now
-from penstock.engines.fused.preparation import INTERVAL_MS, prepare
+from penstock.engines.fused.preparation import prepare
 from penstock.planning.prediction.latency import closing_seconds
+from penstock.runs.config import RunConfig
 from unseen import WINDOWS, keyed, unseen
 
 if TYPE_CHECKING:
@@ -54,10 +55,10 @@ def main() -> None:
     given = parser.parse_args()
     models = given.models or Path(tempfile.mkdtemp()) / "models.json"
     penstock.profile(unseen()["windows"], models, quick=True)
-    most = prepare(unseen()["windows"], MORE_THAN_ANY, None, models, search=False).predicted_rate or 0.0
+    most = prepare(unseen()["windows"], RunConfig(rate=MORE_THAN_ANY, models=models)).predicted_rate or 0.0
     rate = round(given.part * most)
-    setup = prepare(noted(), rate, None, models, search=False).setup
-    steady = None if setup is None else setup.steady_batch(rate, INTERVAL_MS / 1000)
+    setup = prepare(noted(), RunConfig(rate=rate, models=models)).setup
+    steady = None if setup is None else setup.steady_batch(rate, RunConfig().batch_interval_ms / 1000)
     aggregate = noted().operators["sum"].aggregate
     if steady is None or aggregate is None:
         raise SystemExit(f"{rate:,} tuples/s are more than is predicted")

@@ -40,6 +40,7 @@ from penstock.dataflow.code import code_of
 from penstock.dataflow.load import Load
 from penstock.engines.fused.preparation import prepare
 from penstock.engines.fused.query import MOST_BYTES, NO_LOOK, FusedQuery, FusedSpec
+from penstock.runs.config import RunConfig
 from penstock.spark import load_source
 from penstock.spark.session.embedded import embedded_session, with_settings
 
@@ -220,7 +221,7 @@ def run_ours(session: SparkSession, case: Case, folder: Path, number: int) -> fl
         load=Load.constant(ALL_OF_IT) if case.load else None,
         most_rows=case.rows,
         audit=case.load,
-        interval_ms=1,
+        config=RunConfig(batch_interval_ms=1),
     )
     query = FusedQuery(session, spec)
     try:
@@ -289,7 +290,7 @@ def predicted_overlap(case: Case, folder: Path) -> float:
     models = folder / "models.json"
     pipeline = case.ours(penstock.pipeline(case.name).source("numbers")).sink("out").build()
     penstock.profile(pipeline, models, quick=True, most_threads=case.threads)
-    job = prepare(pipeline, ALL_OF_IT, SLOTS, models, search=False)
+    job = prepare(pipeline, RunConfig(rate=ALL_OF_IT, slots=SLOTS, models=models))
     return replace(job.setup, most_rows=case.rows).rate() if job.setup else 0.0
 
 

@@ -93,11 +93,12 @@ class Bench:
         return self.folder / f"{name}.json"
 
     def run(self, plan: Path, pipeline: Pipeline, rate: float, name: str) -> PlacedResult:
-        result = penstock.run_placed(
+        result = penstock.run(
             plan,
             rate,
             seconds=self.seconds,
             warm_up=self.seconds / 2,
+            engine="placed",
             folder=self.folder / name,
             given=pipeline,
             session=self.session,
@@ -115,8 +116,14 @@ class Bench:
 
     def calm(self, plan: Path) -> dict[str, float]:
         """1,000 tuples/s; the driver's CPU is what this process and its Java process use while it flows."""
-        handle = penstock.start_placed(
-            plan, 1000.0, folder=self.folder / "calm", given=chain(Per.ROW), session=self.session, warm_up=1.0
+        handle = penstock.start(
+            plan,
+            1000.0,
+            engine="placed",
+            folder=self.folder / "calm",
+            given=chain(Per.ROW),
+            session=self.session,
+            warm_up=1.0,
         )
         while handle.progress is None and handle.await_end(0.1) is None:
             pass
@@ -138,8 +145,14 @@ class Bench:
 
     def changes(self, plans: list[Path], new: list[Path], times: int) -> dict[str, float]:
         """Ten changes in one run; `new` are plans whose slots had no executor before."""
-        handle = penstock.start_placed(
-            plans[0], 1000.0, folder=self.folder / "changes", given=chain(Per.ROW), session=self.session, warm_up=1.0
+        handle = penstock.start(
+            plans[0],
+            1000.0,
+            engine="placed",
+            folder=self.folder / "changes",
+            given=chain(Per.ROW),
+            session=self.session,
+            warm_up=1.0,
         )
         while handle.progress is None and handle.await_end(0.1) is None:
             pass
@@ -186,7 +199,7 @@ def measure(folder: Path, changes: int, seconds: float) -> dict[str, Any]:
     apart = {"source": ("n1", 0), "first": ("n1", 0), "second": ("n1", 1), "third": ("n2", 0), "sink": ("n2", 0)}
     with running_cluster(2, 2, folder=folder / "cluster", memory_mb=768) as cluster:
         os.environ["PENSTOCK_STATE"] = str(cluster.folder)
-        with placed_session("bench", None, None) as session:
+        with placed_session("bench") as session:
             bench = Bench(cluster, folder, session, seconds)
             together = bench.plan("together", chain(Per.ROW), {**apart, "second": ("n1", 0)})
             spread = bench.plan("spread", chain(Per.ROW), apart)

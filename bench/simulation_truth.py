@@ -23,6 +23,7 @@ import penstock
 from penstock.cluster.cores import cores_here
 from penstock.engines.fused.preparation import prepare
 from penstock.report.simulated_result import measured_of
+from penstock.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from penstock.report.report import BatchObservation
@@ -99,9 +100,9 @@ def main() -> None:
     print("each figure: simulated, measured (error)")
     for name in PIPELINES:
         for slots in SLOTS:
-            peak = prepare(name, 1.0, slots, models, search=True).predicted_rate or 1.0
+            peak = prepare(name, RunConfig(rate=1.0, slots=slots, models=models, find_max=True)).predicted_rate or 1.0
             plan = penstock.plan(name, rate=round(0.9 * peak, 1), models=models)
-            predicted = prepare(plan, None, None, models, search=False).predicted_rate or peak
+            predicted = prepare(plan, RunConfig(models=models)).predicted_rate or peak
             for part, factor in (("full", OVERLOAD), ("part", PART_LOAD)):
                 rows.append(row(name, plan, factor * predicted, models, given.seconds, part))
                 for how in ("by models", "by the run"):

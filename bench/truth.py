@@ -33,6 +33,7 @@ from penstock.base.errors import PenstockError
 from penstock.dataflow.load import Load
 from penstock.engines.fused.preparation import prepare
 from penstock.report.report import WORKING_OFF
+from penstock.runs.config import RunConfig
 from unseen import unseen
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Run:
 def plans(models: Path, quick: bool) -> Iterator[tuple[str, str, penstock.Plan]]:
     seen = set()
     for name, pipeline in PIPELINES.items():
-        peak = prepare(pipeline, 1.0, 1, models, search=True).predicted_rate or 1.0
+        peak = prepare(pipeline, RunConfig(rate=1.0, slots=1, models=models, find_max=True)).predicted_rate or 1.0
         for pair in PAIRS[:2] if quick else PAIRS:
             allocator, placer = pair.split("+")
             for part in PARTS_OF_PEAK[1:] if quick else PARTS_OF_PEAK:
@@ -135,7 +136,7 @@ def plans(models: Path, quick: bool) -> Iterator[tuple[str, str, penstock.Plan]]
                 except PenstockError as error:
                     print(f"{name} {pair} at {part * peak:.1f}: not planned: {error}")
                     continue
-                job = prepare(plan, None, None, models, search=False)
+                job = prepare(plan, RunConfig(models=models))
                 key = (name, job.slots, tuple(sorted(job.threads.items())))
                 if job.slots <= MOST_SLOTS and key not in seen:
                     seen.add(key)
@@ -153,12 +154,12 @@ def run(
 ) -> Run:
     """A pipeline without a plan runs on every slot there may be, with the threads that its models say."""
     slots = None if isinstance(plan, penstock.Plan) else MOST_SLOTS
-    at_most = prepare(plan, None if slots is None else MORE_THAN_ANY, slots, models, search=False)
+    at_most = prepare(plan, RunConfig(rate=None if slots is None else MORE_THAN_ANY, slots=slots, models=models))
     predicted = at_most.predicted_rate or 0.0
     offered = (OVERLOAD if saturated else PART_LOAD) * predicted
     if slots is not None and not saturated:
         # fewer threads do for less
-        predicted = prepare(plan, offered, slots, models, search=False).predicted_rate or 0.0
+        predicted = prepare(plan, RunConfig(rate=offered, slots=slots, models=models)).predicted_rate or 0.0
     result = penstock.run(
         plan, Load.constant(offered), slots=slots, seconds=seconds, warm_up=seconds / 3, models=models
     )

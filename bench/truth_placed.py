@@ -31,6 +31,7 @@ from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.engines.placed.placed_run import placed_session
 from penstock.engines.placed.preparation import prepare_placed
+from penstock.runs.config import RunConfig
 from penstock.spark.clusters.local.lifecycle import running_cluster
 from truth import r_squared
 
@@ -133,13 +134,14 @@ def run(
     pipeline: Pipeline, pair: str, plan: penstock.Plan, models: Path, seconds: float, folder: Path, session: Any, *,
     saturated: bool,
 ) -> PlacedCase:  # fmt: skip
-    job = prepare_placed(plan, None, models, None, pipeline)
+    job = prepare_placed(plan, RunConfig(models=models), pipeline)
     predicted = job.predicted(cores_here())
     able = min(rate for rate in (predicted.slots_rate, predicted.engine_rate) if rate is not None)
     offered = (OVERLOAD if saturated else PART_LOAD) * able
-    result = penstock.run_placed(
+    result = penstock.run(
         plan,
         offered,
+        engine="placed",
         seconds=seconds,
         warm_up=seconds / 3,
         models=models,
@@ -218,7 +220,7 @@ def main() -> None:
             penstock.profile(chain(*CODE), models, budget_seconds=given.budget, quick=True)
         with running_cluster(2, 2, folder=Path(home) / "cluster", memory_mb=768) as cluster:
             os.environ["PENSTOCK_STATE"] = str(cluster.folder)
-            with placed_session("truth", None, None) as session:
+            with placed_session("truth") as session:
                 for number, (pipeline, pair, plan) in enumerate(plans(cluster, models)):
                     if number >= given.plans:
                         break

@@ -11,7 +11,8 @@ from penstock.base.errors import ClusterError
 from penstock.cluster import cores
 from penstock.cluster.cores import cores_here, cpu_limit
 from penstock.engines.fused.preparation import prepare
-from penstock.runs.environment import SparkOptions
+from penstock.runs.config import RunConfig
+from penstock.runs.environment import is_on_this_machine
 from penstock.spark.clusters.local import lifecycle as standalone
 
 
@@ -57,8 +58,8 @@ def test_a_process_has_what_it_is_bound_to_and_allowed(
 
 def test_slots_elsewhere_have_a_core_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.engines.fused.preparation.cores_here", lambda: 2)
-    here = prepare("linear", 5, 8, None, search=False)
-    elsewhere = prepare("linear", 5, 8, None, search=False, here=False)
+    here = prepare("linear", RunConfig(rate=5, slots=8))
+    elsewhere = prepare("linear", RunConfig(rate=5, slots=8, master="yarn"))
     assert here.setup is not None
     assert elsewhere.setup is not None
     assert (here.setup.cores, elsewhere.setup.cores) == (2, 8)
@@ -91,4 +92,4 @@ def test_the_cluster_of_this_machine_shares_its_cores(
         return _Cluster()
 
     monkeypatch.setattr(standalone, "find_cluster", find)
-    assert SparkOptions(master=master).is_on_this_machine == here
+    assert is_on_this_machine(RunConfig(master=master)) == here

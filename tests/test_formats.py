@@ -17,6 +17,7 @@ from penstock.modelling.library import ModelLibrary, models_document, read_model
 from penstock.modelling.model import Model, Point
 from penstock.planning.allocation.pipeline import demands_of
 from penstock.planning.files import read_plan, write_plan
+from penstock.runs.config import RunConfig
 
 OF_0_1 = Path(__file__).parent / "formats_0_1"
 """Made with commit 47d9253, by its own `plan`, `models import` and `profile`."""
@@ -47,7 +48,7 @@ def test_plans_of_0_1_are_read(name: str, rate: float) -> None:
 
 
 def test_a_plan_of_0_1_can_be_run() -> None:
-    job = prepare(OF_0_1 / "plan.json", None, None, None, search=False)
+    job = prepare(OF_0_1 / "plan.json")
     assert (job.slots, job.slot_memory_mb) == (3, None)
     assert job.threads["B"] > 1
 
@@ -130,7 +131,7 @@ def test_code_beside_the_file_is_found_by_who_runs_it(tmp_path: Path, monkeypatc
     # only looking at it must not make what lies beside it importable
     find_pipeline(file)
     assert str(folder) not in sys.path
-    assert prepare(file, 10, 1, None, search=False).logic["work"]({"a": 1}) == {"a": 1}
+    assert prepare(file, RunConfig(rate=10, slots=1)).logic["work"]({"a": 1}) == {"a": 1}
 
 
 def test_what_a_file_says_beside_its_code_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,5 +144,5 @@ def test_what_a_file_says_beside_its_code_counts(tmp_path: Path, monkeypatch: py
         "  out: {kind: sink}\nstreams:\n  - {from: src, to: work}\n  - {from: work, to: out}\n",
         "utf-8",
     )
-    code = prepare(file, 10, 1, None, search=False).logic["work"]
+    code = prepare(file, RunConfig(rate=10, slots=1)).logic["work"]
     assert (code.per, code.schema, code.timeout_seconds, code.on_error) == ("pandas", "value long", 3, "stop")

@@ -22,6 +22,7 @@ from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
 from penstock.profiling.profiler import Profile, own_point, profile_settings, progress_of
 from penstock.report.listener import Listener
+from penstock.runs.config import RunConfig
 
 LAPTOP = MeasuredOn(cpu="Laptop CPU", cores=8, spark="4.3.0")
 SERVER = MeasuredOn(cpu="Server CPU", cores=64, spark="4.3.0")
@@ -137,12 +138,12 @@ def test_every_verb_that_plans_says_what_to_doubt(
 
 def test_a_fused_run_says_what_to_doubt(doubted: tuple[Path, Path]) -> None:
     pipeline, models = doubted
-    notes = prepare(pipeline, 10, 1, str(models), search=False).notes
+    notes = prepare(pipeline, RunConfig(rate=10, slots=1, models=str(models))).notes
     assert [sum(doubt in note for note in notes) for doubt in DOUBTS] == [1, 1, 1]
     elsewhere = "model p/o was measured on Server CPU"
     assert [note for note in notes if elsewhere in note]
     # slots of a cluster are not on this machine
-    away = prepare(pipeline, 10, 1, str(models), search=False, here=False).notes
+    away = prepare(pipeline, RunConfig(rate=10, slots=1, models=str(models), master="yarn")).notes
     assert not [note for note in away if elsewhere in note]
 
 
@@ -161,7 +162,7 @@ def test_code_given_in_python_is_known_again_in_a_plan_file(tmp_path: Path, monk
     def notes(code: str | None) -> list[str]:
         library = ModelLibrary.of([measured("p/o", MeasuredOn(code=code))])
         penstock.write_plan(penstock.plan(built, 10, models=library), tmp_path / "plan.json")
-        return [note for note in prepare(tmp_path / "plan.json", None, 1, None, search=False).notes if "code" in note]
+        return [note for note in prepare(tmp_path / "plan.json", RunConfig(slots=1)).notes if "code" in note]
 
     # a file names the code, which is fingerprinted otherwise
     assert notes(fingerprint(built.operators["o"])) == []

@@ -36,8 +36,8 @@ def defaults(function: object) -> dict[str, object]:
 
 def test_resume_takes_in_the_shell_what_it_takes_in_python() -> None:
     shell, python = (set(inspect.signature(verb).parameters) for verb in (run.resume, penstock.resume))
-    # a pipeline, and what hears of it, are things of Python's
-    assert python - shell == {"given", "patience", "listener"}
+    # a pipeline, a session and a listener are objects of Python
+    assert python - shell == {"given", "session", "patience", "listener"}
 
 
 @pytest.mark.parametrize(

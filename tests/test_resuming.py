@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.api.runs import run_options, spark_options
 from penstock.base.errors import BadInputError, RunFailedError
 from penstock.cli.main import run
 from penstock.engines.fused import launcher as fused_run
 from penstock.engines.fused import launcher as resuming
 from penstock.engines.fused import run as run_module
-from penstock.engines.fused.launcher import FusedOptions, spec_of, start_fused
-from penstock.engines.fused.preparation import INTERVAL_MS, FusedJob, prepare
+from penstock.engines.fused.launcher import name_to_resume_by, spec_of, start_fused
+from penstock.engines.fused.preparation import FusedJob, prepare
 from penstock.planning.files import write_plan
 from penstock.report.listener import Listener
-from penstock.runs.environment import RunSession, SparkOptions
+from penstock.runs.config import RunConfig
+from penstock.runs.environment import RunSession, with_executor_memory
 from penstock.runs.handle import RunHandle
 from penstock.runs.run_folder import FusedRunFolder, RunState
 from penstock.spark.session.hadoop import FOLDERS, is_local_by_default
@@ -36,7 +36,7 @@ streams: [{from: s, to: o}, {from: o, to: end}]
 """
 CODE = "def work(row):\n    return row\n"
 
-Resume = Callable[..., tuple[FusedJob, FusedOptions]]
+Resume = Callable[..., tuple[FusedJob, RunConfig]]
 
 
 class DiedError(Exception):
@@ -49,23 +49,9 @@ def died(*_: Any) -> Any:
 
 def begin(given: Any, folder: Path | None, **more: Any) -> None:
     """A run whose process died when it was about to have a session, with a first batch begun."""
-    options: dict[str, Any] = {
-        "until_end": False,
-        "audit": None,
-        "dead_letters": None,
-        "most_dead": 0.01,
-        "checkpoint": None,
-    }
-    job = prepare(
-        given, 10.0, more.pop("slots", None), None, search=False, interval_ms=more.pop("interval_ms", INTERVAL_MS)
-    )
+    job = prepare(given, RunConfig(rate=10.0, folder=None if folder is None else str(folder), **more))
     with pytest.raises(DiedError):
-        start_fused(
-            job,
-            run_options(given, None, 5.0, folder=folder, **{**options, **more}),
-            spark_options(None, None, (), None, None),
-            Listener(),
-        )
+        start_fused(job, Listener(), name_to_resume_by(given))
 
 
 @pytest.fixture
@@ -79,11 +65,11 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Resume:
     """Resumes from another folder in which no module of the run is found, as far as to what would be started."""
     (tmp_path / "elsewhere").mkdir()
 
-    def resumed(folder: Path, *words: Any, **more: Any) -> tuple[FusedJob, FusedOptions]:
-        kept: list[tuple[FusedJob, FusedOptions]] = []
+    def resumed(folder: Path, *words: Any, **more: Any) -> tuple[FusedJob, RunConfig]:
+        kept: list[tuple[FusedJob, RunConfig]] = []
 
-        def start(job: FusedJob, options: FusedOptions, _spark: SparkOptions, _listener: Listener) -> Any:
-            kept.append((job, options))
+        def start(job: FusedJob, *_: Any) -> Any:
+            kept.append((job, job.config))
             raise DiedError
 
         with monkeypatch.context() as there:
@@ -123,7 +109,7 @@ def test_a_run_goes_on_from_another_folder(
 def test_threads_and_batches_are_those_it_was_started_with(tmp_path: Path, elsewhere: Resume) -> None:
     begin(penstock.plan("linear", 100), tmp_path / "run")
     # models alone would say otherwise; B has 170 threads on 7 slots: 24.3
-    assert prepare("linear", 10, 7, None, search=False).threads["B"] != 25
+    assert prepare("linear", RunConfig(rate=10, slots=7)).threads["B"] != 25
     folder = FusedRunFolder(tmp_path / "run")
     folder.describe(folder.description().model_copy(update={"most_rows": 77, "batch_seconds": 0.5}))
     job, _ = elsewhere(tmp_path / "run")
@@ -151,11 +137,9 @@ def test_a_handle_goes_on_with_the_slots_it_has_now(monkeypatch: pytest.MonkeyPa
     kept: list[FusedJob] = []
     monkeypatch.setattr(fused_run, "start_fused", lambda job, *_: kept.append(job))
     monkeypatch.setattr(run_module, "FusedRun", lambda *_: _EndedRun())
-    job = prepare(penstock.plan("linear", 100), None, None, None, search=False)
-    options = FusedOptions()
-    spec = spec_of(job, options, "r", folder.path)
-    session = RunSession(None)
-    handle = fused_run._handle(job, options, SparkOptions(), spec, session, folder, Listener(), ExitStack())
+    job = prepare(penstock.plan("linear", 100))
+    spec = spec_of(job, job.config, "r", folder.path)
+    handle = fused_run._handle(job, spec, RunSession(None), folder, Listener(), ExitStack())
     handle.resume()
     assert (job.slots, job.threads["B"]) == (7, 25)
     assert (kept[0].slots, kept[0].threads["B"]) == (14, 25)
@@ -199,20 +183,31 @@ def test_another_plan_brings_other_threads_and_stays(tmp_path: Path, elsewhere: 
 def test_executors_have_the_memory_of_the_plans_slots(
     asked: int | None, of_a_slot: float | None, executor_mb: int
 ) -> None:
-    assert SparkOptions(executor_memory_mb=asked).on_slots_of(of_a_slot).executor_memory_mb == executor_mb
+    config = RunConfig(executor_memory_mb=asked)
+    assert with_executor_memory(config, of_a_slot).executor_memory_mb == executor_mb
 
 
 @pytest.mark.usefixtures("no_session")
 def test_a_run_of_a_plan_writes_down_the_memory_of_its_executors(tmp_path: Path) -> None:
     begin(penstock.plan("linear", 100), tmp_path / "run")
-    assert FusedRunFolder(tmp_path / "run").description().executor_memory_mb == 3584
+    assert FusedRunFolder(tmp_path / "run").description().config.executor_memory_mb == 3584
 
 
 @pytest.mark.usefixtures("no_session")
 def test_options_stay(tmp_path: Path, elsewhere: Resume) -> None:
-    begin("linear", tmp_path / "run", most_dead=0.2, checkpoint=str(tmp_path / "its own"), interval_ms=50)
-    job, options = elsewhere(tmp_path / "run")
-    assert (options.most_dead, options.checkpoint, job.interval_ms) == (0.2, str(tmp_path / "its own"), 50)
+    begin(
+        "linear",
+        tmp_path / "run",
+        max_dead_letter_ratio=0.2,
+        checkpoint=str(tmp_path / "its own"),
+        batch_interval_ms=50,
+    )
+    _, config = elsewhere(tmp_path / "run")
+    assert (config.max_dead_letter_ratio, config.checkpoint, config.batch_interval_ms) == (
+        0.2,
+        str(tmp_path / "its own"),
+        50,
+    )
 
 
 @pytest.mark.usefixtures("no_session")
@@ -248,11 +243,11 @@ def test_the_checkpoint_in_the_folder_is_of_this_machine_whatever_hadoop_takes_p
     (folder / "checkpoint" / "offsets" / "0").touch()
     begin("linear", folder)
     # it had begun, and that was seen
-    assert FusedRunFolder(folder).description().checkpoint == f"file:{folder}/checkpoint"
+    assert FusedRunFolder(folder).description().config.checkpoint == f"file:{folder}/checkpoint"
     assert elsewhere(folder)[1].checkpoint is None
     # where it began on another file system it goes on there
     begin("linear", earlier)
-    assert FusedRunFolder(earlier).description().checkpoint == f"{earlier}/checkpoint"
+    assert FusedRunFolder(earlier).description().config.checkpoint == f"{earlier}/checkpoint"
 
 
 @pytest.mark.parametrize(

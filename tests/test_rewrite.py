@@ -26,6 +26,7 @@ from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.task_profile import handled_per_tuple, traffic_of
 from penstock.planning.allocation.pipeline import demands_to_run
 from penstock.planning.prediction.fused_setup import fused_setup
+from penstock.runs.config import RunConfig
 from strategies import pipelines
 
 
@@ -438,8 +439,8 @@ def test_streams_with_a_weight_run_fused_and_placed() -> None:
     pipeline = Pipeline.of(
         "p", [source("s"), Operator(name="a", model="pi")], [stream("s", "a", weight=0.5), stream("s", "a", weight=0.5)]
     )
-    assert prepare(pipeline, 10, 1, None, search=False).pipeline is pipeline
-    placed = prepare_placed(penstock.plan(pipeline, 10), None, None, None).pipeline
+    assert prepare(pipeline, RunConfig(rate=10, slots=1)).pipeline is pipeline
+    placed = prepare_placed(penstock.plan(pipeline, 10)).pipeline
     assert [stream.weight for stream in placed.streams] == [0.5, 0.5]
 
 

@@ -12,13 +12,13 @@ import pytest
 import typer
 
 import penstock
-from penstock.api.runs import run, warm_up_of
+from penstock.api.runs import run
 from penstock.base.errors import BadInputError
 from penstock.cli.live import LiveListener
 from penstock.cli.reports import print_placed
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Pipeline
-from penstock.engines.fused.launcher import FusedOptions, check_ends, path_on_disk
+from penstock.engines.fused.launcher import check_ends, path_on_disk
 from penstock.engines.fused.preparation import prepare
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
@@ -29,6 +29,7 @@ from penstock.report.listener import Progress
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation, history, summarise
 from penstock.report.result import PlacedResult, RunResult, TriedRate
 from penstock.report.totals import disturbance
+from penstock.runs.config import RunConfig
 
 NOTHING_LOST = Audit(0, 0, 0, 0, 0)
 
@@ -238,7 +239,7 @@ def test_a_plan_says_rate_slots_and_threads(tmp_path: Path) -> None:
     plan = penstock.plan("linear", 100)
     write_plan(plan, tmp_path / "plan.json")
     for given in (plan, tmp_path / "plan.json", str(tmp_path / "plan.json")):
-        job = prepare(given, None, None, None, search=False)
+        job = prepare(given)
         assert (job.slots, job.load) == (7, Load.constant(100))
         # B has 170 threads on 7 slots: 24.3
         assert job.threads["B"] == 25
@@ -247,9 +248,9 @@ def test_a_plan_says_rate_slots_and_threads(tmp_path: Path) -> None:
         assert job.predicted_rate is not None
         # a node of the catalogue has 28 GB for 8 slots
         assert job.slot_memory_mb == 3584
-    assert prepare("linear", 5, 2, None, search=False).slot_memory_mb is None
-    assert prepare(plan, "5", 2, None, search=False).threads["B"] == 85
-    assert prepare(plan, 5, None, None, search=False).load == Load.constant(5)
+    assert prepare("linear", RunConfig(rate=5, slots=2)).slot_memory_mb is None
+    assert prepare(plan, RunConfig(rate="5", slots=2)).threads["B"] == 85
+    assert prepare(plan, RunConfig(rate=5)).load == Load.constant(5)
 
 
 def test_a_plan_whose_parts_do_not_fit(tmp_path: Path) -> None:
@@ -258,20 +259,20 @@ def test_a_plan_whose_parts_do_not_fit(tmp_path: Path) -> None:
     document["definition"]["streams"].append({"from": "X", "to": "more"})
     (tmp_path / "plan.json").write_text(json.dumps(document))
     with pytest.raises(BadInputError, match=r"plan.json: its operators are not those of the pipeline"):
-        prepare(tmp_path / "plan.json", None, None, None, search=False)
+        prepare(tmp_path / "plan.json")
 
 
 def test_operators_nobody_has_a_model_of_may_run() -> None:
     built = penstock.pipeline("p").source("s").then("mine", run="json:loads").sink("o").build()
-    job = prepare(built, 10, 2, None, search=False)
+    job = prepare(built, RunConfig(rate=10, slots=2))
     assert job.predicted_rate is None
     assert job.batch_seconds is not None
     mixed = penstock.pipeline("p").source("s").then("mine", run="json:loads").then("pi").sink("o").build()
-    job = prepare(mixed, 10, 2, None, search=False)
+    job = prepare(mixed, RunConfig(rate=10, slots=2))
     assert job.predicted_rate is not None
     assert "operator 'mine' has no model: its work is not in the prediction" in job.notes
     declared = penstock.pipeline("p").source("s").then("m", run="json:loads", threads=5, cpu=1, memory_mb=1).sink("o")
-    job = prepare(declared, 10, 2, None, search=False)
+    job = prepare(declared, RunConfig(rate=10, slots=2))
     assert job.threads["m"] == 3
     # CPU and memory that are declared say nothing of time: 50 tuples a slot at first, then as many as fill a batch
     assert (job.most_rows, job.batch_seconds) == (100, 2.0)
@@ -287,11 +288,11 @@ def one_tuple_in_10_ms(handling_ms: float = 0.0) -> ModelLibrary:
 
 def test_batches_hold_the_work_of_an_interval() -> None:
     pipeline = penstock.pipeline("p").source("s").then("a", logic=lambda row: row, schema="n long").sink("o").build()
-    brief = prepare(pipeline, 50, 1, one_tuple_in_10_ms(), search=False)
+    brief = prepare(pipeline, RunConfig(rate=50, slots=1, models=one_tuple_in_10_ms()))
     # 2 s of work are 200 tuples; with 0.2 s on top 200 / 2.2
     assert brief.most_rows == 200
     assert brief.predicted_rate == pytest.approx(200 / 2.2)
-    long = prepare(pipeline, 50, 1, one_tuple_in_10_ms(), search=False, interval_ms=10_000)
+    long = prepare(pipeline, RunConfig(rate=50, slots=1, models=one_tuple_in_10_ms(), batch_interval_ms=10_000))
     # 10 s of work, and not 2 s of them and 8 s of waiting
     assert long.most_rows == 1000
     assert long.predicted_rate == pytest.approx(1000 / 10.2)
@@ -301,14 +302,14 @@ def test_batches_hold_the_work_of_an_interval() -> None:
     # a batch of 500 tuples takes 5.2 s, and a tuple waits for it between 0 and 10 s
     assert dict(ended.predicted_latency_ms or {})["p50"] == pytest.approx(5200 + 5000)
     unknown = penstock.pipeline("p").source("s").then("b", logic=lambda row: row, schema="n long").sink("o").build()
-    assert prepare(unknown, 50, 1, None, search=False, interval_ms=10_000).batch_seconds == 10.0
-    assert prepare(unknown, 50, 1, None, search=False, interval_ms=500).batch_seconds == 2.0
+    assert prepare(unknown, RunConfig(rate=50, slots=1, batch_interval_ms=10_000)).batch_seconds == 10.0
+    assert prepare(unknown, RunConfig(rate=50, slots=1, batch_interval_ms=500)).batch_seconds == 2.0
 
 
 def test_of_a_source_of_ones_own_batches_are_predicted_as_they_came() -> None:
     built = penstock.pipeline("p").source("s", files="in/*.json", schema="n long")
     pipeline = built.then("a", logic=lambda row: row, schema="n long").sink("o").build()
-    job = prepare(pipeline, None, 1, one_tuple_in_10_ms(), search=False)
+    job = prepare(pipeline, RunConfig(slots=1, models=one_tuple_in_10_ms()))
     batches = [batch(1003.0, tuples=100), *(batch(1003.0 + 1.25 * n, tuples=100, latency=1.25) for n in range(1, 5))]
     report = summarise(batches, 0.0, 5.0, NOTHING_LOST, began=1000.0, whole=True)
     # the first batch, in which Spark gets ready, is counted and not measured
@@ -341,7 +342,7 @@ def test_several_sources_of_ones_own_are_counted_together(sources: int, handling
     for name in names:
         built.source(name, files="in/*.json", schema="n long")
     pipeline = built.then("a", reads=names, logic=lambda row: row, schema="n long").sink("o").build()
-    job = prepare(pipeline, None, 1, one_tuple_in_10_ms(handling_ms), search=False)
+    job = prepare(pipeline, RunConfig(slots=1, models=one_tuple_in_10_ms(handling_ms)))
     batches = [batch(1000.0 + 1.25 * n, tuples=100, latency=1.25) for n in range(5)]
     report = summarise(batches, 0.0, 0.0, NOTHING_LOST, began=998.75, whole=True)
     ended = job.result(replace(report, offered_rate=80.0), Load.constant(80), flat_out=True)
@@ -384,7 +385,7 @@ def test_too_many_dead_letters_are_the_verdict() -> None:
 
 
 def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
-    job = prepare("linear", None, 2, None, search=True)
+    job = prepare("linear", RunConfig(slots=2, find_max=True))
     # the reference Blob task peaks at 50 threads
     assert job.threads["B"] == 50
     assert job.batch_seconds is not None
@@ -403,9 +404,9 @@ def test_looking_for_the_highest_rate_takes_the_threads_of_the_peak() -> None:
         ({"rate": "trace:no.csv"}, "no.csv: cannot be read"),
         ({"rate": 5, "executor_memory_mb": 2048}, "executor_memory_mb=: only on a cluster"),
         ({"rate": 5, "master": "yarn", "executor_memory_mb": 100}, "executor_memory_mb=: expected at least 512 MB"),
-        ({"rate": 5, "most_dead": 1.5}, "most_dead=: expected a part of all tuples, from 0 to 1, found 1.5"),
-        ({"rate": 5, "most_dead": float("nan")}, "most_dead=: expected a part of all tuples"),
-        ({"rate": 5, "interval_ms": 0}, "interval_ms=: expected at least 1, found 0"),
+        ({"rate": 5, "max_dead_letter_ratio": 1.5}, "max_dead_letter_ratio=: expected 0 to 1, found 1.5"),
+        ({"rate": 5, "max_dead_letter_ratio": float("nan")}, "max_dead_letter_ratio=: expected 0 to 1"),
+        ({"rate": 5, "batch_interval_ms": 0}, "batch_interval_ms=: expected at least 1 ms, found 0"),
         ({"rate": 5, "folder": "s3://b/x"}, "folder=: expected a folder of this machine, found 's3://b/x'; use checkp"),
     ],
 )
@@ -444,20 +445,10 @@ def test_files_are_missed_only_where_they_would_lie_here(tmp_path: Path) -> None
     def reading(path: str) -> Pipeline:
         return penstock.pipeline("p").source("s", format="csv", options={"path": path}).then("pi").sink("o").build()
 
-    check_ends(reading(f"file:{tmp_path}"), FusedOptions())
-    check_ends(reading(str(tmp_path / "none")), FusedOptions(), local_by_default=False)
+    check_ends(reading(f"file:{tmp_path}"))
+    check_ends(reading(str(tmp_path / "none")), local_by_default=False)
     with pytest.raises(BadInputError, match=f"source 's': no file matches 'file:{tmp_path}/none'"):
-        check_ends(reading(f"file:{tmp_path}/none"), FusedOptions(), local_by_default=False)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "seconds", "expected"),
-    [(None, None, 5.0), (None, 60, 5.0), (None, 4, 1.0), (3.0, 4, 3.0), (0.0, None, 0.0)],
-)
-def test_the_warm_up_of_a_short_run_is_a_quarter_of_it(
-    wanted: float | None, seconds: float | None, expected: float
-) -> None:
-    assert warm_up_of(wanted, seconds) == expected
+        check_ends(reading(f"file:{tmp_path}/none"), local_by_default=False)
 
 
 def test_a_placed_run_whose_sinks_have_not_got_all_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:

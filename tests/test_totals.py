@@ -60,7 +60,7 @@ def test_the_last_tuples_are_those_of_whole_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of_all", "lately", "most_dead", "shown"),
+    ("of_all", "lately", "limit", "shown"),
     [
         # 1 % may die, of all
         (Deaths(1000, 10), Deaths(1000, 10), 0.01, None),
@@ -78,5 +78,5 @@ def test_the_last_tuples_are_those_of_whole_batches() -> None:
         (Deaths(1000, 0), Deaths(1000, 0), 0.0, None),
     ],
 )
-def test_when_too_many_tuples_died(of_all: Deaths, lately: Deaths, most_dead: float, shown: Deaths | None) -> None:
-    assert too_many_died(of_all, lately, most_dead) == shown
+def test_when_too_many_tuples_died(of_all: Deaths, lately: Deaths, limit: float, shown: Deaths | None) -> None:
+    assert too_many_died(of_all, lately, limit) == shown

@@ -73,9 +73,21 @@ def test_bad_pipelines(penstock: Penstock, tmp_path: Path, case: str) -> None:
         (("run", "linear", "--rate", "waves:5"), "expected a rate, steps:SECONDSxRATE"),
         (("run", "linear", "--rate", "5", "--high", "9"), "only with --find-max"),
         (("run", "linear", "--rate", "5", "--executor-memory", "9999"), "--executor-memory: only on a cluster"),
-        (("run", "linear", "--rate", "5", "--most-dead", "2"), "--most-dead: expected a part of all tuples"),
+        (("run", "linear", "--rate", "5", "--max-dead-letter-ratio", "2"), "expected 0 to 1, found 2"),
         (("run", "linear", "--rate", "5", "--folder", "s3://b/x"), "found 's3://b/x'; use --checkpoint for a URI"),
-        (("run", "x.json", "--placed", "--checkpoint", "c"), "--checkpoint: not for placed runs"),
+        (
+            ("run", "x.json", "--engine", "placed", "--checkpoint", "c"),
+            "--checkpoint: not an option of engine 'placed'; leave it out, or use --engine fused",
+        ),
+        (
+            ("run", "linear", "--rate", "5", "--tls", "t.pem"),
+            "--tls: not an option of engine 'fused'; leave it out, or use --engine placed",
+        ),
+        (
+            ("run", "linear", "--rate", "5", "--engine", "fuse"),
+            "--engine: unknown engine 'fuse'; did you mean 'fused'?",
+        ),
+        (("run", "linear", "--rate", "5", "--conf", "a"), "--conf: expected KEY=VALUE, found 'a'"),
         (("run", "missing.json"), "missing.json: cannot be read"),
         (("plan", "linaer", "--rate", "5"), "did you mean 'linear'?"),
         (("plan", "linear", "--rate", "5", "--allocator", "mbaa"), "unknown allocator 'mbaa'; did you mean 'mba'?"),

@@ -10,6 +10,7 @@ from outcome import Penstock
 
 import penstock as package
 from penstock.cli.main import OPTION_OF, in_options
+from penstock.runs.config import Appears, options
 
 COMMANDS = Path(package.__file__).parent / "cli" / "commands"
 
@@ -35,7 +36,7 @@ def test_every_option_named_exists() -> None:
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    assert set(OPTION_OF.values()) <= texts
+    assert set(OPTION_OF.values()) <= texts | {one.flag for one in options(Appears.COMMAND)}
 
 
 def test_the_same_error_in_both_words(penstock: Penstock) -> None:

@@ -16,7 +16,8 @@ from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.connectors.connection_settings import with_secrets
 from penstock.dataflow.secrets import check_no_secret, redact, remember, secret_elsewhere
-from penstock.runs.run_folder import FusedDescription
+from penstock.runs.config import RunConfig
+from penstock.runs.description import RunDescription
 from penstock.spark.internals.error_messages import first_line
 
 S = "S3CRETxyz"
@@ -256,6 +257,7 @@ def test_short_values_and_ordinary_text_stay_as_they_are() -> None:
 
 def test_secret_settings_of_spark_are_not_written_into_the_folder_of_a_run() -> None:
     settings = {"spark.executor.memory": "1g", "spark.hadoop.fs.s3a.secret.key": S, "spark.x": f"redis://u:{S}@h"}
-    described = FusedDescription(run="r", pipeline="p", slots=1, checkpoint="/x", started="now", settings=settings)
-    assert S not in described.model_dump_json()
-    assert described.settings == {"spark.executor.memory": "1g"}
+    described = RunDescription(run="r", pipeline="p", config=RunConfig(settings=settings))
+    written = described.model_dump_json()
+    assert S not in written
+    assert json.loads(written)["config"]["settings"] == {"spark.executor.memory": "1g"}

@@ -26,7 +26,7 @@ from penstock.control.core.messages import (
 from penstock.control.core.records import ControllerState, PipelineState, ServiceTarget, Submission
 from penstock.control.core.report_handlers import LONGEST_WAIT
 from penstock.control.executors.driver_files import JOB, DriverJob, get
-from penstock.control.executors.driver_processes import DriverExecutors, end_drivers, interval_ms, used_by
+from penstock.control.executors.driver_processes import DriverExecutors, batch_interval_ms, end_drivers, used_by
 from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.store import schema
 from penstock.control.store.store import Store
@@ -164,12 +164,12 @@ def test_what_never_ran_has_ended(made: Callable[[], DriverExecutors]) -> None:
 
 
 def test_batches_are_as_seldom_as_the_latency_allows(made: Callable[[], DriverExecutors]) -> None:
-    assert [interval_ms(latency) for latency in (None, 100.0, 800.0, 60_000.0)] == [500, 100, 200, 500]
+    assert [batch_interval_ms(latency) for latency in (None, 100.0, 800.0, 60_000.0)] == [500, 100, 200, 500]
     executors = made()
     submission = Submission("p", "good", target=ServiceTarget(rate=5.0, latency_ms=1000.0))
     executors.want([order(submission=submission)], fence=1)
     job = get(DriverJob, executors._base / "p", JOB)
     assert job is not None
-    assert job.interval_ms == 250
+    assert job.config.batch_interval_ms == 250
     # a driver that has not said yet who it is would be left behind
     until(executors, Started("p", 1))

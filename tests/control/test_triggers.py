@@ -11,11 +11,11 @@ from penstock.base import clock
 from penstock.control.clocks import SteadyClock
 from penstock.control.core.messages import AddTrigger, DecisionKind, Readings, TimePassed
 from penstock.control.core.priorities import described, evaluated
-from penstock.control.core.records import PipelineState, Trigger, TriggerKind
+from penstock.control.core.records import PipelineState, Trigger
 from penstock.testing.controller import ControllerBench as Bench
 from penstock.testing.controller import asked, cluster
 
-SHARE = Trigger(7, TriggerKind.BATCH_SHARE, above=80.0, field="reading", share=0.8)
+SHARE = Trigger(7, "batch-share", above=80.0, field="reading", share=0.8)
 
 
 def test_a_share_of_a_batch_switches_on_at_its_threshold_and_off_well_below() -> None:
@@ -33,7 +33,7 @@ def test_a_share_of_a_batch_switches_on_at_its_threshold_and_off_well_below() ->
 
 
 def test_messages_that_wait_switch_on_above_a_threshold_and_off_well_below() -> None:
-    trigger = Trigger(3, TriggerKind.LAG, above=1_000.0, for_seconds=2.0)
+    trigger = Trigger(3, "lag", above=1_000.0, for_seconds=2.0)
     switched = []
     # 0.75 of 1,000 is 750; a reading without topics changes nothing
     readings = ((0.0, 1_001.0), (1.9, 2_000.0), (2.0, 1_500.0), (3.0, 750.0), (4.0, None), (5.0, 749.0), (7.0, 10.0))

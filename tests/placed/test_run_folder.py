@@ -17,26 +17,17 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, RunError
 from penstock.base.lease import LEASE_SECONDS
 from penstock.engines.placed import run_folder
-from penstock.engines.placed.run_folder import VERSION, RunDescription, RunFolder, this_host
+from penstock.engines.placed.run_folder import RunFolder, this_host
 from penstock.engines.run_index import find_run, note_elsewhere
+from penstock.runs.config import RunConfig
+from penstock.runs.description import RunDescription
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     made = RunFolder(tmp_path / "run")
     made.create()
-    made.describe(
-        RunDescription(
-            version=VERSION,
-            run="r",
-            pipeline="p",
-            master="spark://127.0.0.1:7077",
-            load={},
-            began=0.0,
-            routing="shuffle",
-            segmenter="ends",
-        )
-    )
+    made.describe(RunDescription(run="r", pipeline="p", config=RunConfig(engine="placed")))
     return made
 
 

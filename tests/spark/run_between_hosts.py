@@ -42,7 +42,7 @@ def placed(folder: Path) -> dict[str, Any]:
     planned = penstock.plan(pipeline, 200, cluster=find_cluster().cluster_file, placer="round-robin")
     write_plan(planned, folder / "p.json")
     run = folder / "run"
-    handle = penstock.start_placed(folder / "p.json", 200.0, folder=run, given=pipeline, warm_up=1.0)
+    handle = penstock.start(folder / "p.json", 200.0, engine="placed", folder=run, given=pipeline, warm_up=1.0)
     while handle.progress is None and handle.await_end(0.2) is None:
         pass
     (folder / "flowing").touch()

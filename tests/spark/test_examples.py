@@ -45,7 +45,8 @@ def run(session: Any, module: str, attribute: str, here: Path, **more: Any) -> p
     pipeline = getattr(load(module), attribute).build()
     operators = [_moved(operator, here) for operator in pipeline.operators.values()]
     moved = penstock.Pipeline.of(pipeline.name, operators, pipeline.streams)
-    return penstock.run(moved, session=session, slots=2, until_end=True, **more)
+    result: penstock.types.RunResult = penstock.run(moved, session=session, slots=2, until_end=True, **more)
+    return result
 
 
 def _moved(operator: penstock.Operator, here: Path) -> penstock.Operator:

@@ -10,10 +10,11 @@ import pytest
 
 from penstock.report.listener import Listener
 from penstock.runs import environment as sessions
-from penstock.runs.environment import SparkOptions
+from penstock.runs.config import RunConfig
 from penstock.spark.internals.checkpoint import partitions_in, partitions_of
+from penstock.spark.internals.settings import PARTITIONS
 from penstock.spark.session import cluster, embedded
-from penstock.spark.session.embedded import PARTITIONS, partitions_for
+from penstock.spark.session.embedded import partitions_for
 
 
 @pytest.mark.parametrize(
@@ -43,10 +44,10 @@ def test_sessions_have_one_for_every_slot_unless_told_otherwise(
 
     monkeypatch.setattr(embedded, "configured_session", start)
     monkeypatch.setattr(cluster, "start_fused_session", start)
-    options = SparkOptions(master=master, settings=settings)
+    config = RunConfig(master=master, settings=settings)
     with (
         pytest.raises(_StartedError, match=f"^{partitions}$"),
-        sessions.spark_session(options, 6, tmp_path / "java.log", "name", Listener()),
+        sessions.spark_session(config, 6, tmp_path / "java.log", "name", Listener()),
     ):
         pass
 

@@ -39,7 +39,7 @@ def test_the_run_shown_is_the_best_of_the_search(
 ) -> None:
     monkeypatch.setattr(placed_run, "conducted", conducted)
     monkeypatch.setattr(placed_run, "placed_session", no_session)
-    found = penstock.run_placed(penstock.plan("linear", 100), find_max=True, folder=tmp_path)
+    found = penstock.run(penstock.plan("linear", 100), engine="placed", find_max=True, folder=tmp_path)
     assert found.highest_rate is not None
     assert 0.94 * ABLE <= found.highest_rate <= ABLE
     assert found.report.offered_rate == found.highest_rate
@@ -50,5 +50,5 @@ def test_the_run_shown_is_the_best_of_the_search(
 
 
 def test_a_rate_and_a_search_do_not_go_together() -> None:
-    with pytest.raises(BadInputError, match="find_max= looks for the rate itself"):
-        penstock.run_placed(penstock.plan("linear", 100), 50, find_max=True)
+    with pytest.raises(BadInputError, match="find_max= searches for the rate itself"):
+        penstock.run(penstock.plan("linear", 100), rate=50, engine="placed", find_max=True)

@@ -7,6 +7,7 @@ run itself. The bounds are wide for all that: `bench/simulation_truth.py` prints
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -18,12 +19,13 @@ import penstock
 from penstock.base.files import temporary_folder
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
-from penstock.engines.fused.launcher import FusedOptions, spec_of
+from penstock.engines.fused.launcher import spec_of
 from penstock.engines.fused.preparation import FusedJob, prepare
 from penstock.engines.fused.run import Hooks, run_fused
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.report.report import BatchObservation
 from penstock.report.simulated_result import measured_of
+from penstock.runs.config import RunConfig
 from penstock.spark.session.process_tree import MachineUsage, share_of_others
 
 pytestmark = [
@@ -73,16 +75,16 @@ class Attempt(NamedTuple):
 
 
 def run(session: Any, plan: penstock.Plan, rate: float, seconds: float) -> Attempt:
-    job = prepare(plan, rate, None, LIBRARY, search=False)
+    job = prepare(plan, RunConfig(rate=rate, models=LIBRARY))
     with temporary_folder("run") as folder:
         return run_job(session, job, seconds, folder)
 
 
 def run_job(session: Any, job: FusedJob, seconds: float, folder: Path) -> Attempt:
-    spec = spec_of(job, FusedOptions(), "simulated", folder)
+    spec = spec_of(job, replace(job.config, seconds=seconds, warm_up=2.0), "simulated", folder)
     batches: list[BatchObservation] = []
     began = MachineUsage.now()
-    report = run_fused(session, spec, seconds, 2.0, Hooks(batches.append))
+    report = run_fused(session, spec, Hooks(batches.append))
     others = share_of_others(began, MachineUsage.now())
     assert (report.audit.lost, report.audit.duplicated) == (0, 0)
     gaps = [

@@ -28,7 +28,7 @@ def report_former_name(former: str, name: str, stacklevel: int = 2) -> None:
 
 
 def with_present_names(
-    given: Mapping[str, Any], present: Mapping[str, str], style: str = "{}=", stacklevel: int = 2
+    given: Mapping[str, Any], present: Mapping[str, str], style: str = "{}=", stacklevel: int = 2, *, warn: bool = True
 ) -> dict[str, Any]:
     """Return `given` with former names replaced by those in `present`. Raise `BadInputError` if a value is given under
     both names. `style` formats a name for people."""
@@ -40,7 +40,7 @@ def with_present_names(
             raise BadInputError(f"{first} and {second}: two names of one option; keep {style.format(name)}")
         written[name] = key
     for name, key in written.items():
-        if name != key:
+        if warn and name != key:
             report_former_name(style.format(key), style.format(name), stacklevel + 1)
     return {name: given[key] for name, key in written.items()}
 

@@ -49,9 +49,9 @@ class Registry(Generic[P]):
     def _lacks(self, name: str) -> bool:
         return name in self.needs and find_spec(self.needs[name][0]) is None
 
-    def listed(self) -> str:
+    def listed(self, default: str = "") -> str:
         """Return the names as the help of an option shows them."""
-        return ", ".join(self.names())
+        return ", ".join(f"{name} (default)" if name == default else name for name in self.names())
 
     def load(self, name: str) -> Any:
         """Return what is registered under a name: the class of a policy, or a declaration."""

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from penstock.base.errors import BadInputError
+from penstock.cli import output
+from penstock.runs.config import AUTO, FUSED, PLACED, Appears, Option, list_options, options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
 
 PipelineArgument = Annotated[
     str,
@@ -24,6 +37,91 @@ SecretFileOption = Annotated[
     typer.Option("--secret-file", help="The secret of the cluster at --master; that of `cluster up` is known."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+# Options of a run, from their declarations.
+
+_TYPES: Mapping[type, Any] = {bool: bool, int: int, float: float, tuple: list[str], dict: list[str]}
+_TEXT_ENGINES = f"[{FUSED}|{PLACED}|{AUTO}]"
+
+
+def takes_run_options(appears: Appears = Appears.COMMAND) -> Callable[[F], F]:
+    """Give a command an option for each declared one, instead of its `**options`."""
+
+    def decorate(command: F) -> F:
+        return list_options(command, [_parameter(one) for one in options(appears | Appears.COMMAND)], evaluate=True)
+
+    return decorate
+
+
+def _parameter(declared: Option) -> inspect.Parameter:
+    kind = _TYPES.get(declared.kind, str)
+    is_switch = declared.kind is bool and declared.default is False
+    annotation = kind if is_switch else kind | None
+    flag = declared.flag
+    if declared.kind is bool and not is_switch:
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    metavar = declared.metavar or ("PATH" if declared.is_path else None)
+    if declared.choices:
+        metavar = _TEXT_ENGINES if declared.key == "engine" else f"[{'|'.join(declared.choices)}]"
+    option = typer.Option(flag, help=_command_help(declared), metavar=metavar)
+    default = declared.default if isinstance(declared.default, bool | int | float | str) else None
+    return inspect.Parameter(
+        declared.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
+    )
+
+
+def _command_help(declared: Option) -> str:
+    """Name the engine of an option that not every run on Spark has."""
+    engines = [engine for engine in (FUSED, PLACED) if engine in declared.engines]
+    return declared.help if len(engines) != 1 else f"{engines[0].capitalize()}: {_small(declared.help)}"
+
+
+def _small(text: str) -> str:
+    """Begin with a small letter, unless the first word is a name."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+
+
+def former_run_flags() -> dict[str, str]:
+    """Return former flags of `penstock run`, with those that replaced them."""
+    renamed = {_flag(former): one.flag for one in options(Appears.COMMAND) for former in one.former}
+    return {**renamed, "--placed": f"--engine={PLACED}"}
+
+
+def _flag(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def command_with(former: Mapping[str, str]) -> type[TyperCommand]:
+    """Return a kind of command that also takes flags by former names and prints the present name once, on standard
+    error. A former switch may stand for a flag with a value: `--engine=placed`."""
+
+    class CommandWithFormerFlags(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, list(_with_present_flags(args, former)))
+
+    return CommandWithFormerFlags
+
+
+def _with_present_flags(args: list[str], former: Mapping[str, str]) -> Iterator[str]:
+    words = args[: args.index("--")] if "--" in args else args
+    given = {word.partition("=")[0] for word in words}
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag not in former:
+            yield word
+            continue
+        present, with_value, _ = former[flag].partition("=")
+        if present in given:
+            raise BadInputError(f"{flag} and {present}: two names of one option; keep {present}")
+        _report_once(flag, former[flag].replace("=", " "))
+        yield former[flag] if with_value else f"{present}{equals}{value}"
+    yield from args[len(words) :]
+
+
+@cache
+def _report_once(former: str, present: str) -> None:
+    output.complain(f"note: '{former}' is now '{present}'")
 
 
 # Options of all commands that open the controller's store.

@@ -22,6 +22,7 @@ from typer.exceptions import Abort, TyperException
 from penstock import __version__
 from penstock.base.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError, nearest, printable
 from penstock.cli import output
+from penstock.cli.arguments import command_with, former_run_flags
 from penstock.cli.commands.advise import advise
 from penstock.cli.commands.cluster import cluster_app
 from penstock.cli.commands.cluster_plans import place, share
@@ -51,6 +52,8 @@ from penstock.cli.commands.runs import runs_app
 from penstock.cli.commands.simulate import simulate
 from penstock.cli.groups import PluginGroup, WordGroup, make_group
 from penstock.dataflow.secrets import redact
+from penstock.runs.config import Appears
+from penstock.runs.config import options as run_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,32 +64,21 @@ if TYPE_CHECKING:
 
 OPTION_OF = {
     "batch_overhead_ms": "--batch-overhead",
-    "checkpoint": "--checkpoint",
     "cluster": "--cluster",
     "cores": "--cores",
     "current": "--current",
-    "dead_letters": "--dead-letters",
-    "executor_memory_mb": "--executor-memory",
-    "find_max": "--find-max",
-    "folder": "--folder",
     "fresh": "--fresh",
-    "high": "--high",
     "in_flight": "--in-flight",
     "load": "--load",
-    "low": "--low",
     "mode": "--mode",
-    "most_dead": "--most-dead",
     "network": "--network",
     "outages": "--fail",
     "queue_limit": "--queue",
-    "rate": "--rate",
     "replay_seconds": "--replay",
-    "routing": "--routing",
     "service": "--service",
     "skew": "--skew",
-    "slots": "--slots",
     "switches": "--switch",
-    "until_end": "--until-end",
+    **{one.key: one.flag for one in run_options(Appears.COMMAND)},
 }
 """Arguments that errors name, and the option that gives each."""
 
@@ -155,7 +147,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 add(app, init, profile, plan, simulate, advise)
-app.command("run")(run_pipeline)
+app.command("run", cls=command_with(former_run_flags()))(run_pipeline)
 
 plans_app = make_group(
     "Compare and change plans: capacity, differences, segments, fused operators, rounds to a target."

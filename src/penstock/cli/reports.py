@@ -70,7 +70,7 @@ def print_placed(result: PlacedResult, *, json: bool) -> None:
     if result.interrupted:
         raise typer.Exit(130)
     audit = result.report.audit
-    wrong = audit.lost or audit.duplicated or audit.dead_share > result.report.most_dead
+    wrong = audit.lost or audit.duplicated or audit.dead_share > result.report.max_dead_letter_ratio
     if wrong or result.unsent or not result.obeyed:
         raise typer.Exit(1)
 

@@ -13,6 +13,7 @@ from penstock.base.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from penstock.control.core.messages import Observation, PipelineOrder
     from penstock.control.core.records import NodeRecord, Submission
@@ -86,7 +87,33 @@ class ProvidedNode:
     alive: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class NodeOffer:
+    """Slots of one more node, and its price for an hour."""
+
+    slots: int
+    price: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSetting:
+    """What a provider may need to know of the controller: the folder of its cluster, the address of the master for new
+    nodes, and the price of a node that the provider itself does not know."""
+
+    folder: Path
+    master: str = ""
+    price: float | None = None
+
+
 class Provider(Protocol):
+    @classmethod
+    def offer(cls, options: str) -> NodeOffer | None:
+        """Return what one more node is, from the options a user gave; None: as the nodes that are there. Raises
+        `BadInputError` if the options are wrong."""
+
+    @classmethod
+    def make(cls, options: str, setting: ProviderSetting) -> Provider: ...
+
     def acquire(self, count: int, size: str | None) -> list[ProvidedNode]:
         """Nodes that were asked for, by the names they will have; they come later, or do not."""
 

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.base.errors import RefusedError
-from penstock.base.registry import Registry
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.task_profile import TaskProfile
 
@@ -432,12 +431,3 @@ class PublishedCosts:
         self, costs: Mapping[str, float], plan: DeployPlan, reading: RoundReading, analysis: Analysis
     ) -> dict[str, float]:
         return {name: cost * (self.factor if name in analysis.short else 1.0) for name, cost in costs.items()}
-
-
-_HERE = "penstock.control.deployment"
-ROUND_PLANNERS: Registry[RoundPlanner] = Registry(
-    kind="planner",
-    group="penstock.round_planners",
-    built_in={"measured": f"{_HERE}:MeasuredCosts", "published": f"{_HERE}:PublishedCosts"},
-)
-DEFAULT_ROUND_PLANNER = "measured"

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.clock import stamp
 from penstock.base.errors import BadInputError
 from penstock.base.files import parse_json, private_folder, read_text, write_text
+from penstock.runs.config import FUSED
+from penstock.runs.description import parse_description
 
 if TYPE_CHECKING:
     from penstock.runs.run_folder import RunState
@@ -136,8 +138,7 @@ def is_fused(folder: Path) -> bool:
     file = folder / "run.json"
     if not file.exists():
         return False
-    document = parse_json(read_text(file), str(file))
-    return isinstance(document, dict) and document.get("engine") == "fused"
+    return parse_description(parse_json(read_text(file), str(file)), str(file)).engine == FUSED
 
 
 def _fused_run(folder: Path) -> Run:

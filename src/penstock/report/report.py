@@ -119,7 +119,7 @@ falls behind by about x/100 seconds every second, so this is the overload that g
 
 LEAST_TAKEN_IN = 0.8
 """Of what was offered: a run that took in less fell behind."""
-MOST_DEAD = 0.01
+MAX_DEAD_LETTER_RATIO = 0.01
 """The part of all tuples that may become dead letters in a run that counts as stable."""
 FEWEST_TO_FIT = 3
 """Batches a slope needs to mean something."""
@@ -240,7 +240,7 @@ class Report:
     """Every batch, those of the warm-up too."""
     first_errors: tuple[str, ...] = ()
     """Of dead letters."""
-    most_dead: float = MOST_DEAD
+    max_dead_letter_ratio: float = MAX_DEAD_LETTER_RATIO
     lag: Mapping[str, int] = field(default_factory=dict)
     """Messages that wait in topics at its end, by topic/partition."""
 
@@ -250,7 +250,7 @@ class Report:
         counts too: falling behind is the only way for latency to keep rising. One that took in much less does not,
         whatever a line through a few points says. Nor does one in which too many tuples died: it did not do its work.
         """
-        if self.audit.dead_share > self.most_dead:
+        if self.audit.dead_share > self.max_dead_letter_ratio:
             return False
         if self.sustained_rate >= (1 - STABLE_SLOPE) * self.offered_rate:
             return self.seconds > 0
@@ -259,7 +259,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        if self.audit.dead_share > self.most_dead:
+        if self.audit.dead_share > self.max_dead_letter_ratio:
             return "too many tuples died"
         return "stable" if self.stable else "falls behind"
 

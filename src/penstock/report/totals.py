@@ -91,12 +91,12 @@ def deaths_lately(newest_first: Iterable[BatchObservation]) -> Deaths:
     return Deaths(tuples, dead)
 
 
-def too_many_died(of_all: Deaths, lately: Deaths, most_dead: float) -> Deaths | None:
-    """What shows it, or None: `share > most_dead` of all tuples, or `share > max(most_dead, MOST_LATELY)` of the last
-    ones; either only of `LEAST_JUDGED` tuples or more."""
-    if of_all.tuples >= LEAST_JUDGED and of_all.share > most_dead:
+def too_many_died(of_all: Deaths, lately: Deaths, max_dead_letter_ratio: float) -> Deaths | None:
+    """Return the tuples that show it, or None: `share > max_dead_letter_ratio` of all tuples, or
+    `share > max(max_dead_letter_ratio, MOST_LATELY)` of the last ones; either only of `LEAST_JUDGED` tuples or more."""
+    if of_all.tuples >= LEAST_JUDGED and of_all.share > max_dead_letter_ratio:
         return of_all
-    if lately.tuples >= LEAST_JUDGED and lately.share > max(most_dead, MOST_LATELY):
+    if lately.tuples >= LEAST_JUDGED and lately.share > max(max_dead_letter_ratio, MOST_LATELY):
         return lately
     return None
 

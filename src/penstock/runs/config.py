@@ -8,6 +8,7 @@ reads the declarations.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,13 +16,17 @@ from enum import Flag, auto
 from functools import cache
 from os import PathLike, fspath
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.former_names import with_present_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from penstock.dataflow.load import Load
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 FUSED, PLACED, SIMULATED, AUTO = "fused", "placed", "simulated", "auto"
 ENGINES = (FUSED, PLACED, SIMULATED)
@@ -79,8 +84,8 @@ class Option:
         object.__setattr__(self, "flag", self.flag or f"--{self.key.replace('_', '-')}")
 
     def read(self, value: Any) -> Any:
-        """Return a value from Python, JSON or the command line as the field holds it. Raise ValueError with what was
-        expected. None stands for the default."""
+        """Return a value from Python, JSON or the command line as the field holds it, or raise ValueError with the
+        reason. None stands for the default."""
         if value is None:
             return self.default
         if self.kind is object:
@@ -148,7 +153,7 @@ def option(default: Any, text: str, appears: Appears = Appears.KEPT, **more: Any
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """How a run is conducted. The declarations are in the order in which help texts and tables list them."""
+    """The options of a run, in the order in which help texts and tables list them."""
 
     engine: str = option(
         FUSED,
@@ -163,6 +168,7 @@ class RunConfig:
         "(columns time, rate). Default: the rate of the plan, if one is run.",
         Appears.KEPT,
         unit="rows/s",
+        metavar="RATE",
         takes="float | str | Load",
     )
     slots: int | None = option(
@@ -193,9 +199,7 @@ class RunConfig:
         engines=(FUSED,),
     )
     find_max: bool = option(False, "Search for the highest stable rate.", Appears.USER)
-    low: float | None = option(
-        None, "With --find-max: a rate that is surely stable.", Appears.USER, unit="rows/s", takes="float"
-    )
+    low: float | None = option(None, "With --find-max: a rate that is surely stable.", Appears.USER, unit="rows/s")
     high: float | None = option(None, "With --find-max: no rate above this.", Appears.USER, unit="rows/s")
     batch_interval_ms: int = option(
         100,
@@ -251,12 +255,16 @@ class RunConfig:
         minimum=MIN_EXECUTOR_MB,
     )
     packages: tuple[str, ...] = option(
-        (), "A Maven package that a format needs; may be repeated.", Appears.SUBMITTED, engines=(FUSED, PLACED)
+        (),
+        "A Maven package that a format needs; may be repeated.",
+        Appears.SUBMITTED | Appears.RESUME,
+        engines=(FUSED, PLACED),
+        metavar="PACKAGE",
     )
     settings: Mapping[str, str] = option(
         {},
         "A setting of Spark; may be repeated.",
-        Appears.SUBMITTED,
+        Appears.SUBMITTED | Appears.RESUME,
         engines=(FUSED, PLACED),
         flag="--conf",
         metavar="KEY=VALUE",
@@ -306,7 +314,7 @@ class RunConfig:
     session: Any = option(  # noqa: RUF009 - a field's declaration
         None,
         "A Spark session of your own instead of a master; it is left as it was.",
-        Appears.PYTHON,
+        Appears.PYTHON | Appears.RESUME,
         engines=(FUSED, PLACED),
         takes="Any",
     )
@@ -335,12 +343,13 @@ class RunConfig:
         return config
 
     @classmethod
-    def of_json(cls, document: Any, where: str) -> RunConfig:
-        """Return the options that `to_json` wrote, or that an HTTP body holds. `where` names the document in errors."""
+    def of_json(cls, document: Any, where: str, *, warn: bool = True) -> RunConfig:
+        """Return the options that `to_json` wrote, or that an HTTP body holds. `where` names the document in errors;
+        `warn`: report former names, which a file of an earlier version may have."""
         if not isinstance(document, dict):
             raise BadInputError(f"{where}: expected a mapping of run options, found {type(document).__name__}")
         values = {}
-        for key, value in with_present_names(document, _present_names(), f"{where}: {{}}").items():
+        for key, value in with_present_names(document, _present_names(), "'{}'", warn=warn).items():
             declared = _by_key().get(key)
             if declared is None or Appears.FILE not in declared.appears:
                 kept = [it.key for it in options(Appears.FILE)]
@@ -352,7 +361,7 @@ class RunConfig:
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is kept of the options of this engine. Settings of Spark that hold a secret are left out."""
+        """Return the options of this engine that last longer than a process, without settings that hold a secret."""
         from penstock.dataflow.secrets import without_secrets  # noqa: PLC0415 - not needed for help
 
         document: dict[str, Any] = {}
@@ -377,11 +386,25 @@ class RunConfig:
             others = " or ".join(f"engine='{other}'" for other in declared.engines if other != SIMULATED)
             remedy = f", or use {others}" if others else ""
             raise BadInputError(f"{declared.key}=: not an option of engine '{engine}'; leave it out{remedy}")
+        if engine == PLACED and self.master is not None and self.is_local:
+            raise BadInputError(
+                f"master=: engine 'placed' needs a cluster, found '{self.master}'; use master='cluster'"
+            )
         if engine == FUSED and self.folder is not None and "://" in self.folder:
             raise BadInputError(
                 f"folder=: expected a folder of this machine, found '{self.folder}'; use checkpoint= for a URI"
             )
         return replace(self, engine=engine)
+
+    def resumed_with(self, anew: RunConfig) -> RunConfig:
+        """Return the options of a run that is resumed: those given anew take the place of those it had."""
+        changed = {
+            one.key: getattr(anew, one.key) for one in options(Appears.RESUME) if getattr(anew, one.key) != one.default
+        }
+        changed["settings"] = {**self.settings, **anew.settings}
+        if anew.session is not None:
+            changed["master"] = None
+        return replace(self, **changed)
 
     def _check_together(self) -> None:
         if self.master is not None and self.session is not None:
@@ -475,3 +498,27 @@ def _by_key() -> dict[str, Option]:
 @cache
 def _present_names() -> dict[str, str]:
     return {former: declared.key for declared in _declared() for former in declared.former}
+
+
+def list_options(function: F, parameters: Iterable[inspect.Parameter], *, evaluate: bool = False) -> F:
+    """Let the signature of `function` list these parameters instead of its `**options`. Return the function.
+    `evaluate`: its annotations are read by a library that takes no text for a type."""
+    own = inspect.signature(function, eval_str=evaluate)
+    named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    first = [one for one in named if one.kind is not one.KEYWORD_ONLY]
+    last = [one for one in named if one.kind is one.KEYWORD_ONLY]
+    known = {one.name for one in named}
+    listed = [one for one in parameters if one.name not in known]
+    function.__signature__ = own.replace(parameters=[*first, *listed, *last])  # type: ignore[attr-defined]
+    return function
+
+
+def takes_options(appears: Appears) -> Callable[[F], F]:
+    """Let help and editors show the options that a Python function takes as keywords."""
+
+    def decorate(function: F) -> F:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        declared = [inspect.Parameter(one.key, keyword, default=one.default) for one in options(appears)]
+        return list_options(function, declared)
+
+    return decorate

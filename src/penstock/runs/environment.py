@@ -5,68 +5,48 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.files import temporary_folder
+from penstock.cluster.contract import AppRequest
+from penstock.cluster.registry import OWN, open_cluster
 from penstock.report.listener import Listener, Progress
+from penstock.runs.config import MIN_EXECUTOR_MB, RunConfig
 from penstock.workloads.operators import services
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
+    from penstock.cluster.contract import Cluster
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
 
 
-CLUSTER_MASTER = "cluster"
-"""The cluster of `penstock cluster up`."""
+CLUSTER_MASTER = OWN
 DEFAULT_EXECUTOR_MB = 1024
 """Spark's own default."""
-LEAST_EXECUTOR_MB = 512
-"""Spark starts no executor with less than 450."""
 NEEDS_SPARK = "running needs pyspark; install it with: pip install 'penstock[spark]'"
 
 
-@dataclass(frozen=True)
-class SparkOptions:
-    """Where to run, and what Spark is told beyond that. `session`: one of the user's, instead of all else."""
+def with_executor_memory(config: RunConfig, slot_memory_mb: float | None) -> RunConfig:
+    """Return the options with the memory of executors: as given, else that of the plan's slots, else Spark's own
+    default."""
+    planned = DEFAULT_EXECUTOR_MB if slot_memory_mb is None else max(MIN_EXECUTOR_MB, int(slot_memory_mb))
+    return replace(config, executor_memory_mb=config.executor_memory_mb or planned)
 
-    master: str | None = None
-    packages: tuple[str, ...] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)
-    secret_file: Path | None = None
-    executor_memory_mb: int | None = None
-    """Of every executor on a cluster; None: that of the plan's slots, where there is a plan."""
-    session: Any = None
-    places: tuple[Slot, ...] | None = None
-    """Slots by name, on a cluster whose Workers offer those; without, Spark chooses."""
 
-    def __post_init__(self) -> None:
-        if self.executor_memory_mb is not None and self.executor_memory_mb < LEAST_EXECUTOR_MB:
-            raise BadInputError(
-                f"executor_memory_mb=: expected at least {LEAST_EXECUTOR_MB} MB, found {self.executor_memory_mb}"
-            )
-
-    def on_slots_of(self, slot_memory_mb: float | None) -> SparkOptions:
-        """With the memory of executors: as asked for, else that of the plan's slots, else Spark's own default."""
-        planned = DEFAULT_EXECUTOR_MB if slot_memory_mb is None else max(LEAST_EXECUTOR_MB, int(slot_memory_mb))
-        return replace(self, executor_memory_mb=self.executor_memory_mb or planned)
-
-    @property
-    def is_local(self) -> bool:
-        return self.session is None and (self.master is None or self.master.startswith("local"))
-
-    @property
-    def is_on_this_machine(self) -> bool:
-        """Whether its slots share the cores of this machine: embedded, or on the cluster of `penstock cluster up`."""
-        if self.is_local or self.master == CLUSTER_MASTER:
-            return True
-        master = str(self.master if self.session is None else _checked(self.session).sparkContext.master)
-        return master.startswith("local") or master == _master_here()
+def is_on_this_machine(config: RunConfig) -> bool:
+    """Whether the slots of a run share the cores of this machine: embedded, or on the cluster of
+    `penstock cluster up`."""
+    if config.is_local or config.master == CLUSTER_MASTER:
+        return True
+    master = str(config.master if config.session is None else _checked(config.session).sparkContext.master)
+    return master.startswith("local") or master == _master_here()
 
 
 @dataclass(frozen=True)
@@ -75,16 +55,14 @@ class RunSession:
 
     session: Any
     executors: Any = None
+    close: Callable[[], None] | None = None
+    """Ends the session; None leaves it, as one of the user's."""
 
 
 def _master_here() -> str | None:
-    """That of the cluster of `penstock cluster up`; None: there is none."""
+    """Return the master of the cluster of `penstock cluster up`; None if there is none."""
     try:
-        from penstock.spark.clusters.local.lifecycle import find_cluster  # noqa: PLC0415 - Spark loads only when it is used
-    except ImportError as error:
-        raise BadInputError(NEEDS_SPARK) from error
-    try:
-        return find_cluster().master_url
+        return open_cluster().master
     except ClusterError:
         return None
 
@@ -98,30 +76,40 @@ def local_slots(master: str | None) -> int | None:
 
 
 @contextmanager
-def spark_session(options: SparkOptions, slots: int, log: Path, name: str, listener: Listener) -> Iterator[RunSession]:
-    """What is started here ends with the block."""
-    if options.session is not None:
-        yield RunSession(_checked(options.session))
+def spark_session(
+    config: RunConfig,
+    slots: int,
+    log: Path,
+    name: str,
+    listener: Listener,
+    places: Collection[Slot] | None = None,
+) -> Iterator[RunSession]:
+    """A session for the run; one that is started here ends with the block. `places`: slots by name, on a cluster whose
+    Workers offer those; without them Spark chooses."""
+    if config.session is not None:
+        yield RunSession(_checked(config.session))
         return
     listener.on_progress(Progress("starting Spark"))
-    try:
-        from penstock.spark.session.embedded import end_session  # noqa: PLC0415 - Spark loads only when it is used
-    except ImportError as error:
-        raise BadInputError(NEEDS_SPARK) from error
+    if find_spec("pyspark") is None:
+        raise BadInputError(NEEDS_SPARK)
     with temporary_folder("spark") as folder:
-        start = _embedded if options.is_local else _on_cluster
-        started = start(options, slots, log, name, folder / "scratch")
+        scratch = folder / "scratch"
+        if config.is_local:
+            started = _embedded(config, slots, log, name, scratch)
+        else:
+            started = _on_cluster(config, slots, log, name, scratch, places)
         try:
             yield started
         finally:
-            end_session(started.session)
+            if started.close is not None:
+                started.close()
 
 
-def local_by_default(options: SparkOptions) -> bool:
+def local_by_default(config: RunConfig) -> bool:
     """Whether Spark looks for paths without a scheme on this machine's disks, or on a file system of Hadoop's."""
     from penstock.spark.session.hadoop import is_local_by_default  # noqa: PLC0415 - beside Spark
 
-    return is_local_by_default(options.settings, None if options.session is None else _checked(options.session))
+    return is_local_by_default(config.settings, None if config.session is None else _checked(config.session))
 
 
 def _checked(session: Any) -> Any:
@@ -132,61 +120,54 @@ def _checked(session: Any) -> Any:
     return checked_session(session)
 
 
-def _more(options: SparkOptions) -> dict[str, str]:
-    packages = {"spark.jars.packages": ",".join(options.packages)} if options.packages else {}
-    return {**packages, **options.settings}
+def _more(config: RunConfig) -> dict[str, str]:
+    packages = {"spark.jars.packages": ",".join(config.packages)} if config.packages else {}
+    return {**packages, **config.settings}
 
 
-def _embedded(options: SparkOptions, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
-    from penstock.spark.session.embedded import start_session  # noqa: PLC0415 - Spark loads only when it is used
+def _embedded(config: RunConfig, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
+    from penstock.spark.session.embedded import end_session, start_session  # noqa: PLC0415 - Spark loads when used
 
-    if options.master is not None and not re.fullmatch(r"local(\[(\d+|\*)(,\s*\d+)?\])?", options.master):
-        raise BadInputError(f"master '{options.master}': expected local, local[N] or local[*]")
-    return RunSession(start_session(slots, log, name, settings=_more(options), scratch=scratch))
+    if config.master is not None and not re.fullmatch(r"local(\[(\d+|\*)(,\s*\d+)?\])?", config.master):
+        raise BadInputError(f"master '{config.master}': expected local, local[N] or local[*]")
+    session = start_session(slots, log, name, settings=_more(config), scratch=scratch)
+    return RunSession(session, close=lambda: end_session(session))
 
 
-def _on_cluster(options: SparkOptions, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
-    executor_memory_mb = options.executor_memory_mb or DEFAULT_EXECUTOR_MB
-    from penstock.spark.clusters.local.lifecycle import find_access  # noqa: PLC0415
-    from penstock.spark.internals.executors import (  # noqa: PLC0415 - Spark loads when used
-        FusedExecutors,
-        PinnedExecutors,
-        executor_settings,
+def _on_cluster(
+    config: RunConfig, slots: int, log: Path, name: str, scratch: Path, places: Collection[Slot] | None
+) -> RunSession:
+    from penstock.spark.internals.settings import PARTITIONS  # noqa: PLC0415 - Spark loads when used
+    from penstock.spark.session.embedded import partitions_for  # noqa: PLC0415
+
+    executor_memory_mb = config.executor_memory_mb or DEFAULT_EXECUTOR_MB
+    cluster = cluster_of(config)
+    app = cluster.session(
+        AppRequest(
+            name,
+            executors=slots,
+            pinned=places is not None,
+            memory_mb=executor_memory_mb,
+            settings={PARTITIONS: str(partitions_for(slots, can_grow=True)), **_more(config)},
+            log=log,
+            scratch=scratch,
+            ship_code=not is_on_this_machine(config),
+        )
     )
-    from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
-    from penstock.spark.session.embedded import (  # noqa: PLC0415
-        PARTITIONS,
-        end_session,
-        partitions_for,
-    )
-    from penstock.spark.session.user_modules import own_archive_in  # noqa: PLC0415
-
-    access = find_access(None if options.master == CLUSTER_MASTER else options.master, options.secret_file)
-    if options.places is not None and access.cluster is None:
-        raise BadInputError(f"master '{access.master_url}': its Workers do not offer slots by name")
-    settings = {
-        # those on named slots are asked for once there is a session
-        **executor_settings(slots if options.places is None else 0, by_slot=access.cluster is not None),
-        "spark.executor.memory": f"{executor_memory_mb}m",
-        PARTITIONS: str(partitions_for(slots, can_grow=True)),
-        **_more(options),
-    }
-    modules = None if options.is_on_this_machine else own_archive_in(scratch.with_name("modules"))
-    session = start_fused_session(access.master_url, log, name, settings, secret=access.secret, scratch=scratch)
-    executors: FusedExecutors
     try:
-        if modules is not None:
-            session.sparkContext.addPyFile(str(modules))
-        if options.places is None:
-            executors = FusedExecutors(session)
-            executors.wait_for(slots)
+        if places is None:
+            app.executors.wait_for(slots)
         else:
-            executors = PinnedExecutors(session, executor_memory_mb)
-            executors.change_to(slots, places=options.places)
+            app.executors.change_to(slots, places=places)
     except ClusterError as error:
-        end_session(session)
+        app.close()
         raise ClusterError(f"{error}; each asks for {executor_memory_mb} MB (executor_memory_mb=)") from error
-    return RunSession(session, executors)
+    return RunSession(app.spark, app.executors, app.close)
+
+
+def cluster_of(config: RunConfig) -> Cluster:
+    """Return the cluster that the run is on."""
+    return open_cluster(config.master, secret_file=None if config.secret_file is None else Path(config.secret_file))
 
 
 # The services that code of reference tasks needs, while a pipeline runs.

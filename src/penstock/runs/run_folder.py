@@ -16,28 +16,16 @@ import os
 import secrets
 import socket
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import AfterValidator, Field
+from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, PenstockError
-from penstock.base.files import (
-    Amount,
-    Count,
-    Name,
-    Spec,
-    check,
-    parse_json,
-    private_folder,
-    quoted,
-    read_text,
-    write_text,
-)
+from penstock.base.files import parse_json, private_folder, quoted, read_text, write_text
 from penstock.base.text_checks import is_whole
-from penstock.dataflow.secrets import without_secrets
-from penstock.report.report import MOST_DEAD
+from penstock.runs.config import FUSED
+from penstock.runs.description import RunDescription, parse_description
 from penstock.runs.folder_permissions import close_to_others
 from penstock.spark.session.hadoop import LOCAL
 
@@ -45,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FORMAT = 2
 ANSWER_SECONDS = 60.0
 
 
@@ -79,37 +66,6 @@ class RunBusyError(PenstockError):
     """Another process conducts the run."""
 
 
-class FusedDescription(Spec):
-    """What a fused run is. `given` is what names the pipeline for whoever goes on with it: a built-in name, a file, or
-    module:attribute; without it, `definition` is, unless its code exists only in Python (`only_in_python`).
-    `started_in` is the folder that relative paths of the pipeline, and modules, are looked for in."""
-
-    format: int = FORMAT
-    engine: Name = "fused"
-    run: Name
-    pipeline: Name
-    given: str | None = None
-    definition: dict[str, Any] | None = None
-    only_in_python: bool = False
-    started_in: str | None = None
-    load: dict[str, Any] | None = None
-    slots: Count
-    threads: dict[str, Count] = Field(default_factory=dict)
-    most_rows: Count = 1_000_000
-    batch_seconds: Amount | None = None
-    interval_ms: Count = 100
-    checkpoint: str
-    master: str | None = None
-    executor_memory_mb: Count | None = None
-    packages: tuple[str, ...] = ()
-    settings: Annotated[dict[str, str], AfterValidator(without_secrets)] = Field(default_factory=dict)
-    audit: bool = False
-    dead_letters: str | None = None
-    most_dead: Amount = MOST_DEAD
-    until_end: bool = False
-    started: str
-
-
 class FusedRunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,7 +83,7 @@ class FusedRunFolder:
         """Whether some batch was: sinks may hold something of it. A checkpoint elsewhere may know of one."""
         if not self.has_run:
             return False
-        if not self.is_own_checkpoint(self.description().checkpoint):
+        if not self.is_own_checkpoint(self.description().config.checkpoint):
             return True
         offsets = self.path / "checkpoint" / "offsets"
         return offsets.is_dir() and any(is_whole(entry.name) for entry in offsets.iterdir())
@@ -136,29 +92,29 @@ class FusedRunFolder:
         """That of a run nobody gave another place: in the folder, also where paths without a scheme lie on another file
         system than this machine's. One that began without a scheme goes on so, wherever that led it."""
         inside = str(self.path / "checkpoint")
-        began_so = self.has_run and self.description().checkpoint == inside
+        began_so = self.has_run and self.description().config.checkpoint == inside
         return inside if local_by_default or began_so else f"{LOCAL}{inside}"
 
-    def is_own_checkpoint(self, checkpoint: str) -> bool:
-        return checkpoint.removeprefix(LOCAL) == str(self.path / "checkpoint")
+    def is_own_checkpoint(self, checkpoint: str | None) -> bool:
+        return checkpoint is None or checkpoint.removeprefix(LOCAL) == str(self.path / "checkpoint")
 
-    def describe(self, description: FusedDescription) -> None:
+    def describe(self, description: RunDescription) -> None:
         write_text(self.path / "run.json", description.model_dump_json(indent=2))
 
     def describe_slots(self, slots: int) -> None:
         """Of a run that goes on with others, each with the threads it had; batches are sized for them."""
         known = self.description()
         rows = max(1, known.most_rows * slots // known.slots)
-        self.describe(known.model_copy(update={"slots": slots, "most_rows": rows}))
+        self.describe(known.model_copy(update={"config": replace(known.config, slots=slots), "most_rows": rows}))
 
-    def description(self) -> FusedDescription:
+    def description(self) -> RunDescription:
         file = self.path / "run.json"
         if not file.exists():
             raise BadInputError(f"{self.path}: no run was started there")
-        document = parse_json(read_text(file), str(file))
-        if not isinstance(document, dict) or document.get("engine") != "fused":
+        described = parse_description(parse_json(read_text(file), str(file)), str(file))
+        if described.engine != FUSED:
             raise BadInputError(f"{file}: expected the description of a fused run")
-        return check(FusedDescription, document, str(file))
+        return described
 
     # -- who conducts it -------------------------------------------------------------------------------------------
 

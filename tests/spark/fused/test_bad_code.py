@@ -49,7 +49,9 @@ def test_code_that_hangs_and_code_that_kills_its_worker(session: Any, tmp_path: 
     p.then("crashes", logic=crash_at_700, schema="n bigint")
     p.then("hangs", logic=hang_at_100, schema="n bigint", timeout_seconds=0.5)
     p.sink("out", parquet=str(tmp_path / "out"))
-    result = penstock.run(p, session=session, slots=2, until_end=True, dead_letters=tmp_path / "dead", most_dead=0.002)
+    result = penstock.run(
+        p, session=session, slots=2, until_end=True, dead_letters=tmp_path / "dead", max_dead_letter_ratio=0.002
+    )
 
     dead = [json.loads(line) for file in (tmp_path / "dead").glob("*.json") for line in file.read_text().splitlines()]
     told = {(line["operator"], json.loads(line["row"])["n"]): line["error"] for line in dead}
@@ -60,7 +62,7 @@ def test_code_that_hangs_and_code_that_kills_its_worker(session: Any, tmp_path: 
     assert left == [n for n in range(1000) if n not in {100, 500, 700}]
     assert result.report.audit.dead == 3
     # 3 of 1,000, where 2 may
-    assert (result.report.most_dead, result.report.verdict) == (0.002, "too many tuples died")
+    assert (result.report.max_dead_letter_ratio, result.report.verdict) == (0.002, "too many tuples died")
 
 
 def test_a_run_in_which_too_many_tuples_die_is_not_stable(

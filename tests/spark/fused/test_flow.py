@@ -19,7 +19,9 @@ from penstock.engines.fused import run as run_module
 from penstock.engines.fused.query import FusedSpec
 from penstock.engines.fused.run import FusedRun, Hooks
 from penstock.report.report import BatchObservation, OperatorObservation, SlotObservation
-from penstock.runs.run_folder import FusedDescription, FusedRunFolder, RunState
+from penstock.runs.config import RunConfig
+from penstock.runs.description import RunDescription
+from penstock.runs.run_folder import FusedRunFolder, RunState
 
 ERROR = "operator 'a', tuple 0: ValueError: no"
 
@@ -96,9 +98,10 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Start:
         executors: Any = None,
         **more: Any,
     ) -> FusedRun:
+        config = RunConfig(seconds=seconds, warm_up=0.0, **more)
         monkeypatch.setattr(run_module, "FusedQuery", lambda *_: query)
-        spec = FusedSpec("r", pipeline, {}, {}, 1, folder.path, str(tmp_path / "checkpoint"), **more)
-        run = FusedRun(None, spec, seconds, 0.0, hooks, folder, executors)  # type: ignore[arg-type] # no session is asked
+        spec = FusedSpec("r", pipeline, {}, {}, 1, folder.path, str(tmp_path / "checkpoint"), config)
+        run = FusedRun(None, spec, hooks, folder, executors)  # type: ignore[arg-type] # no session is asked
         run.start(close)
         return run
 
@@ -166,9 +169,7 @@ def test_other_slots_asked_for_while_a_run_is_starting_wait_for_it(start: Start,
 
 def test_slots_that_changed_are_written_down_for_whoever_goes_on(start: Start, tmp_path: Path) -> None:
     folder = FusedRunFolder(tmp_path / "run")
-    folder.describe(
-        FusedDescription(run="r", pipeline="p", slots=1, threads={"a": 3}, most_rows=50, checkpoint="c", started="now")
-    )
+    folder.describe(RunDescription(run="r", pipeline="p", config=RunConfig(slots=1), threads={"a": 3}, most_rows=50))
     run = start(Query(), executors=SimpleNamespace(change_to=lambda slots, places: 1.5, nodes=lambda: None))
     while run.state is not RunState.RUNNING:
         pause(0.01)

@@ -128,7 +128,7 @@ def test_a_file_source_is_drained_between_batches(session: Any, tmp_path: Path) 
         p.then("same", logic=lambda row: row, schema="n bigint")
         return p.sink("out", parquet=str(tmp_path / "out"))
 
-    handle = penstock.start(pipeline(), session=session, slots=2, folder=tmp_path / "run", interval_ms=1)
+    handle = penstock.start(pipeline(), session=session, slots=2, folder=tmp_path / "run", batch_interval_ms=1)
     until(lambda: len(list((tmp_path / "out").glob("*.parquet"))) >= 3)
     drained = handle.drain()
     there = sorted(pq.read_table(tmp_path / "out")["n"].to_pylist())

@@ -189,6 +189,7 @@ def worker(
     node: Annotated[str, typer.Option("--node", help="The node's name, as plans use it.")],
     slots: Annotated[int, typer.Option("--slots", min=1, help="Slots it offers.")],
     memory: MemoryOption = None,
+    rack: Annotated[str | None, typer.Option("--rack", help="Rack the node stands in.")] = None,
     host: HostOption = "127.0.0.1",
     secret_file: SecretOption = None,
     open_to_all: OpenOption = False,
@@ -197,7 +198,7 @@ def worker(
     from penstock.spark.clusters.local.foreground import run_worker
 
     _check_door(secret_file, f"the Worker of '{node}'", open_to_all=open_to_all)
-    run_worker(master_url, node, slots, memory, host, secret_file)
+    run_worker(master_url, node, slots, memory, host, secret_file, rack)
 
 
 def _check_door(secret_file: Path | None, what: str, *, open_to_all: bool) -> None:

@@ -14,14 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import exp
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from penstock.base.registry import Registry
 from penstock.control.contracts import BUCKET_SECONDS
-
-if TYPE_CHECKING:
-    from penstock.control.contracts import Forecast
-
 
 SPREAD_SECONDS = 1800.0
 SLOW_SECONDS = 1200.0
@@ -161,15 +156,3 @@ class NoForecast:
 
     def highest(self, now: float, ahead: float, level: float) -> float | None:
         return None
-
-
-_HERE = "penstock.control.elasticity.load_forecasts"
-FORECASTS: Registry[Forecast] = Registry(
-    kind="forecast",
-    group="penstock.forecasts",
-    built_in={
-        "seasonal": f"{_HERE}:Seasonal",
-        "last-value": f"{_HERE}:LastValue",
-        "none": f"{_HERE}:NoForecast",
-    },
-)

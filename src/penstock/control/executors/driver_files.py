@@ -14,14 +14,15 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from penstock.base.errors import BadInputError
-from penstock.base.files import Amount, Count, Spec, read_value, write_text
+from penstock.base.files import Amount, Spec, read_value, write_text
 from penstock.base.process_identity import ProcessIdentity, identity_of
 from penstock.cluster.topology import Slot
 from penstock.control.core.messages import OrderKind
-from penstock.control.core.records import Engine
+from penstock.runs.config import RunConfig
+from penstock.runs.description import ConfigField
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,18 +59,24 @@ class DriverJob(Spec):
 
     name: str
     pipeline: Any
-    engine: Engine = Engine.FUSED
     plan: dict[str, Any] | None = None
     """What was submitted, where it was a plan: its threads are kept as long as the share has as many slots."""
     rate: float | None = None
     """Of the target."""
-    load: str | None = None
-    interval_ms: Count = 100
-    """Between the beginnings of two batches of a fused run, at least."""
+    config: ConfigField = RunConfig()
     incarnation: int
     fence: int = 0
     """Number of the lease of the controller that wrote this."""
-    settings: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_options_of_0_1(cls, data: Any) -> Any:
+        """Version 0.1 wrote the options beside everything else."""
+        if not isinstance(data, dict) or "config" in data:
+            return data
+        former = {"engine": "engine", "load": "rate", "interval_ms": "interval_ms", "settings": "settings"}
+        config = {present: data[key] for key, present in former.items() if key in data}
+        return {**{key: value for key, value in data.items() if key not in former}, "config": config}
 
 
 class WatchedField(Spec):

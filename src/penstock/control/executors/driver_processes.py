@@ -24,7 +24,7 @@ from penstock.control.core.messages import (
     Readings,
     Started,
 )
-from penstock.control.core.records import Engine, TriggerKind
+from penstock.control.core.records import Engine
 from penstock.control.executors.driver_files import (
     JOB,
     LOG,
@@ -44,6 +44,7 @@ from penstock.control.executors.driver_files import (
     put,
 )
 from penstock.control.metrics import Metric
+from penstock.runs.config import FUSED, PLACED, RunConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -158,7 +159,7 @@ class DriverExecutors:
             watched=tuple(
                 WatchedField(trigger=trigger.id, field=trigger.field, above=trigger.above)
                 for trigger in order.triggers
-                if trigger.enabled and trigger.kind is TriggerKind.BATCH_SHARE
+                if trigger.enabled
             ),
         )
         put(known.folder, ORDER, driver_order)
@@ -175,14 +176,16 @@ class DriverExecutors:
         job = DriverJob(
             name=order.pipeline,
             pipeline=order.submission.pipeline,
-            engine=Engine.PLACED if order.submission.engine is Engine.PLACED else Engine.FUSED,
             plan=None if order.submission.plan is None else dict(order.submission.plan),
             rate=rate,
-            load=order.load or (None if rate is None else f"{rate:g}"),
-            interval_ms=interval_ms(order.submission.target.latency_ms),
+            config=RunConfig(
+                engine=PLACED if order.submission.engine is Engine.PLACED else FUSED,
+                rate=order.load or (None if rate is None else f"{rate:g}"),
+                batch_interval_ms=batch_interval_ms(order.submission.target.latency_ms),
+                settings=self._settings,
+            ),
             incarnation=order.incarnation,
             fence=self._fence,
-            settings=self._settings,
         )
         put(known.folder, JOB, job)
         (known.folder / REPORT).unlink(missing_ok=True)
@@ -295,7 +298,7 @@ def used_by(parts: Sequence[PartReading]) -> dict[str, float]:
     }
 
 
-def interval_ms(latency_ms: float | None) -> int:
+def batch_interval_ms(latency_ms: float | None) -> int:
     """Between two batches of a fused pipeline: min(500, max(100, latency / 4)).
 
     A tuple waits for the next batch and then for the whole of it. A batch costs its cluster some 150 ms of CPU whatever

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,13 +15,11 @@ from penstock.base.errors import BadInputError, Refusal
 from penstock.base.files import write_text
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
-from penstock.control.core.records import Engine
 from penstock.control.executors.driver_files import RUN
 from penstock.dataflow.code import parse_pipeline, pipeline_document
-from penstock.dataflow.load import parse_load
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import topological_order
-from penstock.engines.fused.launcher import FusedOptions, start_fused
+from penstock.engines.fused.launcher import start_fused
 from penstock.engines.fused.preparation import prepare
 from penstock.engines.fused.sources.topic_notices import is_source_away
 from penstock.engines.placed.preparation import prepare_placed
@@ -33,7 +32,8 @@ from penstock.planning.planner import Planner
 from penstock.planning.prediction.fused_setup import most_work_seconds
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 from penstock.report.listener import Listener
-from penstock.runs.environment import CLUSTER_MASTER, SparkOptions
+from penstock.runs.config import PLACED
+from penstock.runs.environment import CLUSTER_MASTER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -215,7 +215,7 @@ def start_run(folder: Path, job: DriverJob, slots: Sequence[Slot]) -> DrivenRun:
     else:
         find_code_beside(given)
         pipeline = find_pipeline(given)
-    start = _Placed if job.engine is Engine.PLACED else _Fused
+    start = _Placed if job.config.engine == PLACED else _Fused
     return start(folder, job, pipeline, slots)
 
 
@@ -271,13 +271,11 @@ class _Fused(_Handled):
 
     def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
         self._folder = folder / RUN
-        load = None if job.load is None else parse_load(job.load)
-        prepared = prepare(pipeline, load, len(slots), None, search=False, interval_ms=job.interval_ms)
-        spark = SparkOptions(master=CLUSTER_MASTER, settings=dict(job.settings), places=tuple(slots))
+        config = replace(job.config, master=CLUSTER_MASTER, slots=len(slots), folder=str(self._folder))
+        prepared = prepare(pipeline, config)
         self._threads = prepared.threads
-        self.most_work = most_work_seconds(job.interval_ms / 1000)
-        options = FusedOptions(folder=self._folder)
-        self._handle = start_fused(prepared, options, spark, Listener())
+        self.most_work = most_work_seconds(prepared.interval_seconds)
+        self._handle = start_fused(prepared, Listener(), places=tuple(slots))
 
     def threads_on(self, operator: str, slot: str) -> int:
         """The same in every slot."""
@@ -299,22 +297,21 @@ class _Placed(_Handled):
     is_source_away = False
 
     def __init__(self, folder: Path, job: DriverJob, pipeline: Pipeline, slots: Sequence[Slot]) -> None:
-        from penstock.engines.placed.placed_run import RunOptions as PlacedOptions  # noqa: PLC0415
         from penstock.engines.placed.placed_run import start_placed  # noqa: PLC0415
         from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415
 
         self._folder, self._job, self._pipeline = folder, job, pipeline
         self._own = None if job.plan is None else SavedPlan.model_validate(job.plan)
         self._library = find_models_for(self._own)
-        load = None if job.load is None else parse_load(job.load)
-        prepared = prepare_placed(self._planned(slots), load, self._library, None, pipeline)
+        config = replace(job.config, master=CLUSTER_MASTER, models=self._library, warm_up=0.0)
+        prepared = prepare_placed(self._planned(slots), config, pipeline)
         place = folder / RUN
         going_on = (place / "run.json").is_file() and RunFolder(place).checkpoint.last() is not None
-        options = PlacedOptions(None, 0.0, self._library, pipeline, None, Listener(), keep_executors=False)
-        self._handle = start_placed(prepared, place, None, options, going_on=going_on)
+        self._handle = start_placed(prepared, place, Listener(), going_on=going_on, keep_executors=False)
 
     def _planned(self, slots: Sequence[Slot]) -> SavedPlan:
-        rate = self._job.rate or (None if self._job.load is None else parse_load(self._job.load).peak_rate)
+        load = self._job.config.load
+        rate = self._job.rate or (None if load is None else load.peak_rate)
         planned = plan_on_share(self._pipeline, self._library, slots, rate or UNKNOWN_RATE, self._own)
         self._slots = tuple(slots)
         self._threads = {str(slot): threads for slot, threads in planned.threads_by_slot().items()}

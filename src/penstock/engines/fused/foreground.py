@@ -8,13 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.base.errors import BadInputError, PenstockError
+from penstock.base.errors import PenstockError
 from penstock.dataflow.load import Load
-from penstock.dataflow.rates import checked_rate
-from penstock.engines.fused.launcher import FusedOptions, spec_of
+from penstock.engines.fused.launcher import spec_of
 from penstock.engines.fused.preparation import FusedJob, batch_hearer
 from penstock.report.result import RunResult, TriedRate
-from penstock.runs.environment import SparkOptions, services_of, spark_session
+from penstock.runs.environment import services_of, spark_session, with_executor_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.report.report import Report
     from penstock.runs.handle import RunHandle
 
-SEARCH_SECONDS = 20.0
 LOOK_SECONDS = 0.2
 
 
@@ -74,33 +72,13 @@ def await_with_interrupts(handle: RunHandle) -> RunResult:
     return result
 
 
-def check_search(low: float | None, high: float | None, rate: object, *, search: bool) -> None:
-    if not search:
-        if low is not None or high is not None:
-            raise BadInputError("low= and high= mean something only with find_max=")
-        return
-    if rate is not None:
-        raise BadInputError("find_max= looks for the rate itself; leave out rate=")
-    for name, value in (("low=", low), ("high=", high)):
-        if value is not None:
-            checked_rate(value, name)
-    if low is not None and high is not None and low >= high:
-        raise BadInputError(f"low=: expected less than high=, found {low:g} and {high:g}")
-
-
-def search_highest(
-    job: FusedJob,
-    options: FusedOptions,
-    spark: SparkOptions,
-    low: float | None,
-    high: float | None,
-    listener: Listener,
-    scratch: Path,
-) -> RunResult:
-    """The highest rate that is stable, by running one after the other in one session."""
+def search_highest(job: FusedJob, listener: Listener, scratch: Path) -> RunResult:
+    """Search for the highest stable rate with runs one after the other in one session."""
     from penstock.engines.fused.run import FusedRun, Hooks  # noqa: PLC0415
     from penstock.engines.rate_search import MORE_THAN_ANY, find_highest_rate  # noqa: PLC0415 - loads Spark
-    from penstock.spark.session.embedded import PARTITIONS  # noqa: PLC0415
+    from penstock.spark.internals.settings import PARTITIONS  # noqa: PLC0415
+
+    config = job.config
 
     def tried(trial: RateTrial) -> None:
         verdict = "saturated" if trial.saturated else "stable" if trial.stable else "falls behind"
@@ -109,7 +87,7 @@ def search_highest(
     with (
         services_of(job.pipeline, listener) as environment,
         spark_session(
-            spark.on_slots_of(job.slot_memory_mb),
+            with_executor_memory(config, job.slot_memory_mb),
             job.slots,
             scratch / "java.log",
             f"penstock-{job.pipeline.name}",
@@ -126,15 +104,17 @@ def search_highest(
             listener.on_message(f"now offering {what}")
             load = Load.constant(rate)
             number = len(list(scratch.iterdir()))
-            spec = spec_of(job, options, f"trial-{number}", scratch / f"trial-{number}")
-            hear, _ = batch_hearer(listener, load, options.seconds)
+            is_kept = config.folder is not None
+            spec = spec_of(job, config, f"trial-{number}", scratch / f"trial-{number}", is_kept=is_kept)
+            hear, _ = batch_hearer(listener, load, config.run_seconds)
             spec = replace(spec, load=load, environment=environment)
-            run = FusedRun(started.session, spec, options.seconds, options.warm_up, Hooks(hear, listener.on_tuple))
+            run = FusedRun(started.session, spec, Hooks(hear, listener.on_tuple))
             run.start()
-            return replace(_awaited(run, lambda: signalled.asked), most_dead=options.most_dead)
+            report = _awaited(run, lambda: signalled.asked)
+            return replace(report, max_dead_letter_ratio=config.max_dead_letter_ratio)
 
         listener.on_message("looking for the highest stable rate")
-        searched = find_highest_rate(offer, lambda: signalled.asked, low, high, tried)
+        searched = find_highest_rate(offer, lambda: signalled.asked, config.low, config.high, tried)
         shown = searched.best or searched.trials[-1]
         return job.result(
             shown.report,

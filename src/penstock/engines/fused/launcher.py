@@ -7,13 +7,14 @@ import os
 import re
 import secrets
 from contextlib import ExitStack, chdir, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from glob import iglob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.base.clock import stamp
 from penstock.base.errors import BadInputError
+from penstock.connectors.topic_address import absolute_place
 from penstock.dataflow.code import parse_pipeline, pipeline_document, said_in_a_file
 from penstock.dataflow.endpoints import is_driven_by_load, reading_of
 from penstock.dataflow.formats import find_format
@@ -23,53 +24,36 @@ from penstock.dataflow.regions import unaudited_by
 from penstock.engines.fused.preparation import FusedJob, batch_hearer, prepare
 from penstock.engines.run_index import forget_run, is_unnamed, new_run_folder, note_elsewhere
 from penstock.inputs.finders import find_code_in
-from penstock.report.report import MOST_DEAD
-from penstock.runs.environment import RunSession, SparkOptions, local_by_default, services_of, spark_session
+from penstock.runs.environment import (
+    RunSession,
+    local_by_default,
+    services_of,
+    spark_session,
+    with_executor_memory,
+)
 from penstock.runs.handle import RunHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from contextlib import AbstractContextManager
 
+    from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.engines.fused.query import FusedSpec
     from penstock.inputs.finders import ModelsLike, RunnableLike
     from penstock.report.listener import Listener
     from penstock.report.report import Report
     from penstock.report.result import RunResult
-    from penstock.runs.run_folder import FusedDescription, FusedRunFolder
+    from penstock.runs.config import RunConfig
+    from penstock.runs.description import RunDescription
+    from penstock.runs.run_folder import FusedRunFolder
 
 
-@dataclass(frozen=True)
-class FusedOptions:
-    """How a run is conducted. Without `seconds` it has no end; without `folder` it has one among `runs`, as long as
-    there is something to go on with."""
-
-    seconds: float | None = None
-    warm_up: float = 5.0
-    until_end: bool = False
-    audit: bool | None = None
-    """Look for every tuple in what came out; None: where the run's own generator emits them."""
-    dead_letters: str | None = None
-    most_dead: float = MOST_DEAD
-    """The part of all tuples that may become dead letters in a run that counts as stable, or that goes on without
-    end."""
-    folder: Path | None = None
-    checkpoint: str | None = None
-    given: str | None = None
-    """What names the pipeline for whoever goes on with the run."""
-
-    def __post_init__(self) -> None:
-        if self.warm_up < 0:
-            raise BadInputError(f"warm_up=: expected at least 0, found {self.warm_up:g}")
-        if self.seconds is not None and self.seconds <= self.warm_up:
-            raise BadInputError(f"seconds=: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
-        if not 0 <= self.most_dead <= 1:
-            raise BadInputError(f"most_dead=: expected a part of all tuples, from 0 to 1, found {self.most_dead:g}")
-
-
-def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path, checkpoint: str | None = None) -> FusedSpec:
-    """`checkpoint`: where nothing is said in `options`; None: in the folder."""
+def spec_of(
+    job: FusedJob, config: RunConfig, run: str, folder: Path, checkpoint: str | None = None, *, is_kept: bool = True
+) -> FusedSpec:
+    """What to run. `checkpoint`: used if the options name none; default: in the folder. `is_kept`: the folder stays, so
+    that the run can be resumed."""
     from penstock.engines.fused.query import FusedSpec  # noqa: PLC0415 - Spark loads only when it is used
 
     driven = is_driven_by_load(job.pipeline)
@@ -80,16 +64,13 @@ def spec_of(job: FusedJob, options: FusedOptions, run: str, folder: Path, checkp
         threads=job.threads,
         slots=job.slots,
         folder=folder,
-        checkpoint=options.checkpoint or checkpoint or str(folder / "checkpoint"),
+        checkpoint=config.checkpoint or checkpoint or str(folder / "checkpoint"),
+        config=config,
         load=job.load if driven else None,
         most_rows=job.most_rows,
         batch_seconds=job.batch_seconds,
-        interval_ms=job.interval_ms,
-        audit=audits(job, options.audit),
-        dead_letters=options.dead_letters,
-        most_dead=options.most_dead,
-        until_end=options.until_end,
-        close_windows=options.until_end and options.folder is None and options.checkpoint is None,
+        audit=audits(job, config.audit),
+        close_windows=config.until_end and not is_kept and config.checkpoint is None,
     )
 
 
@@ -104,13 +85,13 @@ def audits(job: FusedJob, asked: bool | None) -> bool:
     return is_driven_by_load(job.pipeline) and unaudited is None if asked is None else asked
 
 
-def check_ends(pipeline: Pipeline, options: FusedOptions, *, local_by_default: bool = True) -> None:
-    """What can be seen of sources before Spark is started: whether there is an end, and whether files are there, on
-    this machine's disks. `local_by_default`: paths without a scheme lie there."""
+def check_ends(pipeline: Pipeline, *, until_end: bool = False, local_by_default: bool = True) -> None:
+    """Check of sources, before Spark is started, that there is an end and that files are there, on this machine's
+    disks. `local_by_default`: paths without a scheme lie there."""
     for name in pipeline.sources:
         operator = pipeline.operators[name]
         reading = reading_of(operator)
-        if options.until_end and reading.is_load:
+        if until_end and reading.is_load:
             raise BadInputError(f"until_end=: source '{name}' emits as long as it is asked to: there is no end")
         given = reading.options.get("path", "")
         path = path_on_disk(given, local_by_default=local_by_default)
@@ -129,30 +110,42 @@ def path_on_disk(place: str, *, local_by_default: bool) -> str | None:
     return re.sub(r"^/{2,}", "/", path) if scheme.lower() == "file" else None
 
 
-def start_fused(job: FusedJob, options: FusedOptions, spark: SparkOptions, listener: Listener) -> RunHandle:
-    """A run in a folder of its own, or one that goes on with what is in its folder."""
+def start_fused(
+    job: FusedJob, listener: Listener, given: str | None = None, places: Collection[Slot] | None = None
+) -> RunHandle:
+    """Start a run in a folder of its own, or resume the one in its folder. `given`: name of the pipeline for whoever
+    resumes the run; `places`: slots by name, if the cluster's Workers offer those."""
     from penstock.runs.run_folder import FusedRunFolder  # noqa: PLC0415 - Spark loads only when it is used
 
-    local = local_by_default(spark)
-    check_ends(job.pipeline, options, local_by_default=local)
+    config = job.config
+    if config.dead_letters is not None:
+        config = replace(config, dead_letters=absolute_place(config.dead_letters))
+    local = local_by_default(config)
+    check_ends(job.pipeline, until_end=config.until_end, local_by_default=local)
     with ExitStack() as opened:
-        own = options.folder is None or is_unnamed(options.folder)
-        folder = FusedRunFolder((options.folder or new_run_folder(job.pipeline.name)).absolute())
+        own = config.folder is None or is_unnamed(Path(config.folder))
+        folder = FusedRunFolder(Path(config.folder or new_run_folder(job.pipeline.name)).absolute())
         folder.make()
         note_elsewhere(folder.path)
         opened.callback(_tidy, folder, own=own)
         opened.enter_context(folder.conducting())
         opened.enter_context(_logged(folder.path / "log"))
-        checkpoint = options.checkpoint or folder.own_checkpoint(local_by_default=local)
-        run = _described(job, options, spark, folder, checkpoint)
-        spec = spec_of(job, replace(options, folder=None if own else folder.path), run, folder.path, checkpoint)
+        checkpoint = config.checkpoint or folder.own_checkpoint(local_by_default=local)
+        run = _described(job, config, folder, checkpoint, given)
+        spec = spec_of(job, config, run, folder.path, checkpoint, is_kept=not own)
         environment = opened.enter_context(services_of(job.pipeline, listener))
         started = opened.enter_context(
             spark_session(
-                spark.on_slots_of(job.slot_memory_mb), job.slots, folder.path / "java.log", f"penstock-{run}", listener
+                with_executor_memory(config, job.slot_memory_mb),
+                job.slots,
+                folder.path / "java.log",
+                f"penstock-{run}",
+                listener,
+                places,
             )
         )
-        return _handle(job, options, spark, replace(spec, environment=environment), started, folder, listener, opened)
+        spec = replace(spec, environment=environment)
+        return _handle(job, spec, started, folder, listener, opened, given, places)
     raise AssertionError("the block above returns or raises")
 
 
@@ -169,91 +162,81 @@ def _tidy(folder: FusedRunFolder, *, own: bool) -> None:
 
 def _handle(
     job: FusedJob,
-    options: FusedOptions,
-    spark: SparkOptions,
     spec: FusedSpec,
     started: RunSession,
     folder: FusedRunFolder,
     listener: Listener,
     opened: ExitStack,
+    given: str | None = None,
+    places: Collection[Slot] | None = None,
 ) -> RunHandle:
     from penstock.engines.fused.run import FusedRun, Hooks  # noqa: PLC0415
     from penstock.spark.internals.checkpoint import partitions_of  # noqa: PLC0415 - Spark loads only when it is used
 
     if job.setup is not None and job.setup.sparks_own:
         job = replace(job, setup=replace(job.setup, partitions=partitions_of(started.session, spec.checkpoint)))
-    hear, figures = batch_hearer(listener, spec.load, options.seconds)
+    config = spec.config
+    hear, figures = batch_hearer(listener, spec.load, config.run_seconds)
     run = FusedRun(
-        started.session,
-        spec,
-        options.seconds,
-        options.warm_up,
-        Hooks(hear, listener.on_tuple, listener.on_message),
-        folder,
-        started.executors,
+        started.session, spec, Hooks(hear, listener.on_tuple, listener.on_message), folder, started.executors
     )
 
     def result(report: Report) -> RunResult:
         offered = spec.load or Load.constant(max(report.offered_rate, 1e-3))
-        judged = replace(report, most_dead=options.most_dead)
-        return job.result(judged, offered, flat_out=spec.until_end and spec.load is None)
+        judged = replace(report, max_dead_letter_ratio=config.max_dead_letter_ratio)
+        return job.result(judged, offered, flat_out=config.until_end and spec.load is None)
 
     def again(plan: RunnableLike | None, slots: int | None, seconds: float | None, models: ModelsLike) -> RunHandle:
         if not folder.has_run:
             raise BadInputError(f"run '{spec.run}' came to its end: there is nothing to go on with")
-        next_job = job
-        if plan is not None or slots is not None or run.slots != job.slots:
-            next_job = prepare(
-                job.pipeline if plan is None else plan,
-                spec.load,
-                slots or (run.slots if plan is None else None),
-                models,
-                search=False,
-                # every slot has had as many, however many slots it came to have
-                threads=replace(job, slots=run.slots).all_threads if plan is None else None,
-                interval_ms=job.interval_ms,
-                here=spark.is_on_this_machine,
-            )
-        return start_fused(next_job, replace(options, folder=folder.path, seconds=seconds), spark, listener)
+        next_config = replace(config, folder=str(folder.path), seconds=seconds)
+        if plan is None and slots is None and run.slots == job.slots:
+            return start_fused(replace(job, config=next_config), listener, given, places)
+        prepared = prepare(
+            job.pipeline if plan is None else plan,
+            replace(
+                next_config,
+                rate=spec.load,
+                slots=slots or (run.slots if plan is None else None),
+                models=models,
+            ),
+            # every slot has had as many, however many slots it came to have
+            threads=replace(job, slots=run.slots).all_threads if plan is None else None,
+        )
+        return start_fused(prepared, listener, given, places)
 
     run.start(opened.pop_all().close)
     return RunHandle(folder.path, run, figures, result, again)
 
 
-def _described(
-    job: FusedJob, options: FusedOptions, spark: SparkOptions, folder: FusedRunFolder, checkpoint: str
-) -> str:
-    """Writes down what runs, or checks that it is what ran here before; returns the name of the run."""
-    from penstock.runs.run_folder import FusedDescription  # noqa: PLC0415
+def _described(job: FusedJob, config: RunConfig, folder: FusedRunFolder, checkpoint: str, given: str | None) -> str:
+    """Write `run.json`, or check that this pipeline ran here before. Return the name of the run."""
+    from penstock.runs.description import RunDescription  # noqa: PLC0415
 
     known = folder.description() if folder.has_run else None
     if known is not None and known.pipeline != job.pipeline.name:
         raise BadInputError(f"{folder.path}: pipeline '{known.pipeline}' ran here, not '{job.pipeline.name}'")
     run = f"{job.pipeline.name}-{stamp()}-{secrets.token_hex(3)}" if known is None else known.run
     in_python = code_only_in_python(job.pipeline)
+    resolved = replace(
+        with_executor_memory(config, job.slot_memory_mb),
+        rate=job.load if is_driven_by_load(job.pipeline) else None,
+        slots=job.slots,
+        checkpoint=checkpoint,
+        audit=audits(job, config.audit),
+    )
     folder.describe(
-        FusedDescription(
+        RunDescription(
             run=run,
             pipeline=job.pipeline.name,
-            given=options.given,
+            config=resolved,
+            given=given,
             definition=None if in_python else pipeline_document(job.pipeline),
-            only_in_python=in_python and options.given is None,
+            only_in_python=in_python and given is None,
             started_in=str(Path.cwd()),
-            load=job.load.document() if is_driven_by_load(job.pipeline) else None,
-            slots=job.slots,
             threads=dict(job.threads),
             most_rows=job.most_rows,
             batch_seconds=job.batch_seconds,
-            interval_ms=job.interval_ms,
-            checkpoint=checkpoint,
-            master=spark.master,
-            executor_memory_mb=spark.on_slots_of(job.slot_memory_mb).executor_memory_mb,
-            packages=spark.packages,
-            settings=dict(spark.settings),
-            audit=audits(job, options.audit),
-            dead_letters=options.dead_letters,
-            most_dead=options.most_dead,
-            until_end=options.until_end,
             started=stamp(),
         )
     )
@@ -304,80 +287,42 @@ def where_it_was_started(folder: Path) -> AbstractContextManager[None]:
 
 
 def resume_fused(
-    folder: Path,
-    plan: RunnableLike | None,
-    *,
-    slots: int | None,
-    seconds: float | None,
-    warm_up: float,
-    models: ModelsLike,
-    given: Pipeline | None,
-    dead_letters: str | None,
-    spark: SparkOptions,
-    listener: Listener,
+    folder: Path, plan: RunnableLike | None, anew: RunConfig, given: Pipeline | None, listener: Listener
 ) -> RunHandle:
-    """From the last commit, with the options it was started with; another plan brings other threads and slots, and
-    `dead_letters` may go to another place."""
+    """Resume from the last commit, with the options the run was started with and those given anew; another plan brings
+    other threads and slots."""
     from penstock.runs.run_folder import FusedRunFolder  # noqa: PLC0415 - Spark loads only when it is used
 
     its_folder = FusedRunFolder(folder.absolute())
     known = its_folder.description()
-    if dead_letters is not None and known.dead_letters is None:
+    before = known.config
+    if anew.dead_letters is not None and before.dead_letters is None:
         # they are an exit of the query, and its checkpoint knows how often it reads its sources
         raise BadInputError(f"dead_letters=: run '{known.run}' was started without; start another run to keep them")
-    if spark.session is None:
-        spark = replace(
-            spark,
-            master=spark.master or known.master,
-            packages=spark.packages or known.packages,
-            executor_memory_mb=spark.executor_memory_mb or (known.executor_memory_mb if plan is None else None),
-            settings={**known.settings, **spark.settings},
-        )
-    here = spark.is_on_this_machine
-    if plan is None:
-        job = _as_before(known, given if given is not None else _named(known, folder), slots, models, here=here)
-    else:
-        job = prepare(plan, _load(known), slots, models, search=False, interval_ms=known.interval_ms, here=here)
-    options = FusedOptions(
-        seconds=seconds,
-        warm_up=warm_up,
-        until_end=known.until_end,
-        audit=known.audit,
-        dead_letters=dead_letters or known.dead_letters,
-        most_dead=known.most_dead,
-        folder=folder,
-        checkpoint=None if its_folder.is_own_checkpoint(known.checkpoint) else known.checkpoint,
-        given=known.given if plan is None else name_to_resume_by(plan),
+    config = replace(
+        before.resumed_with(anew),
+        slots=anew.slots or (before.slots if plan is None else None),
+        executor_memory_mb=before.executor_memory_mb if plan is None and anew.session is None else None,
+        folder=str(folder),
+        checkpoint=None if its_folder.is_own_checkpoint(before.checkpoint) else before.checkpoint,
     )
-    return start_fused(job, options, spark, listener)
+    if plan is not None:
+        return start_fused(prepare(plan, config), listener, name_to_resume_by(plan))
+    job = _as_before(known, given if given is not None else _named(known, folder), config)
+    return start_fused(job, listener, known.given)
 
 
-def _as_before(
-    known: FusedDescription, pipeline: RunnableLike, slots: int | None, models: ModelsLike, *, here: bool
-) -> FusedJob:
-    """With the threads it had, over as many slots as are wanted now; and with batches as it had them, unless other
+def _as_before(known: RunDescription, pipeline: RunnableLike, config: RunConfig) -> FusedJob:
+    """Return the run with the threads it had, over the slots given now; and with batches as it had them, unless other
     slots or models say otherwise."""
     threads = {name: count * known.slots for name, count in known.threads.items()}
-    job = prepare(
-        pipeline,
-        _load(known),
-        slots or known.slots,
-        models,
-        search=False,
-        threads=threads,
-        interval_ms=known.interval_ms,
-        here=here,
-    )
-    if models is None and job.slots == known.slots:
+    job = prepare(pipeline, config, threads=threads)
+    if config.models is None and job.slots == known.slots:
         return replace(job, most_rows=known.most_rows, batch_seconds=known.batch_seconds)
     return job
 
 
-def _load(known: FusedDescription) -> Load | None:
-    return None if known.load is None else Load.of_document(known.load)
-
-
-def _named(known: FusedDescription, folder: Path) -> RunnableLike:
+def _named(known: RunDescription, folder: Path) -> RunnableLike:
     """The pipeline or plan by the name it was given: code that lies beside its file is found by that. Without a name
     code is found where the run was started."""
     if known.given is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch
@@ -13,7 +13,7 @@ from penstock.dataflow.aggregate import Emit
 from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of, writing_of
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Kind, Pipeline
-from penstock.inputs.finders import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
+from penstock.inputs.finders import RunnableLike, find_code_beside, find_models_for, logic_of, runnable
 from penstock.modelling.fit import doubts_about
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import Model
@@ -22,6 +22,8 @@ from penstock.planning.prediction.fused_setup import PlannedRun, fused_setup, mo
 from penstock.planning.prediction.latency import closing_seconds
 from penstock.report.figures import RecentBatches
 from penstock.report.result import RunResult
+from penstock.runs.config import FUSED, RunConfig
+from penstock.runs.environment import is_on_this_machine, local_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,8 +90,6 @@ def predictions(setup: FusedSetup, interval_seconds: float, sources: int, *, own
     }
 
 
-INTERVAL_MS = 100
-"""From one batch to the next, at least, where nobody says."""
 FIGURES_SECONDS = 1.0
 """A listener hears figures this often."""
 UNKNOWN_RATE = 1e9
@@ -115,8 +115,7 @@ class FusedJob:
     """What is predicted comes from here; None: no operator has a model."""
     slot_memory_mb: float | None = None
     """That of the plan, where there is one."""
-    interval_ms: int = INTERVAL_MS
-    """From one batch to the next, at least."""
+    config: RunConfig = field(default_factory=RunConfig)
 
     @property
     def all_threads(self) -> dict[str, int]:
@@ -124,8 +123,13 @@ class FusedJob:
         return {name: count * self.slots for name, count in self.threads.items()}
 
     @property
+    def interval_seconds(self) -> float:
+        """Seconds from one batch to the next, at least."""
+        return self.config.batch_interval_ms / 1000
+
+    @property
     def predicted_rate(self) -> float | None:
-        return None if self.setup is None else self.setup.rate(self.interval_ms / 1000)
+        return None if self.setup is None else self.setup.rate(self.interval_seconds)
 
     def result(self, report: Report, load: Load, **more: Any) -> RunResult:
         """A source of the user's own decides by itself what a batch holds: what is predicted is for batches as they
@@ -135,7 +139,7 @@ class FusedJob:
         own_source = not is_driven_by_load(self.pipeline)
         sources = len(self.pipeline.sources) if own_source else 1
         # where batches are taken as they came, the interval is in how many tuples they held
-        interval = 0.0 if own_source else self.interval_ms / 1000
+        interval = 0.0 if own_source else self.interval_seconds
         if setup is not None and own_source and report.batches:
             rows = max(1, round(report.sustained_rate * report.seconds / report.batches))
             setup = replace(setup, most_rows=max(1, round(rows / sources)))
@@ -162,40 +166,31 @@ class FusedJob:
 
 
 def prepare(
-    pipeline: RunnableLike,
-    rate: float | str | Load | None,
-    slots: int | None,
-    models: ModelsLike,
-    *,
-    search: bool,
-    threads: Mapping[str, int] | None = None,
-    interval_ms: int = INTERVAL_MS,
-    here: bool = True,
+    pipeline: RunnableLike, config: RunConfig | None = None, *, threads: Mapping[str, int] | None = None
 ) -> FusedJob:
-    """Everything about a run that can be known, and be wrong, before Spark is started. `threads`: over all slots, those
-    of a run that goes on, instead of what plan, pipeline and models say. `here`: its slots share the cores of this
-    machine; elsewhere each has its own."""
-    if interval_ms < 1:
-        raise BadInputError(f"interval_ms=: expected at least 1, found {interval_ms}")
+    """Check everything about a run that can be wrong before Spark is started. `threads`: over all slots, those of a run
+    that is resumed, instead of those of plan, pipeline and models."""
+    config = (config or RunConfig()).for_engine(FUSED)
+    search, models, load = config.find_max, config.models, config.load
+    slots = config.slots or local_slots(config.master)
+    here = is_on_this_machine(config)
     find_code_beside(pipeline)
     pipeline_to_run, plan = runnable(pipeline)
     planned = None if plan is None else planned_run(plan)
-    if rate is None and planned is not None:
-        rate = planned.rate
+    if load is None and planned is not None:
+        load = parse_load(str(planned.rate))
     if search:
         load = Load.constant(1.0)
-    elif rate is None:
+    elif load is None:
         if is_driven_by_load(pipeline_to_run):
             raise BadInputError("rate=: expected tuples/s; only a plan has a rate of its own")
         load = Load.constant(UNKNOWN_RATE)
-    else:
-        load = rate if isinstance(rate, Load) else parse_load(str(rate))
     demands = demands_to_run(pipeline_to_run, find_models_for(plan, models))
     plan_rates = planned.rates if planned else None
     if threads is not None:
         known = {name: threads[name] for name in pipeline_to_run.operators if name in threads}
         planned = PlannedRun(load.peak_rate, known, slots or 1, plan_rates or {})
-    most_work = most_work_seconds(interval_ms / 1000)
+    most_work = most_work_seconds(config.batch_interval_ms / 1000)
     most_rate = math.inf if search else load.peak_rate
     slots = slots or (planned.slots if planned else None) or cores_here()
     cores = cores_here() if here else slots
@@ -226,7 +221,7 @@ def prepare(
         plan_rates=plan_rates,
         setup=setup if modelled else None,
         slot_memory_mb=None if plan is None else plan.slots.memory_mb,
-        interval_ms=interval_ms,
+        config=config,
     )
 
 

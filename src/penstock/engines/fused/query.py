@@ -34,11 +34,11 @@ from penstock.engines.fused.sources.readers import read_source
 from penstock.engines.fused.sources.topic_notices import lost_messages
 from penstock.engines.fused.sources.topics import ToldGroups, connector_notes, covered_of, lag_of, read_by_us
 from penstock.report.figures import waiting_notes
-from penstock.report.report import MOST_DEAD
+from penstock.runs.config import RunConfig
 from penstock.spark import load_source
 from penstock.spark.internals.checkpoint import CheckpointLog, append_last_batch, closing_batch
 from penstock.spark.internals.error_messages import in_one_line
-from penstock.spark.internals.observed_metrics import PassCounter
+from penstock.spark.internals.listeners import PassCounter
 from penstock.spark.load_source import BatchBound
 from penstock.spark.region_function import CAREFUL_BATCH, Accounts, segments
 from penstock.spark.session.embedded import with_settings
@@ -76,22 +76,16 @@ class FusedSpec:
     """Of the run, on this machine."""
     checkpoint: str
     """Where Spark keeps its own: reached by the driver and every executor."""
+    config: RunConfig = field(default_factory=RunConfig)
     load: Load | None = None
     most_rows: int = 1_000_000
     """The most tuples of the load one batch takes in, over all slots."""
     batch_seconds: float | None = None
     """Where given, `most_rows` is only the beginning: batches are resized to hold so many seconds of work."""
-    interval_ms: int = 100
     environment: Mapping[str, str] = field(default_factory=dict)
     audit: bool = False
-    dead_letters: str | None = None
-    """A folder for dead letters, as JSON."""
-    most_dead: float = MOST_DEAD
-    """The part of all tuples that may die: above it a run that has no end is ended."""
-    until_end: bool = False
-    """Take in what is there, and end."""
     close_windows: bool = False
-    """With `until_end`: nobody will go on with the run, so what is still open in the end is sent on as it is."""
+    """With `until_end`: the run will not be resumed, so windows that are open at the end are sent on as they are."""
 
 
 # How many rows an Arrow batch holds on its way to code.
@@ -274,7 +268,7 @@ class FusedQuery:
             code=spec.code,
             threads=spec.threads,
             audit=spec.audit,
-            keep_dead_letters=spec.dead_letters is not None,
+            keep_dead_letters=spec.config.dead_letters is not None,
             environment=spec.environment,
             crumbs=str(spec.folder / "crumbs"),
             slots=spec.slots,
@@ -315,10 +309,10 @@ class FusedQuery:
             .option("checkpointLocation", spec.checkpoint)
             .queryName(f"{spec.pipeline.name}-{spec.run}")
         )
-        if spec.until_end and not self._driven_by_load:
+        if spec.config.until_end and not self._driven_by_load:
             stream = stream.trigger(availableNow=True)
         else:
-            stream = stream.trigger(processingTime=f"{spec.interval_ms} milliseconds")
+            stream = stream.trigger(processingTime=f"{spec.config.batch_interval_ms} milliseconds")
         with as_queries_start(self._session, self._frames.to_code, self._committed + 1 if careful else None):
             return stream.start()
 

@@ -55,23 +55,21 @@ class Hooks:
 
 
 class FusedRun:
-    """`seconds` past the first batch (past its start where nothing comes), or without end. `executors`: where slots can
-    be added and let go."""
+    """A run for `seconds` after the first batch (after its start if nothing comes), or without end. `executors`: given
+    if slots can be added and released."""
 
     def __init__(
         self,
         session: SparkSession,
         spec: FusedSpec,
-        seconds: float | None,
-        warm_up: float,
         hooks: Hooks | None = None,
         folder: FusedRunFolder | None = None,
         executors: FusedExecutors | None = None,
     ) -> None:
         self._session = session
         self._spec = spec
-        self._seconds = seconds
-        self._warm_up = warm_up
+        self._seconds = spec.config.run_seconds
+        self._warm_up = spec.config.warm_up_seconds
         self._hooks = hooks or Hooks()
         self._folder = folder
         self._executors = executors
@@ -262,7 +260,7 @@ class FusedRun:
                 runs = Stopwatch()
             if self._take(query) and since is None:
                 since = Stopwatch()
-            if self._seconds is None and not self._spec.until_end:
+            if self._seconds is None and not self._spec.config.until_end:
                 self._judge()
             # a first batch may take long; where none was under way there is nothing to wait for
             watch = since or (None if is_working else runs)
@@ -286,12 +284,13 @@ class FusedRun:
 
     def _judge(self) -> None:
         """A run that has no end has no report in which somebody reads that its tuples die."""
-        deaths = too_many_died(self._totals.deaths, deaths_lately(reversed(self._batches)), self._spec.most_dead)
+        limit = self._spec.config.max_dead_letter_ratio
+        deaths = too_many_died(self._totals.deaths, deaths_lately(reversed(self._batches)), limit)
         if deaths is not None:
             errors = "; ".join(self._first_errors[:SHOWN_ERRORS])
             raise RunFailedError(
                 f"{deaths.dead:,} of the last {deaths.tuples:,} tuples became dead letters, where "
-                f"{self._spec.most_dead:.3g} of all may (most_dead=): {errors}"
+                f"{limit:.3g} of all may (max_dead_letter_ratio=): {errors}"
             )
 
     def _answer_questions(self) -> None:
@@ -386,10 +385,8 @@ def _closing(what: str) -> str:
     return "sent on as they were" if what == GROUPS else "closed: what they had yet to send was sent on"
 
 
-def run_fused(
-    session: SparkSession, spec: FusedSpec, seconds: float, warm_up: float, hooks: Hooks | None = None
-) -> Report:
+def run_fused(session: SparkSession, spec: FusedSpec, hooks: Hooks | None = None) -> Report:
     """Run for `seconds` past the first batch, drain, and report what happened past the warm-up."""
-    run = FusedRun(session, spec, seconds, warm_up, hooks)
+    run = FusedRun(session, spec, hooks)
     run.start()
     return cast("Report", run.await_end())

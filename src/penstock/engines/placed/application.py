@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from penstock.base.clock import Stopwatch, now
+from penstock.base.clock import Stopwatch, now, stamp
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.cluster.cores import cores_here
-from penstock.cluster.file import read_cluster
-from penstock.cluster.topology import Slot
 from penstock.connectors.topic_address import absolute_place
 from penstock.engines.fused.preparation import FIGURES_SECONDS
 from penstock.engines.placed.preparation import PlacedJob, check_nodes, cluster_of, prepare_placed
@@ -28,67 +25,62 @@ from penstock.report.result import PlacedResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from penstock.cluster.topology import Cluster
+    from penstock.cluster.contract import Cluster as Manager
+    from penstock.cluster.contract import Holder
+    from penstock.cluster.topology import Cluster, Slot
     from penstock.connectors.commit import Commit
     from penstock.dataflow.load import Load
-    from penstock.dataflow.pipeline import Pipeline
     from penstock.engines.placed.bundle_plan import Code, LaidOut
     from penstock.engines.placed.conductor import Conductor, ConductorSetting, Publisher
     from penstock.engines.placed.flow.layout import Layout
     from penstock.engines.placed.launchers import SparkLauncher
     from penstock.engines.placed.monitoring import EpochObserver, NodeWatch
     from penstock.engines.placed.run_control import RunControl
-    from penstock.inputs.finders import ModelsLike
     from penstock.planning.files import SavedPlan
     from penstock.report.epochs import EpochObservation
     from penstock.report.listener import Listener
     from penstock.report.report import Report
-    from penstock.spark.clusters.local.state import RunningCluster
+    from penstock.runs.config import RunConfig
 
 
 # The cluster a placed run is on, as it is now: nodes come and go while the run lives.
 
 
-_LOG = logging.getLogger(__name__)
-
-
 class PlacedCluster:
-    """`running` is the one of `penstock cluster up`; without one, what the plan says of its nodes is all there is."""
+    """`manager` answers about nodes. One that cannot tell them leaves what the plan says of its nodes."""
 
-    def __init__(self, running: RunningCluster | None, plan: SavedPlan) -> None:
-        self.running = running
-        self.offered = {node.name: node.slots for node in (running or plan).nodes}
-        self.machines: Cluster = cluster_of(plan) if running is None else read_cluster(running.cluster_file)
+    def __init__(self, manager: Manager, plan: SavedPlan) -> None:
+        known = manager.topology() if manager.pins else None
+        self.manager = manager if known is not None else None
+        """None if the manager does not tell its slots."""
+        self.machines: Cluster = known or cluster_of(plan)
+
+    @property
+    def offered(self) -> dict[str, int]:
+        """Slots by node, as last seen."""
+        return {node.name: node.slots for node in self.machines.nodes}
 
     def nodes(self) -> Collection[str]:
-        """Those of now."""
-        from penstock.spark.clusters.local.state import read_state  # noqa: PLC0415 - Spark loads only when it is used
-
-        try:
-            state = None if self.running is None else read_state(self.running.folder)
-            if state is not None and state != self.running:
-                self.running, self.machines = state, read_cluster(state.cluster_file)
-                self.offered = {node.name: node.slots for node in state.nodes}
-        except BadInputError as error:
-            # somebody takes the cluster down, or spoilt its files: the run goes on with what it knows
-            _LOG.warning("%s", error)
+        """Return the nodes of now; if nobody answers, those that are known."""
+        known = None if self.manager is None else self.manager.topology()
+        if known is not None:
+            self.machines = known
         return self.offered
 
     def slots(self) -> list[Slot]:
         self.nodes()
-        return [Slot(node, number) for node, count in self.offered.items() for number in range(count)]
+        return list(self.machines.slots)
 
-    def held_by_others(self, application: str) -> Mapping[Slot, str]:
-        from penstock.spark.clusters.standalone.master_page import held_slots  # noqa: PLC0415 - Spark loads only when it is used
-
-        return {} if self.running is None else held_slots(self.running.web_url, except_for=application)
+    def held_by_others(self, application: str) -> Mapping[Slot, Holder]:
+        held = {} if self.manager is None else self.manager.holdings() or {}
+        return {slot: holder for slot, holder in held.items() if holder.application != application}
 
     def check(self, job: PlacedJob, application: str) -> None:
-        """The nodes of a plan must be there, and its slots not be held by others."""
-        if self.running is None:
+        """Raise if a node or slot of a plan is not there, or is held by another application."""
+        if self.manager is None:
             return
         self.nodes()
-        check_nodes(job, self.running)
+        check_nodes(job, self.machines)
         held = self.held_by_others(application)
         taken = [f"{slot} ({held[slot]})" for slot in sorted(job.threads) if slot in held]
         if taken:
@@ -102,11 +94,12 @@ def placed_code(
     application: PlacedApplication, session: Any, launcher: Any, feed: Any, environment: Mapping[str, str]
 ) -> Code:
     """Of the operators, with what they send; of sinks and sources that are topics, with the names of their run."""
-    from penstock.engines.fused.schemas import arrow_of, struct_of  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.engines.fused.schemas import struct_of  # noqa: PLC0415 - Spark loads only when it is used
     from penstock.engines.placed.bundle.keyed_segment import plain_schema  # noqa: PLC0415
     from penstock.engines.placed.bundle_plan import Code, whole_pipeline  # noqa: PLC0415
     from penstock.engines.placed.endpoints import named_sinks, topic_shares  # noqa: PLC0415
     from penstock.engines.placed.monitoring import learn_schemas  # noqa: PLC0415
+    from penstock.spark.internals.plans import arrow_of  # noqa: PLC0415
 
     pipeline = application.job.pipeline
     logic = {**logic_of(pipeline), **feed.logic}
@@ -210,34 +203,6 @@ LEAVE_SECONDS = 0.5
 """How often a run that keeps no executors looks for some it does not need."""
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How a run is to be conducted. `given`: the pipeline itself, where its code exists only in Python. Without
-    `seconds` it goes on until it is told to end."""
-
-    seconds: float | None
-    warm_up: float
-    models: ModelsLike
-    given: Pipeline | None
-    dead_letters: Path | None
-    listener: Listener
-    secret_file: Path | None = None
-    session: Any = None
-    """A session on the cluster that is there already, and its executors with it; it is left as it was."""
-    keep_executors: bool = True
-    """Of slots the run has left, so that it comes back to them fast; else they are free for others."""
-    at_least_once: bool = False
-    """Sinks that cannot commit by epoch are written all the same: after a death an epoch may be there twice."""
-    tls: Path | None = None
-    """A certificate and its key: the run's processes talk to each other by TLS."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Of Spark's, for a session of the run's own."""
-
-    def __post_init__(self) -> None:
-        if self.seconds is not None and not 0 <= self.warm_up < self.seconds:
-            raise BadInputError(f"seconds: expected more than the warm-up of {self.warm_up:g}, found {self.seconds:g}")
-
-
 class PlacedApplication:
     """A run whose parts are known, before and while it runs."""
 
@@ -245,23 +210,31 @@ class PlacedApplication:
         self,
         job: PlacedJob,
         place: str | Path,
-        options: RunOptions,
-        address: str,
-        cluster: RunningCluster | None,
+        manager: Manager,
         control: RunControl,
+        listener: Listener,
+        *,
+        keep_executors: bool = True,
     ) -> None:
+        """`keep_executors`: of slots the run has left, so that it comes back to them fast; else they are free for
+        others."""
         from penstock.engines.placed.endpoints import check_sources, make_folders, sinks_of  # noqa: PLC0415
         from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415 - Spark loads only when it is used
         from penstock.engines.placed.wire import read_identity  # noqa: PLC0415
 
-        self.job, self.options, self.address = job, options, address
-        self.cluster = PlacedCluster(cluster, job.plan)
+        self.job, self.config, self.address = job, job.config, manager.master
+        self.listener, self.keep_executors = listener, keep_executors
+        self.cluster = PlacedCluster(manager, job.plan)
         self.control = control
         self.folder = RunFolder(place)
         self.threads: Mapping[Slot, Mapping[str, int]] = job.threads
         check_sources(job.pipeline)
-        self.sinks, self.shown = sinks_of(job.pipeline, options.dead_letters, at_least_once=options.at_least_once)
-        self.identity = None if options.tls is None else read_identity(options.tls)
+        self.sinks, self.shown = sinks_of(
+            job.pipeline,
+            None if self.config.dead_letters is None else Path(self.config.dead_letters),
+            at_least_once=self.config.at_least_once,
+        )
+        self.identity = None if self.config.tls is None else read_identity(Path(self.config.tls))
         make_folders(self.sinks)
         self._plans: dict[str, tuple[PlacedJob, LaidOut]] = {}
         """By the name a commit has for it: a plan of this run, and where it says that everything is."""
@@ -280,25 +253,21 @@ class PlacedApplication:
             self.folder.give_back()
 
     def _describe(self) -> str:
-        from penstock.engines.placed.run_folder import VERSION, RunDescription  # noqa: PLC0415
+        from penstock.runs.description import RunDescription  # noqa: PLC0415
 
-        job, letters = self.job, self.options.dead_letters
-        self.folder.describe(
-            RunDescription(
-                version=VERSION,
-                run=f"{self.folder.name}-{uuid.uuid4().hex[:8]}",
-                pipeline=job.pipeline.name,
-                master=self.address,
-                load=job.load.document(),
-                began=0.0,
-                routing=str(job.routing),
-                segmenter=job.segmenter,
-                dead_letters=None if letters is None else absolute_place(str(letters)),
-                at_least_once=self.options.at_least_once,
-                tls=None if self.options.tls is None else str(self.options.tls.absolute()),
-                settings=dict(self.options.settings),
-            )
+        job, config = self.job, self.config
+        resolved = replace(
+            config,
+            rate=job.load,
+            master=self.address,
+            session=None,
+            routing=str(job.routing),
+            segmenter=job.segmenter,
+            dead_letters=None if config.dead_letters is None else absolute_place(config.dead_letters),
+            tls=None if config.tls is None else str(Path(config.tls).absolute()),
         )
+        name = f"{self.folder.name}-{uuid.uuid4().hex[:8]}"
+        self.folder.describe(RunDescription(run=name, pipeline=job.pipeline.name, config=resolved, started=stamp()))
         return self._keep_plan(job)
 
     def _keep_plan(self, job: PlacedJob) -> str:
@@ -308,20 +277,19 @@ class PlacedApplication:
         """The plan's slots must be there and free; a run that goes on leaves those of nodes that are not there."""
         from penstock.engines.placed.monitoring import check_free, dead_nodes  # noqa: PLC0415 - Spark, when it is used
 
-        session = self.options.session
+        session = self.config.session
         application = "" if session is None else str(session.sparkContext.applicationId)
         cluster = self.cluster
-        if cluster.running is None:
+        if cluster.manager is None:
             return
-        web_url = cluster.running.web_url
-        dead = dead_nodes(web_url, cluster.offered) if going_on else set[str]()
+        dead = dead_nodes(cluster.manager, cluster.offered) if going_on else set[str]()
         if any(slot.node in dead for slot in self.job.threads):
-            self.options.listener.on_message(f"nodes that are not there: {', '.join(sorted(dead))}")
+            self.listener.on_message(f"nodes that are not there: {', '.join(sorted(dead))}")
             usable = [slot for slot in cluster.slots() if slot.node not in dead]
             left = on_slots_left(self.job, cluster.machines, usable)
-            self.options.listener.on_message(left.note)
+            self.listener.on_message(left.note)
             self.threads = left.threads
-        check_free(web_url, self.threads.keys(), cluster.offered, application)
+        check_free(cluster.manager, self.threads.keys(), application)
 
     def run(  # noqa: PLR0915 - the whole of a run, in order
         self, session: Any, commit: Commit, environment: Mapping[str, str], onto: Path | None
@@ -335,11 +303,11 @@ class PlacedApplication:
         from penstock.engines.placed.run_control import Conducting, Plans  # noqa: PLC0415
         from penstock.spark.session.interrupts import Interrupt, interrupts  # noqa: PLC0415
 
-        job, options, notes = self.job, self.options, list[str]()
+        job, config, listener, notes = self.job, self.config, self.listener, list[str]()
 
         def note(text: str) -> None:
             notes.append(text)
-            options.listener.on_message(text)
+            listener.on_message(text)
 
         started, began, interrupt = Stopwatch(), now(), Interrupt()
         indexes = indexes_of(job.pipeline)
@@ -360,7 +328,7 @@ class PlacedApplication:
         conductor = self._conductor = Conductor(setting, launcher, home, commit)
         plans = Plans(lambda path: self._by_file(path, code), lambda slots: self._by_slots(slots, code, note))
         observer = EpochObserver(conductor, job.load, job.pipeline.sources)
-        figures = figures_hearer(options.listener, options.seconds, observer, self.control)
+        figures = figures_hearer(listener, config.run_seconds, observer, self.control)
 
         left = Stopwatch()
 
@@ -371,14 +339,14 @@ class PlacedApplication:
             if feed.tuples is not None:
                 conductor.more_tuples(feed.tuples)
             figures(ran)
-            if not options.keep_executors and left.seconds() > LEAVE_SECONDS:
+            if not self.keep_executors and left.seconds() > LEAVE_SECONDS:
                 left = Stopwatch()
                 leave_unused(conductor, launcher)
 
         watch = self._watch(conductor, note)
         with interrupts(interrupt):
             try:
-                options.listener.on_message(
+                listener.on_message(
                     f"starting {len(home.codes)} bundles on {len(self.threads)} slots; folder {self.folder.place}"
                 )
                 conducting = Conducting(conductor, self.folder, self.control, plans, lambda: interrupt.asked, look)
@@ -386,7 +354,7 @@ class PlacedApplication:
                 conductor.be_patient(SLOWER_THAN_FIRST * started.seconds())
                 if onto is not None:
                     conducting.change(onto)
-                done = conducting.run(options.seconds)
+                done = conducting.run(config.run_seconds)
             finally:
                 if watch is not None:
                     watch.stop()
@@ -396,12 +364,12 @@ class PlacedApplication:
         notes += [] if unsent is None else [unsent]
         observer.look()
         flowing = conductor.flowing_since or done.held
-        due = offered_between(job.load, conductor.began, flowing, done.held, options.warm_up)
+        due = offered_between(job.load, conductor.began, flowing, done.held, config.warm_up_seconds)
         report = summarise_epochs(
             observer.epochs,
             flowing,
             done.held,
-            options.warm_up,
+            config.warm_up_seconds,
             None if observer.lag else due,
             observer.audited(job.pipeline),
             observer.backlog_at(done.held),
@@ -409,7 +377,7 @@ class PlacedApplication:
         )
         report = from_topics(report, observer.lag, observer.gone)
         # nodes of `cluster up` are processes of this machine, but where each has a network of its own
-        shared = self.cluster.running is not None
+        shared = self.cluster.manager is not None and self.cluster.manager.is_on_this_machine
         predicted = job.predicted(cores_here() if shared else None)
         return PlacedResult(
             job.pipeline.name,
@@ -435,11 +403,15 @@ class PlacedApplication:
     def _by_file(self, path: Path, code: Code) -> LaidOut:
         """Another plan for the same pipeline."""
         job = self.job
-        other = prepare_placed(path, job.load, self.options.models, job.routing, self.options.given, job.segmenter)
+        other = prepare_placed(path, self._as_it_runs(), job.given)
         if set(other.pipeline.operators) != set(job.pipeline.operators):
             raise BadInputError(f"{path}: a plan for other operators than those of '{job.pipeline.name}'")
         self.cluster.check(other, self._application)
         return self._known(other, code)
+
+    def _as_it_runs(self) -> RunConfig:
+        job = self.job
+        return replace(self.config, rate=job.load, routing=str(job.routing), segmenter=job.segmenter)
 
     def _by_slots(self, slots: int, code: Code, note: Callable[[str], None]) -> LaidOut:
         """The plan of now on so many slots: those it has, then others that are free."""
@@ -456,7 +428,7 @@ class PlacedApplication:
         planned = on_many_slots(job, self.cluster.machines, usable[:slots])
         note(planned.note)
         saved = with_threads(job.plan, planned.threads, self.cluster.machines)
-        other = prepare_placed(saved, job.load, job.library, job.routing, job.pipeline, job.segmenter)
+        other = prepare_placed(saved, replace(self._as_it_runs(), models=job.library), job.pipeline)
         return self._known(other, code)
 
     def _known(self, other: PlacedJob, code: Code) -> LaidOut:
@@ -480,7 +452,7 @@ class PlacedApplication:
         from penstock.engines.placed.monitoring import NodeWatch  # noqa: PLC0415 - Spark loads only when it is used
 
         cluster = self.cluster
-        if cluster.running is None:
+        if cluster.manager is None:
             return None
 
         def is_home(gone: Collection[str]) -> bool:
@@ -497,7 +469,7 @@ class PlacedApplication:
                 conductor.change(home)
             return False
 
-        made = NodeWatch(conductor, cluster.running.web_url, cluster.nodes, is_home, note)
+        made = NodeWatch(conductor, cluster.manager, cluster.nodes, is_home, note)
         made.start()
         return made
 
@@ -554,7 +526,7 @@ class PlacedApplication:
             described.began,
             refuge,
             note,
-            self.options.listener.on_tuple,
+            self.listener.on_tuple,
             begun,
             limit=limit,
             publishers=publishers,

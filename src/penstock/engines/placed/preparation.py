@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import BadInputError
 from penstock.base.text_checks import one_of
 from penstock.cluster.file import NodesEntry, build_cluster
-from penstock.dataflow.load import Load, parse_load
+from penstock.dataflow.load import parse_load
 from penstock.dataflow.rates import gains, topological_order
-from penstock.inputs.finders import ModelsLike, RunnableLike, find_code_beside, find_models_for, logic_of, runnable
+from penstock.inputs.finders import RunnableLike, find_code_beside, find_models_for, logic_of, runnable
 from penstock.inputs.planners import segments_of
 from penstock.modelling.model import Model
 from penstock.planning.allocation.pipeline import demands_to_run
@@ -26,18 +26,19 @@ from penstock.planning.prediction.placed import (
 )
 from penstock.planning.prediction.rate import Routing, routed, supported_rate, supported_rate_as_declared
 from penstock.planning.segmentation import segments_on_slots
+from penstock.runs.config import PLACED, RunConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.cluster.topology import Cluster, Slot
+    from penstock.dataflow.load import Load
     from penstock.dataflow.pipeline import Pipeline
     from penstock.engines.placed.bundle_plan import Code, LaidOut
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.files import SavedPlan
     from penstock.planning.prediction.rate import Demands
     from penstock.planning.segmentation import Segment
-    from penstock.spark.clusters.local.state import RunningCluster
 
 DEFAULT_PLACED_SEGMENTER = "ends"
 
@@ -69,6 +70,9 @@ class PlacedJob:
     """What runs as one: what the segmenter joins, where it sits together."""
     library: ModelLibrary
     """What it was planned with."""
+    config: RunConfig
+    given: Pipeline | None = None
+    """The pipeline whose code exists only in Python."""
 
     def capacity(self, operator: str, threads: int) -> float:
         demand = self.demands[operator]
@@ -128,33 +132,33 @@ class PlacedJob:
 
 def prepare_placed(
     plan: RunnableLike,
-    rate: float | str | Load | None,
-    models: ModelsLike,
-    routing: Routing | str | None,
+    config: RunConfig | None = None,
     given: Pipeline | None = None,
-    segmenter: str = DEFAULT_PLACED_SEGMENTER,
     segments: Sequence[Sequence[str]] | None = None,
 ) -> PlacedJob:
-    """`given`: the pipeline itself, where its code exists only in Python. `segments`: those of a run to go on with."""
+    """Check everything about a run that can be wrong before Spark is started. `given`: the pipeline itself, if its code
+    exists only in Python. `segments`: those of a run that is resumed."""
+    config = (config or RunConfig()).for_engine(PLACED)
     find_code_beside(plan)
     pipeline_of_plan, saved = runnable(plan)
     if saved is None:
         raise BadInputError("placed execution needs a plan, not a pipeline: make one with `plan`")
     pipeline = given or pipeline_of_plan
-    wanted = one_of(Routing, routing or saved.prediction.get("routing") or Routing.SHUFFLE, "routing")
+    wanted = one_of(Routing, config.routing or saved.prediction.get("routing") or Routing.SHUFFLE, "routing")
     pipeline = routed(pipeline, wanted)
-    offered = saved.rate if rate is None else rate
-    load = offered if isinstance(offered, Load) else parse_load(str(offered))
+    load = config.load or parse_load(str(saved.rate))
     logic_of(pipeline)
     threads = saved.threads_by_slot()
-    library = find_models_for(saved, models)
+    library = find_models_for(saved, config.models)
     demands = demands_to_run(pipeline, library)
+    segmenter = config.segmenter or DEFAULT_PLACED_SEGMENTER
     if segments is None:
         cut = segments_of(pipeline, segmenter=segmenter, rate=load.peak_rate, models=library)
         segments = segments_on_slots(pipeline, cut.segments, threads)
     elif sorted(name for segment in segments for name in segment) != sorted(pipeline.operators):
         raise BadInputError(f"the segments of the run are not those of pipeline '{pipeline.name}'")
-    return PlacedJob(pipeline, saved, threads, demands, load, wanted, segmenter, tuple(map(tuple, segments)), library)
+    cut_as = tuple(map(tuple, segments))
+    return PlacedJob(pipeline, saved, threads, demands, load, wanted, segmenter, cut_as, library, config, given)
 
 
 def cluster_of(plan: SavedPlan) -> Cluster:
@@ -163,13 +167,13 @@ def cluster_of(plan: SavedPlan) -> Cluster:
     return build_cluster(entries, {}, "plan")
 
 
-def check_nodes(job: PlacedJob, cluster: RunningCluster) -> None:
-    """The cluster must have the nodes and slots the plan names."""
+def check_nodes(job: PlacedJob, cluster: Cluster) -> None:
+    """Raise if the cluster lacks a node or slot that the plan names."""
     offered = {node.name: node.slots for node in cluster.nodes}
     for slot in job.threads:
         if slot.number >= offered.get(slot.node, 0):
             has = f"has {offered[slot.node]} slots" if slot.node in offered else "is not there"
             raise BadInputError(
                 f"the plan uses slot {slot}, but node '{slot.node}' of the cluster {has}; plan for this cluster "
-                f"(cluster='{cluster.folder / 'cluster.yaml'}')"
+                "(penstock plan --cluster live)"
             )

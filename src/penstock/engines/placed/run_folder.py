@@ -17,9 +17,7 @@ import uuid
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import AfterValidator, Field
+from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch, now, pause
 from penstock.base.errors import BadInputError, RunError
@@ -30,9 +28,10 @@ from penstock.connectors.checkpoint import ReplacedError
 from penstock.connectors.commit import Commit
 from penstock.connectors.storage import storage
 from penstock.connectors.url_checkpoint import checkpoint_at
-from penstock.dataflow.secrets import without_secrets
 from penstock.engines.placed.run_control import Asked
 from penstock.planning.files import SavedPlan, parse_plan
+from penstock.runs.config import PLACED
+from penstock.runs.description import RunDescription, parse_description
 from penstock.runs.folder_permissions import close_to_others
 
 if TYPE_CHECKING:
@@ -42,29 +41,8 @@ POLL_SECONDS = 0.05
 REMOTE_POLL_SECONDS = 1.0
 """How often a place that is no folder is looked at."""
 REQUESTS, ANSWERS, PLANS, SEGMENTS = "requests", "answers", "plans", ".segments.json"
-VERSION = 2
 
 _LOG = logging.getLogger(__name__)
-
-
-class RunDescription(Spec):
-    """What a folder says about its run, so that another process can go on with it."""
-
-    version: int
-    run: Name
-    pipeline: Name
-    master: str
-    load: dict[str, Any]
-    began: float
-    """When the load did, in seconds since the epoch: what is due while nobody conducts the run is late."""
-    routing: str
-    segmenter: str
-    dead_letters: str | None = None
-    at_least_once: bool = False
-    tls: str | None = None
-    """The file of the certificate and key its links use."""
-    settings: Annotated[dict[str, str], AfterValidator(without_secrets)] = Field(default_factory=dict)
-    """Of Spark's."""
 
 
 class PlanSegments(Spec):
@@ -139,14 +117,10 @@ class RunFolder:
     def description(self) -> RunDescription:
         if not is_run(self.place):
             raise BadInputError(f"{self.place}: no run was started in this folder")
-        document = self._document("run.json")
-        version = document.get("version") if isinstance(document, dict) else None
-        if version != VERSION:
-            raise BadInputError(
-                f"{self.place}: a run of another version of Penstock ({version or '0.1'}); this one cannot go on "
-                "with it"
-            )
-        return check(RunDescription, document, f"{self.place}/run.json")
+        described = parse_description(self._document("run.json"), f"{self.place}/run.json")
+        if described.engine != PLACED:
+            raise BadInputError(f"{self.place}/run.json: expected the description of a placed run")
+        return described
 
     def describe(self, description: RunDescription) -> None:
         self._write("run.json", description.model_dump_json(indent=1) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError, RunFailedError
@@ -21,6 +21,7 @@ from penstock.engines.fused.sources.topics import DELIVERY, EXACTLY_ONCE, sparks
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.internals.checkpoint import owner_of
 from penstock.spark.internals.error_messages import in_one_line, raised_in_code
+from penstock.spark.internals.plans import check_format_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,11 +98,8 @@ class _Format:
 
     def prepare(self) -> None:
         """Spark finds the format, or says so."""
-        java: Any = self._session.sparkContext._jvm
-        source = java.org.apache.spark.sql.execution.datasources.DataSource
-        settings = self._session._jsparkSession.sessionState().conf()
         with in_one_line(f"sink '{self._sink}'", self._writing.format):
-            source.lookupDataSource(self._writing.format, settings)
+            check_format_exists(self._session, self._writing.format)
 
     def close(self) -> None:
         pass
@@ -119,8 +117,8 @@ def make_writers(session: SparkSession, spec: FusedSpec) -> dict[str, Writer]:
         for name, operator in spec.pipeline.operators.items()
         if operator.kind is Kind.SINK
     }
-    if spec.dead_letters is not None:
-        writers[DEAD_LETTERS] = letter_writer(session, spec.pipeline, spec.dead_letters, owner, spec.checkpoint)
+    if spec.config.dead_letters is not None:
+        writers[DEAD_LETTERS] = letter_writer(session, spec.pipeline, spec.config.dead_letters, owner, spec.checkpoint)
     for writer in writers.values():
         writer.prepare()
     return writers
