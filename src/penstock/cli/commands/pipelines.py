@@ -160,7 +160,7 @@ def priority(
 
 
 def logs(name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None) -> None:
-    """Print what the driver of a pipeline has said."""
+    """Print the log of the driver of a pipeline."""
     with controller(url, token_file) as client:
         output.say(client.logs(name).rstrip("\n"))
 

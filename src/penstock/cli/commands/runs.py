@@ -36,13 +36,13 @@ runs_app.command("list")(list_runs)
 
 @runs_app.command("stop")
 def stop(run: RunArgument, json: JsonOption = False) -> None:
-    """Finish and commit what is in flight, then end the run."""
+    """Commit the rows in flight, then end the run."""
     _ask(run, "stopped", json=json, stop=True)
 
 
 @runs_app.command("pause")
 def pause(run: RunArgument, json: JsonOption = False) -> None:
-    """Finish and commit what is in flight, and keep the position for `penstock runs resume`."""
+    """Commit the rows in flight and keep the position for `penstock runs resume`."""
     _ask(run, "paused", json=json, stop=False)
 
 
