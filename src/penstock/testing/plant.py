@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.load import Load
 
 
-# Loads a controller is judged under: tuples/s in every tick of some days, for as many seeds as asked.
+# Loads to judge a controller under: rows/s in every tick of some days, from a seed.
 #
 # A load is a shape times a level of its own, and noise that comes and goes. Shapes are those the field publishes:
 # constant, a step of three times, a sine, spikes, the daily curve of web traffic (lowest before dawn, highest in the

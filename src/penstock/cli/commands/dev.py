@@ -1,4 +1,4 @@
-"""`penstock broker`: a real Kafka on this machine, to try with."""
+"""`penstock dev broker` and `produce`: a Kafka broker on this machine, and messages at a rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs for pipelines of a controller: submit, kill, list, show, target, priority, pause, activate, logs."""
+"""`penstock pipelines`: submit, list, show, change, pause, resume and end pipelines; their triggers and logs."""
 
 from __future__ import annotations
 
