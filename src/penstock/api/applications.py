@@ -1,4 +1,4 @@
-"""`penstock.attach(spark, ...)`: one line in the driver of an application that was not written for Penstock."""
+"""Attach to a Spark application that was not written for Penstock, and advise on its executors."""
 
 from __future__ import annotations
 

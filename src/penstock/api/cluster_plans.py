@@ -1,4 +1,4 @@
-"""`penstock.place(...)`: the pipelines of a whole cluster, placed one after the other."""
+"""Place the pipelines of a whole cluster, divide a cluster among them, and explain why one does not fit."""
 
 from __future__ import annotations
 

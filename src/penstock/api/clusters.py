@@ -1,4 +1,4 @@
-"""`penstock.cluster_up(...)`, `cluster_status()`, `cluster_down()`: a standalone cluster on this machine."""
+"""Start and end a standalone cluster and a Kafka broker on this machine; write files for Kubernetes and YARN."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ from penstock.spark.manifests import (
     spark_settings,
 )
 
-__all__ = ["cluster_down", "cluster_status", "cluster_up"]
-
-
-__all__ = ["RunningBroker", "broker_down", "broker_up", "running_broker"]
+__all__ = [
+    "RunningBroker",
+    "broker_down",
+    "broker_up",
+    "cluster_down",
+    "cluster_status",
+    "cluster_up",
+    "manifests",
+    "running_broker",
+]
 
 
 DEFAULT_IMAGE = "penstock:0.1.0"

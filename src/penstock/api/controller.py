@@ -1,4 +1,4 @@
-"""`penstock.up(...)`: a controller on this machine, over simulated pipelines or a Spark cluster of its own."""
+"""Start, end, serve and repair the controller of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock.deploy(...)`: from a target to a deployment that meets it, in rounds that measure and plan again."""
+"""`penstock.deploy(...)`: run rounds of measuring and planning until a target is met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster that lives here, without what runs on it: for `penstock plan --cluster live`."""
+"""Everything that runs here: free slots for `plan --cluster live`, runs, and a client of the controller."""
 
 from __future__ import annotations
 

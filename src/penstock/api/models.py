@@ -1,4 +1,4 @@
-"""`penstock.profile(...)`: models of operators from trials on embedded Spark."""
+"""Measure models of operators on Spark, and read, show and import them."""
 
 from __future__ import annotations
 

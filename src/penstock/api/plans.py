@@ -1,4 +1,4 @@
-"""`penstock.plan(...)`: what it takes to run a pipeline at a rate."""
+"""Plan a pipeline, compare policies and plans, find capacities, segment and rewrite."""
 
 from __future__ import annotations
 

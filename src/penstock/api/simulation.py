@@ -1,4 +1,4 @@
-"""`penstock.simulate(...)`: plans executed in simulated time, predicted beside simulated (and measured)."""
+"""`penstock.simulate(...)`: execute plans in simulated time; predicted beside simulated and measured."""
 
 from __future__ import annotations
 

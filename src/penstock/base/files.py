@@ -408,7 +408,7 @@ def sweep_temporary_folders() -> list[Path]:
     return swept
 
 
-# Tables in files nobody vouches for: a header, then rows.
+# CSV tables from untrusted files: a header, then rows.
 
 
 class CsvTable:

@@ -18,7 +18,7 @@ def one_of(choices: type[E], given: E | str, what: str) -> E:
         raise BadInputError(f"unknown {what} '{given}'; {nearest(str(given), choices)}") from error
 
 
-# Whole numbers in names and texts of others.
+# Whole numbers in texts from outside.
 
 
 MAX_DIGITS = 18

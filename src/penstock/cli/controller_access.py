@@ -1,4 +1,4 @@
-"""How every verb reaches the controller: over HTTP, with the address and token given, or those of `penstock up`."""
+"""Open a client of the controller: by the address and token given, or those of `penstock up`."""
 
 from __future__ import annotations
 

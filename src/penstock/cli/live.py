@@ -1,4 +1,4 @@
-"""What a verb shows while it works: on standard error, and all but its messages only where that is a terminal."""
+"""Progress of a command, on standard error; on a terminal also a bar or the figures of a run."""
 
 from __future__ import annotations
 

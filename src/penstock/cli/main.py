@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-# Errors name arguments as Python does (`find_max=`); whoever typed options reads the options (`--find-max`).
+# Errors name arguments as Python does (`find_max=`); on the command line they must name options (`--find-max`).
 
 
 OPTION_OF = {
@@ -98,9 +98,6 @@ def in_options(message: str) -> str:
     return _ARGUMENT.sub(option, message)
 
 
-# What Penstock logs under `penstock.*`, on standard error while a command runs: nothing, unless asked for.
-
-
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -111,7 +108,7 @@ class _PrintableFormatter(logging.Formatter):
 
 @contextmanager
 def log_on_stderr(asked: str | None, variable: str | None) -> Iterator[None]:
-    """`variable`: what PENSTOCK_LOG says, which goes before `asked`."""
+    """Log at the level of PENSTOCK_LOG (`variable`), or else at the level `asked`."""
     level = (variable or asked or "").lower()
     if not level:
         yield
@@ -206,7 +203,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """What every verb shares."""
+    """Options of all commands."""
     context.with_resource(log_on_stderr("info" if verbose else None, os.environ.get("PENSTOCK_LOG")))
 
 
@@ -275,8 +272,8 @@ def run(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retur
 
 
 def _let_go_of_output() -> None:
-    """Nobody takes what is printed: what is still to be flushed when the process ends must not fail again."""
-    with suppress(UnsupportedOperation):  # where what stands for standard output is no file
+    """Send what is still to be flushed to nowhere: the reader is gone, and the end of the process must not fail."""
+    with suppress(UnsupportedOperation):  # if standard output is replaced by an object that is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Reports of placed runs for people."""
+"""Reports of runs for people, as far as fused and placed runs print alike."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from penstock.report.report import Report
     from penstock.report.result import PlacedResult, TriedRate
-
-
-# What the reports of fused and placed runs print alike.
 
 
 def operators_table(report: Report, threads: Mapping[str, int] | None = None) -> Table:

@@ -48,7 +48,7 @@ class Nodes(Protocol):
         """Prices of nodes that were released and are still there: they are paid for."""
 
 
-# How many units a pipeline needs for a rate, and what it does on so many: asked by the core, answered by models.
+# Sizing: the core asks, models answer.
 
 
 class Sizing(Protocol):

@@ -176,7 +176,7 @@ class Deployment:
         }
 
 
-# Whether a round met the target, and if not, what is short and how that shows.
+# Analysis of a round: the target met, or what is short, with the evidence.
 
 
 BUSY = 0.8

@@ -270,7 +270,7 @@ class CommandProvider:
         return word
 
 
-# Spark Workers as processes of this machine: the cluster that `penstock cluster up` or `penstock up` started.
+# Spark Workers on this machine: the cluster that `penstock cluster up` or `penstock controller up` started.
 
 
 class LocalProvider:

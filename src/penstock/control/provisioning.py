@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.control.core.records import ControllerState
 
 
-# What may be acquired: a number of nodes, and a price per hour, neither of which is ever exceeded.
+# The budget: max nodes and max price per hour.
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.pipeline import OperatorConstraints
 
 
-# What is said of an operator and nothing would read: refused where a pipeline is written down.
+# Keys that would have no effect are rejected when a pipeline is declared.
 #
 # Not where one is read from a plan or a run: earlier versions let it pass, and it does no harm there.
 

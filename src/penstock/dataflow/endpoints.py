@@ -1,4 +1,4 @@
-"""Where the tuples of a source come from and those of a sink go, in Spark's words, however the pipeline said it."""
+"""The endpoints of sources and sinks, in Spark's words, for every way a pipeline can declare them."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def sparks_own_code(code: Mapping[str, Logic]) -> list[str]:
     return [name for name, logic in code.items() if logic.per is Per.DATAFRAME]
 
 
-# The code of operators that were fused: each gets what the one before it made, in one call.
+# The code of fused operators: one call, each part gets the result of the part before it.
 
 
 _AS_ONE = frozenset({Per.ROW, Per.PANDAS, Per.ARROW})

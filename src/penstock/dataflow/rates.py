@@ -1,4 +1,4 @@
-"""How fast tuples arrive at every operator, from how fast the sources emit."""
+"""The rate at which rows arrive at every operator, from the rates of the sources."""
 
 from __future__ import annotations
 

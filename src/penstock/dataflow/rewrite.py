@@ -302,7 +302,7 @@ def _free(pipeline: Pipeline, names: Iterable[str]) -> None:
             raise BadInputError(f"pipeline '{pipeline.name}': there is an operator '{name}' already")
 
 
-# Which operators to separate and fuse: those that stand out from the others.
+# Choice of operators to separate and streams to fuse: outliers.
 
 
 def separate_heavy(pipeline: Pipeline, loads: Mapping[str, float], factor: float) -> Rewritten:

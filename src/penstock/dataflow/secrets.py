@@ -150,7 +150,7 @@ def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if not is_secret(name) and secret_in(str(value)) is None}
 
 
-# Secrets that this process has looked up, so that no message, log or report repeats them.
+# Secrets that this process has read, to hide them in messages, logs and reports.
 
 
 HIDDEN = "***"

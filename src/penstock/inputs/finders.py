@@ -173,7 +173,7 @@ def find_tenants(tenants: Tenants | str | Path, nodes: int | None = None) -> Ten
     return sharing if nodes is None else sharing.on(nodes)
 
 
-# What `penstock place --json --full` decided, as plans that can be run: one for every pipeline.
+# Plans to run from the output of `penstock cluster place --json --full`: one per pipeline.
 
 
 ASSUMED_RATE = 100.0

@@ -1,4 +1,4 @@
-"""From a pipeline, models and machines to plans: what the verbs that plan have in common."""
+"""Make planners and plans from a pipeline, models and machines, for all functions that plan."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _point_at(point: Point, slower: float, work: float, overhead: float) -> Poin
     )
 
 
-# A slot is one core: what threads did beyond that, they did on cores that were free.
+# Limit models to one core per slot: trials may have used other cores that were free.
 
 
 CORE_BOUND = 0.9

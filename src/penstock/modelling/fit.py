@@ -137,7 +137,7 @@ def _differ(declared: float, seen: float, samples: int) -> bool:
     return samples >= LEAST_SAMPLES and larger > OTHER * smaller and samples * (larger - smaller) > by_chance
 
 
-# What to say of the models of a pipeline to whoever is about to believe what they predict.
+# Warnings about the models of a pipeline, for readers of a prediction.
 
 
 NO_CODE: Mapping[str, Logic] = {}

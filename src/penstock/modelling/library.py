@@ -1,4 +1,4 @@
-"""Models by name: the built-in reference tasks, and what users measured."""
+"""Models by name: the built-in reference tasks, those that users measured, and their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models measured here are measured on."""
+"""The machine that models are measured on here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one slot of an operator can do, as a function of how many threads it has."""
+"""A model: the rate, CPU and memory of one slot of an operator, by its number of threads."""
 
 from __future__ import annotations
 

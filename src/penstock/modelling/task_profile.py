@@ -204,7 +204,7 @@ def _counts(threads: float) -> list[int]:
     return sorted(counts)
 
 
-# How many tuples/s an operator takes in and sends on, stream by stream.
+# Traffic of an operator: tuples/s in and out, stream by stream.
 
 
 class Traffic(NamedTuple):

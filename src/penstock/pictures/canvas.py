@@ -1,4 +1,4 @@
-"""What every picture shares: which files can be written, how, and the colours."""
+"""File endings, sizes and colours that all pictures share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan as a picture: racks, nodes and slots, who sits where, and how full each slot will be."""
+"""Draw plans, charts, models, runs, divisions of a cluster and simulations into files."""
 
 from __future__ import annotations
 

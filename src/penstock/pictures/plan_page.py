@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.planning.plan import Plan
 
 
-# Where racks, nodes and slots stand on the page. All lengths are inches; y grows downwards.
+# Positions of racks, nodes and slots on the page, in inches; y grows downwards.
 
 
 class Box(NamedTuple):
@@ -338,7 +338,7 @@ def _shared(total: float, weights: Sequence[float]) -> list[float]:
     return [total * weight / whole if whole else total / len(weights) for weight in weights]
 
 
-# Title, operators and reading help: from the top down, each returns where the next begins.
+# Title, operators and legend, from the top down; each function returns the y of the next.
 
 
 def _draw_title(sheet: Sheet, plan: Plan, width: float) -> float:

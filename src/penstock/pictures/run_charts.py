@@ -1,4 +1,4 @@
-"""Rates, backlog and latency of a run over time, one above the other. Needs matplotlib."""
+"""Charts of runs (rates, backlog, latency over time) and of simulations. Needs matplotlib."""
 
 from __future__ import annotations
 

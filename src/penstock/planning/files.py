@@ -160,7 +160,7 @@ def parse_plan(data: Any, path: str) -> SavedPlan:
     return saved
 
 
-# Where every thread of a whole cluster runs, as `penstock place --json --full` writes it.
+# Placement of a whole cluster, as `penstock cluster place --json --full` writes it.
 
 
 class SavedRun(Spec):
@@ -207,7 +207,7 @@ def parse_runs(data: Any, where: str) -> dict[str, SavedRun]:
     return check(SavedRuns, {"runs": data.get("runs", {})}, where).runs
 
 
-# A whole cluster as one file: its nodes, and many pipelines with declared threads and demands.
+# Cluster files with many pipelines: nodes, declared threads and demands.
 
 
 LOWEST_PRIORITY = 1_000_000

@@ -121,7 +121,7 @@ def diff(before: SavedPlan, after: SavedPlan) -> PlanDiff:
     )
 
 
-# Which slots of a new placement take over from which slots that run: as few threads as possible should move.
+# Match the slots of a new placement with running slots so that as few threads as possible move.
 
 
 MOST_MATCHED = 3000

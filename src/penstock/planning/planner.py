@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.planning.prediction.fused import FusedSetup
 
 
-# Growth: when a placer refuses, one slot is added and everything is tried again.
+# Growth: if a placer refuses, add one slot and try again.
 
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""The allocators there are."""
+"""All allocators, placers, segmenters and sharing policies by name."""
 
 from __future__ import annotations
 

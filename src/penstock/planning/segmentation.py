@@ -74,7 +74,7 @@ def segmentation(pipeline: Pipeline, segmenter: Segmenter, costs: Costs | None) 
     return Segmentation(segmenter.name, groups, channels)
 
 
-# What a second of the stream costs, from models, declared demands and the sizes of tuples.
+# Costs of a second of the stream, from models, declared demands and sizes of tuples.
 
 
 def costs_of(pipeline: Pipeline, library: ModelLibrary, rate: float) -> Costs:
@@ -97,7 +97,7 @@ def _declared(operator: Operator) -> float:
     return (operator.threads or 0) * (operator.cpu or 0.0) / CPU_POINTS_PER_SLOT
 
 
-# Segments as far as a placement allows them: operators run as one only where they sit on the same slots.
+# Segments that a placement allows: operators run as one only if they are on the same slots.
 #
 # Inside a segment a tuple stays on its slot. That is what the plan's own dealing comes to where the two ends of a
 # stream sit on one slot only, or where the stream is dealt evenly and every slot has the same share of both ends'

@@ -146,7 +146,7 @@ def as_a_whole(rehearsal: Rehearsal, setup: FusedSetup) -> str:
     )
 
 
-# What tuples that were put through a pipeline say of its operators, by the names of their models.
+# Facts about operators from sampled tuples, by the names of their models.
 
 
 def columns_by_model(operators: Mapping[str, str], taken: Taken) -> dict[str, str]:

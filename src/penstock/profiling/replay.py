@@ -300,7 +300,7 @@ def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray)
     return table.set_column(table.column_names.index(name), table.schema.field(name), values)
 
 
-# A sample over and over, as files that a stream reads.
+# Repeat a sample as files that a stream reads.
 
 
 class ReplayFiles:

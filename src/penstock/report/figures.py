@@ -1,4 +1,4 @@
-"""Where a run stands while it goes on: figures of the last few batches, for whoever looks."""
+"""The present state of a run: figures of its last batches."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def flows(seen: Iterable[tuple[K, OperatorObservation]], seconds: float) -> dict
     return {key: OperatorFlow(*(value / seconds for value in values)) for key, values in sums.items()}
 
 
-# Messages that wait in topics, by topic/partition, as reports, figures and statistics have it.
+# Backlog of topics, by topic/partition, for reports, figures and statistics.
 
 
 def kept_apart(lags: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What a verb tells while it works, to whoever listens."""
+"""What a function reports while it works. Subclass `Listener` to receive it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was predicted beside what was measured."""
+"""The result of a run: predicted beside measured, in words and as a document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.report.report import Report
 
 
-# What was measured, in words: lines that the shell prints, and what Python prints of a result.
+# Measured values in words, for the shell and for `print(result)`.
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -224,7 +224,7 @@ class RunResult:
         return {**document, **self.report.document()}
 
 
-# What was predicted of a placed run beside what was measured, and whether placement was obeyed.
+# Results of placed runs: predicted beside measured, and whether the placement was kept.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Sums over all batches of a run, however many of them are kept, and whether too many of its tuples died."""
+"""Sums over all batches of a run, however few of them are kept."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def forgotten_notes(kept: int, batches: int, *, whole: bool) -> list[str]:
     return [f"{of_kept} are of the last {kept:,} of {batches:,} batches, ids and dead letters of all"]
 
 
-# The batches that a run without end remembers.
+# The batches that an endless run keeps.
 
 
 WHOLE_BATCHES = 200
@@ -150,7 +150,7 @@ class KeptBatches:
         return reversed(self._batches)
 
 
-# What to say of a run during which others used the machine.
+# Note about other load on the machine.
 
 
 def disturbance(others_cpu: float) -> list[str]:

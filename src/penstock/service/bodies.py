@@ -321,7 +321,7 @@ def policy_of(body: PolicyBody, now: Policy) -> Policy:
     return Policy(body.sharing, rescheduling, body.default_priority or now.default_priority)
 
 
-# What attached applications may say: strict shapes. Counts are of slots; an executor of two cores is two.
+# Bodies of attached applications. Counts are of slots; an executor of two cores is two.
 
 
 Slots = Annotated[int, Field(ge=0, le=MOST_UNITS, strict=True)]

@@ -215,7 +215,7 @@ def statistics_row(path: str, metric: str, at: float, seconds: int, value: float
     }
 
 
-# Fairness of the cluster's division: of every pipeline and of all together, so far and over time.
+# Fairness of the division: per pipeline and overall, now and over time.
 
 
 OVER = {PipelineState.KILLED, PipelineState.ENDING, PipelineState.FAILED}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# What a controller process is started with, and the files it is found by afterwards: one folder, its owner's alone.
+# Settings of a controller process, and the private folder with the files by which it is found.
 
 
 SETTINGS, RUNNING, LOG = "controller.json", "running.json", "controller.log"

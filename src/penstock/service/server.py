@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from penstock.control.contracts import Executors, Nodes
 
 
-# A log that cannot fill the disk: what repeats is counted, and the file is cut when it is long.
+# A log that cannot fill the disk: repeated lines are counted, and a long file is cut.
 
 
 MAX_LOG_BYTES = 5 * 1024 * 1024

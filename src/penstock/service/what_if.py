@@ -156,7 +156,7 @@ def _framed(value: Any) -> bytes:
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
-# A what-if question from the words of an address.
+# Parse a what-if question from the parameters of an address.
 
 
 DEFAULT_SECONDS = 300.0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.control.what_if import Question, WhatIfOutcome
 
 
-# The answer to a what-if question: all shares before and after, what becomes of one pipeline, and its plan.
+# The answer to a what-if question: all shares before and after, and the plan of one pipeline.
 
 
 MOST_POINTS = 300

@@ -1,4 +1,4 @@
-"""One way in: the engine without events where nothing feeds back, the one with events elsewhere."""
+"""Choose the engine of a simulation: without events if nothing feeds back, with events otherwise."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.simulation.scenario import Scenario, Switch
 
 
-# What happens to one pipeline between windows, event by event, and what it tells in the end.
+# Events of one pipeline between windows, and its outcome.
 
 
 class EventPipeline(EventFlow):

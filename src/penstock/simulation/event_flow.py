@@ -159,7 +159,7 @@ class EventStage:
         return item.work if speed >= 1 else round(item.work / speed)
 
 
-# What one pipeline has and is at, event by event: its counters, its stages, what is due. Nothing moves here.
+# State of one pipeline in the event engine: counters, stages, pending events.
 
 
 class EventState:

@@ -216,7 +216,7 @@ def hop_delays(senders: Sequence[Station], receivers: Sequence[Station], cluster
     return delays
 
 
-# When the tuples of a source are due, block by block, however often and for however long somebody asks.
+# Due times of a source's tuples, block by block.
 
 
 BLOCK = 8192
@@ -291,7 +291,7 @@ def emissions_of(scenario: Scenario, pipeline: SimulatedPipeline, number: int) -
     ]
 
 
-# How time is cut into windows, the same for both engines.
+# Windows of time, the same for both engines.
 
 
 TUPLES_A_WINDOW = 100_000

@@ -1,4 +1,4 @@
-"""What a simulation saw."""
+"""The outcome of a simulation, and the report made of it."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class SimulationOutcome:
         return means
 
 
-# CPU and memory of slots and nodes, from what their stations did.
+# CPU and memory of slots and nodes, from the work of their stations.
 
 
 def uses_of(scenario: Scenario, counters: Sequence[Counters]) -> tuple[dict[Slot, Use], dict[str, Use]]:
@@ -241,7 +241,7 @@ def uses_of(scenario: Scenario, counters: Sequence[Counters]) -> tuple[dict[Slot
     return slots, nodes
 
 
-# What a simulation saw as the report of a run: the same figures under the same names.
+# The outcome as the report of a run: the same figures under the same names.
 
 
 def report_of(outcome: SimulationOutcome, pipeline: str) -> Report:

@@ -191,7 +191,7 @@ class Scenario:
     fewer."""
 
 
-# What a scenario must be to be simulated; everything else is refused before a tuple moves.
+# Check a scenario before it is simulated.
 
 
 def check_scenario(scenario: Scenario) -> None:

@@ -1,4 +1,4 @@
-"""Fakes and builders for tests of pipelines and policies: no Spark session, no cluster, no waiting.
+"""Fakes and builders for tests of pipelines and policies, without a Spark session, a cluster or a wait.
 
     from penstock.testing import run_rows
 

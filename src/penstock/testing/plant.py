@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.load import Load
 
 
-# Loads a controller is judged under: tuples/s in every tick of some days, for as many seeds as asked.
+# Loads to judge a controller under: rows/s in every tick of some days, from a seed.
 #
 # A load is a shape times a level of its own, and noise that comes and goes. Shapes are those the field publishes:
 # constant, a step of three times, a sine, spikes, the daily curve of web traffic (lowest before dawn, highest in the
@@ -39,13 +39,13 @@ TICK_SECONDS = 10.0
 
 DAILY = (0.62, 0.50, 0.42, 0.38, 0.36, 0.40, 0.52, 0.70, 0.86, 0.96, 1.00, 1.02,
          1.04, 1.06, 1.08, 1.10, 1.14, 1.20, 1.28, 1.36, 1.40, 1.32, 1.10, 0.82)  # fmt: skip
-"""By the hour, as parts of the mean: lowest at 4, highest at 20, ratio 3.9."""
+"""Rate by hour of the day as a part of the mean: lowest at 4, highest at 20, ratio 3.9."""
 WEEKEND = 0.75
 
 
 @dataclass(frozen=True)
 class LoadTrace:
-    """What arrives at one pipeline."""
+    """The load of one pipeline over time, and the moments at which it loses a node."""
 
     name: str
     seed: int
@@ -101,7 +101,7 @@ def _daily(times: NDArray[np.float64], random: np.random.Generator) -> NDArray[n
 
 
 def _drift(times: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.float64]:
-    """To between half and twice of it, evenly over all the days."""
+    """Drift evenly to between half and twice the mean, over all days."""
     end = float(random.choice([random.uniform(0.5, 0.7), random.uniform(1.5, 2.0)]))
     shape: NDArray[np.float64] = 1 + (end - 1) * times / times[-1]
     return shape
@@ -162,7 +162,7 @@ STEP_ENDS = np.arange(STEP_SECONDS, TICK_SECONDS + TOLERANCE, STEP_SECONDS)[:, N
 
 @dataclass(frozen=True)
 class Site:
-    """One pipeline's circumstances: what nobody can choose."""
+    """The circumstances of one pipeline: given, not chosen."""
 
     unit_rate: float = 100.0
     """Tuples/s a unit really does."""
@@ -203,7 +203,7 @@ class Plant:
         self.asked = np.array(first, dtype=float)
         self.working = self.asked.copy()
         self._next_size = self.asked.copy()
-        """What works once the units that are starting have come."""
+        """Units that work after those that are starting have started."""
         self._ready_at = np.full(count, NEVER)
         self._paused_until = np.zeros(count)
         self._lost = np.zeros(count)
@@ -228,7 +228,7 @@ class Plant:
         return self.working - self._lost
 
     def resize(self, index: int, units: int) -> None:
-        """Ask for another size: a change of what is asked for counts."""
+        """Request another size; a request that differs from the last one counts as a change."""
         units = min(max(1, int(units)), self.sites[index].most_units)
         if units == self.asked[index]:
             return

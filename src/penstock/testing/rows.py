@@ -42,7 +42,7 @@ class DeadRow:
 
 @dataclass(frozen=True)
 class RowsOutput:
-    """What came out of a pipeline: the rows that reached each sink, and the dead letters of all operators."""
+    """The rows that reached each sink, and the dead letters of all operators."""
 
     sinks: dict[str, list[Row]]
     dead: list[DeadRow]
@@ -119,7 +119,7 @@ def _steps(pipeline: Pipeline, sources: Sequence[str]) -> tuple[Step, ...]:
 
 
 def _with_schemas(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> tuple[Step, ...]:
-    """Find out what code sends if nothing says it, as a run does: by calling it with these rows once before."""
+    """Infer undeclared schemas as a run does: call the code once with these rows before."""
     silent = {step.operator for step in steps if step.logic is not None and step.schema is None}
     if not silent:
         return steps

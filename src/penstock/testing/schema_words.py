@@ -40,7 +40,7 @@ _TOKEN = re.compile(r"\s*(`[^`]+`|\w+|[<>(),:])")
 
 
 def schema_of_words(words: str, where: str) -> pa.Schema:
-    """Return the Arrow schema of `words`. `where` says in errors whose schema it is."""
+    """Return the Arrow schema of `words`. Errors begin with `where`."""
     parser = _Parser(words, where)
     fields = parser.fields(until="")
     return pa.schema(fields)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.connectors.log_contract import Producer, TopicLog
 
 
-# What a producer is told, as a file says it.
+# The specification of a producer, as a file has it.
 
 
 FILES = "files:"
@@ -145,7 +145,7 @@ def batches(length: float, gap: float, rate: float = BATCH_RATE) -> Load:
     return Load(((length / rate, rate), (gap, 0.0)), repeats=True)
 
 
-# Where a producer's messages come from: made by number, or rows of files over and over.
+# Messages of a producer: made by number, or the rows of files repeated.
 
 
 BATCHES = "batches"
@@ -232,7 +232,7 @@ def _table_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for batch in table.to_batches() for line in json_lines(batch)]
 
 
-# Where a producer's messages go: a topic, or files that appear whole.
+# Targets of a producer: a topic, or files that appear complete.
 
 
 SHOWN_SECONDS = 0.1

@@ -1,4 +1,4 @@
-"""`penstock advise`: what somebody's own streaming application needs, and what limits it."""
+"""`penstock advise`: the executors that an existing streaming application needs, and what limits it."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def status(folder: FolderOption = None, json: JsonOption = False) -> None:
 
 
 def complaint(running: ClusterStatus) -> str:
-    """What is wrong, in one line."""
+    """Return the trouble in one line."""
     if not running.master_alive:
         return f"the Master at {running.master_url} does not answer"
     many = len(running.dead) > 1

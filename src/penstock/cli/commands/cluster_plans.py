@@ -1,4 +1,4 @@
-"""`penstock place`: many pipelines with declared demands on one cluster."""
+"""`penstock cluster place` and `share`: many pipelines on one cluster."""
 
 from __future__ import annotations
 

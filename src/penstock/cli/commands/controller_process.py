@@ -1,4 +1,4 @@
-"""`penstock up` and `penstock down`: a controller on this machine."""
+"""`penstock controller up`, `down`, `serve`, `dashboard`, `repair` and `manifests`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs for the cluster of a controller and for what it did: nodes, policy, events, decisions."""
+"""The commands about a controller: nodes, policy, events, decisions."""
 
 from __future__ import annotations
 

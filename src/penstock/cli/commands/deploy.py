@@ -1,4 +1,4 @@
-"""`penstock deploy`: rounds of measuring and planning until a target is met."""
+"""`penstock plans deploy`: rounds of measuring and planning until a target is met."""
 
 from __future__ import annotations
 

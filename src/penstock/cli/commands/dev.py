@@ -1,4 +1,4 @@
-"""`penstock broker`: a real Kafka on this machine, to try with."""
+"""`penstock dev broker` and `produce`: a Kafka broker on this machine, and messages at a rate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def up(
     folder: FolderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Start a broker; it goes on when the command ends."""
+    """Start a broker that keeps running after the command ends."""
     from penstock.api.clusters import broker_up
 
     with output.console(stderr=True).status("starting Kafka; its jars are fetched the first time", spinner="line"):

@@ -1,4 +1,4 @@
-"""`penstock models`: list, show, plot and import models."""
+"""`penstock models` and `penstock profile`: list, show, plot, import and measure models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs for pipelines of a controller: submit, kill, list, show, target, priority, pause, activate, logs."""
+"""`penstock pipelines`: submit, list, show, change, pause, resume and end pipelines; their triggers and logs."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def priority(
 
 
 def logs(name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None) -> None:
-    """Print what the driver of a pipeline has said."""
+    """Print the log of the driver of a pipeline."""
     with controller(url, token_file) as client:
         output.say(client.logs(name).rstrip("\n"))
 

@@ -1,4 +1,4 @@
-"""`penstock capacity`: the highest rate a cluster sustains, per pair of policies."""
+"""`penstock plans`: capacity, differences, segments and rewritten pipelines."""
 
 from __future__ import annotations
 

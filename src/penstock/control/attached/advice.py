@@ -303,7 +303,7 @@ def _what_to_do(limit: Limit, model: LearnedModel, needed: int | None, batch: fl
     return "raise maxOffsetsPerTrigger (or maxFilesPerTrigger), or drop the trigger interval: batches could be larger"
 
 
-# How many executors somebody's own query is to have: up at once, down late and in small steps, within its limits.
+# The executors of an attached query: grow at once, shrink late and in small steps, within its limits.
 
 
 RECENT_BATCHES = 3

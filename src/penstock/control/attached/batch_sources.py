@@ -186,7 +186,7 @@ def _slots(cores: dict[str, int]) -> int | None:
     return slots or None
 
 
-# Batches from the checkpoint of a query: what every batch read of Kafka, when it began, and what still waits there.
+# Batches from the checkpoint of a query: offsets read of Kafka, start times, and the backlog there.
 
 
 MOST_BATCHES = 500

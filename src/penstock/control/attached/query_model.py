@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-# One micro-batch of somebody's own query, as Spark's progress tells of it.
+# One micro-batch of an attached query, from Spark's progress.
 
 
 DRIVER_STEPS = ("latestOffset", "getOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets", "commitBatch")

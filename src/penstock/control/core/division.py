@@ -194,7 +194,7 @@ def _kept_slots(
     return {name: tuple(slots) for name, slots in kept.items()}
 
 
-# A division that raises, and who is to blame: the policy, a node, or a pipeline.
+# The culprit of a division that raises: the policy, a node, or a pipeline.
 
 
 PLAIN_WISH = asdict(Wish("a plain pipeline", desired=1, minimum=1, priority=1, waited=0.0, fairness=1.0, slots=()))

@@ -251,7 +251,7 @@ Observation = (
 Incoming = Request | Observation | Remedy
 
 
-# What comes out of a step: the new state, what happened, what was decided and why.
+# The outcome of a step: new state, events, decisions with reasons.
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ class StepOutcome:
     passes: tuple[PassRecord, ...] = ()
 
 
-# Who asks: every request of a person is kept with a name, beside what it changed.
+# The author of a request, stored with the change it made.
 
 
 asked_by: ContextVar[str] = ContextVar("asked_by", default="")

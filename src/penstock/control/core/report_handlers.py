@@ -259,7 +259,7 @@ def _past_deadline(turn: Turn, record: PipelineRecord) -> None:
         _is_drained(turn, record, Happening.DRAINED, f"it was ended by force: {waited}")
 
 
-# What attached applications say: how much they would have, and that they are no longer there.
+# Reports of attached applications: the size they want, and that they are gone.
 
 
 def asks(turn: Turn, report: Asks) -> None:

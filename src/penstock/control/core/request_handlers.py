@@ -405,7 +405,7 @@ def overdue(turn: Turn, record: PipelineRecord) -> bool:
     return limit is not None and turn.age(record.since) >= limit
 
 
-# Setting aside a pipeline or a trigger that makes steps raise, so that all others are decided upon.
+# Set aside a pipeline or trigger that makes steps raise, so that decisions about all others continue.
 
 
 UNTOUCHED = frozenset({PipelineState.FAILED, PipelineState.ENDING, PipelineState.KILLED})

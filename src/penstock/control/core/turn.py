@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.control.core.records import Change, ControllerState, NodeRecord, PipelineRecord
 
 
-# Values from outside as every store can keep them: finite numbers, integers of 64 bits, text that is Unicode.
+# Values from outside, limited to those that every store accepts: finite numbers, 64-bit integers, Unicode text.
 
 
 LARGEST_INTEGER = 2**63 - 1

@@ -114,7 +114,7 @@ def doublings_after(memory: Memory, options: ElasticOptions, now: float, *, grow
     return max(0, memory.doublings - 1)
 
 
-# Whether the last change did anything: a size that grew and does no more is not what is short.
+# The effect of the last change: if a larger size does no more, size is not what is short.
 
 
 SETTLE_SECONDS = 40.0

@@ -49,7 +49,7 @@ def after(learned: Learned, reading: float, seconds: float, now: float) -> Learn
     return Learned(value, spread, count, learned.since if learned.readings else now, now)
 
 
-# When what runs has left what was profiled: the code, the data or the machine is not what it was.
+# Drift: the code, the data or the machine differs from what was profiled.
 
 
 LEAST_DRIFT = 0.2

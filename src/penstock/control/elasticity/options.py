@@ -93,7 +93,7 @@ def checked_options(given: Mapping[str, Any]) -> ElasticOptions:
     return options
 
 
-# What nothing may exceed, and what may forbid a change: bounds, hours, a pause, advice only, a veto.
+# Limits of every change: bounds, hours, a pause, advice only, a veto.
 
 
 @dataclass(frozen=True, slots=True)

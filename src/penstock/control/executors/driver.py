@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from penstock.report.figures import Figures, OperatorFlow
 
 
-# Figures of a run as readings of its parts: operators, their threads slot by slot, slots, and partitions of topics.
+# Readings of the parts of a run: operators, their threads per slot, slots, and partitions of topics.
 
 
 def parts_of(figures: Figures, threads_on: Callable[[str, str], int]) -> tuple[PartReport, ...]:

@@ -184,7 +184,7 @@ def reason_of(error: SQLAlchemyError) -> str:
     return next(iter(str(getattr(error, "orig", None) or error).splitlines()), type(error).__name__)
 
 
-# Values of the core from the plain documents the store keeps of them, checked against their annotations.
+# Values of the core from stored documents, checked against their annotations.
 
 
 class WrongValueError(ValueError):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.control.store.metric_history import WindowReadings as Readings
 
 
-# The id of a store: what belongs to its pipelines elsewhere, as the folders of their drivers, carries it.
+# The id of a store, also written into the folders of its drivers.
 
 
 _KEY = "store"

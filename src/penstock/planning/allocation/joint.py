@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# What MBA with SAM would do, as a layout: the joint allocator never takes more slots than that.
+# The layout of MBA with SAM: an upper bound on the slots of the joint allocator.
 
 
 MOST_BUNDLES = 2000

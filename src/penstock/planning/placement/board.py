@@ -121,7 +121,7 @@ def _least(demand: float, capacity: float, *, strict: bool) -> float:
     return float(np.nextafter(demand, inf)) if strict else demand - TOLERANCE * capacity
 
 
-# Why a thread found no node: which resource was missing, how much of it, and where it came closest.
+# Shortages: the resource a thread lacked, how much of it, and the closest node.
 
 
 SLOTS = "slots"

@@ -128,7 +128,7 @@ def interleaved(block: Sequence[int], counts: Sequence[int]) -> list[int]:
     return sequence
 
 
-# How much the streams of a pipeline count where threads are put close together.
+# Weights of streams in the network cost.
 
 
 def stream_weights(request: PlacementRequest) -> tuple[float, ...]:

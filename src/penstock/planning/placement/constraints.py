@@ -131,7 +131,7 @@ def open_to(request: PlacementRequest, room: Room) -> NDArray[np.bool_]:
     return mask & (room.slots_taken == 0) if request.constraints.isolated else mask
 
 
-# Whether a placement keeps its constraints, told from the placement alone, whoever made it.
+# Check a finished placement against its constraints.
 
 
 def broken(cluster: Cluster, request: PlacementRequest, placement: Placement) -> Iterator[str]:
@@ -223,7 +223,7 @@ def heap_mb(request: PlacementRequest, row: Mapping[str, int], memory_axis: int 
     return total
 
 
-# Constraints that no cluster could make sense of, found before anything is placed.
+# Reject constraints that no cluster can keep, before placing.
 
 
 def check_words(request: PlacementRequest, cluster: Cluster, where: str = "") -> None:
@@ -257,7 +257,7 @@ def check_words(request: PlacementRequest, cluster: Cluster, where: str = "") ->
             )
 
 
-# Refusals for constraints: which one kept an operator out, and whether more nodes of these kinds would let it in.
+# Refusals for constraints: the one that kept an operator out, and whether more nodes of these kinds would help.
 
 
 def not_kept(by: str, constraint: Constraint, who: str, request: PlacementRequest, detail: str = "") -> Refusal:

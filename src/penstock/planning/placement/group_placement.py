@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.planning.placement.contract import Placement, PlacementRequest, Placer, Room
 
 
-# How many pipelines any placement can hold, from what nodes have in all: every placement keeps these sums.
+# Upper bound on the pipelines that fit, from the total resources of the nodes.
 
 
 MIXES = (0.0, 0.5, 1.0)

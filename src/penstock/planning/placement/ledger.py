@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.planning.placement.contract import PlacementRequest, Room
 
 
-# One pipeline in a ledger: what a slot may take of it, what its threads share, and who talks to whom.
+# One pipeline in a ledger: limits per slot, shared demands, and streams between its operators.
 
 
 class Row:

@@ -195,7 +195,7 @@ class _Processes:
         return self._slots.put(memory, self._slack)
 
 
-# Placing bundles on the slots of a plan, where every slot offers 1.0 of CPU and 1.0 of memory.
+# Place bundles on the slots of a plan; every slot offers 1.0 of CPU and 1.0 of memory.
 
 
 def free_slots(room: Room) -> list[Slot]:
@@ -223,7 +223,7 @@ def too_few(by: str, request: PlacementRequest, needed: int, offered: int) -> Re
     return Refusal(by, (Shortage(request.pipeline, "slots", needed, offered, "the cluster", "pipeline"),))
 
 
-# The next of many places that is still free, where places only ever fill up.
+# Find the next free place, if places are never freed again.
 
 
 class NextFree:

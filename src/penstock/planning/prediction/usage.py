@@ -71,7 +71,7 @@ def node_usage(slots: Mapping[Slot, SlotUsage]) -> dict[str, SlotUsage]:
     return usage
 
 
-# CPU of one tuple, by the models of its operators.
+# CPU seconds of one tuple, by the models of its operators.
 
 
 def cpu_seconds_per_tuple(gains: Mapping[str, Gain], demands: Demands, threads: ThreadsBySlot) -> float:

@@ -114,7 +114,7 @@ def _certain(
     return at(float(np.exp(bottom)) * (1 - TOLERANCE))
 
 
-# Who gets its minimum when not all minima fit: by priority, and the longer one waits the higher it stands.
+# Choice of pipelines that get their minimum if not all fit: by priority, raised by waiting time.
 
 
 DEFAULT_PATIENCE = 600.0

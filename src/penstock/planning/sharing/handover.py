@@ -157,7 +157,7 @@ def _largest_to_largest(
     return left
 
 
-# Threads of one pipeline on the slots of its nodes: dealt out in turn, or with the fewest moved.
+# Threads of one pipeline on the slots of its nodes: in turn, or with as few moves as possible.
 
 
 ThreadLayout = Mapping[Slot, tuple[int, ...]]

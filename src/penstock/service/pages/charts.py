@@ -89,7 +89,7 @@ def changes(store: Store, name: str, since: float) -> list[dict[str, Any]]:
     return sorted([*decided, *happened], key=lambda change: change["at"])
 
 
-# A pipeline's graph as it is drawn: operators in layers from source to sink, few crossings.
+# Layout of a pipeline's graph: operators in layers from source to sink, few crossings.
 
 
 SWEEPS = 4

@@ -142,7 +142,7 @@ def fleet(controller: Controller, trails: Trails) -> dict[str, Any]:
     }
 
 
-# One pipeline as the page shows it: its graph, what every operator does, and the slots of its threads.
+# The page of one pipeline: graph, figures of operators, slots of threads.
 
 
 def one_pipeline(controller: Controller, record: PipelineRecord) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def _planned_seats(controller: Controller, record: PipelineRecord) -> list[dict[
     return None if isinstance(plan, Refusal) else [entry["threads"] for entry in plan.document()["placement"]]
 
 
-# The cluster as the page shows it: racks, nodes, slots, and who holds what.
+# The page of the cluster: racks, nodes, slots and their holders.
 
 
 def cluster_map(state: ControllerState) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def cluster_map(state: ControllerState) -> dict[str, Any]:
     return {"unit_slots": state.unit_slots, "racks": [{"name": name, "nodes": nodes} for name, nodes in racks.items()]}
 
 
-# Decisions, newest first, each with its reason, rejected alternatives, expected result and measured result.
+# The page of decisions: newest first, with reason, rejected alternatives, expected and measured result.
 
 
 OUTCOME_SECONDS = 60.0

@@ -154,7 +154,7 @@ def trigger_routes(controller: Controller) -> APIRouter:
     return router
 
 
-# Applications that are attached, over HTTP: they register, report, hear what they are admitted to, and are read.
+# Attached applications over HTTP: register, report, receive their admitted size, and be read.
 
 
 MAX_APPLICATIONS = 1000

@@ -30,7 +30,7 @@ def hadoop_settings(file: Path) -> dict[str, str]:
     return {entry.findtext("name", "").strip(): entry.findtext("value", "").strip() for entry in root.iter("property")}
 
 
-# On which file system of Hadoop's a path without a scheme lies.
+# The Hadoop file system of a path without a scheme.
 
 
 FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
@@ -50,7 +50,7 @@ def is_local_by_default(settings: Mapping[str, str], session: Any = None) -> boo
     return next(filter(None, named), LOCAL).startswith(LOCAL)
 
 
-# Where YARN's managers of resources are, as the settings of a Hadoop client say.
+# Addresses of YARN's resource managers, from the settings of a Hadoop client.
 
 
 PORT = 8032

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# The time of messages, for what Spark works out per window: that in the message, and not when it was read.
+# Event time for windows: the time in the message, not the time it was read.
 
 
 LATE_SECONDS = 5

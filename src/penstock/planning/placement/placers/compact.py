@@ -141,7 +141,7 @@ def _refusal(by: str, request: PlacementRequest, room: Room, stuck: Stuck) -> Re
     return refusal
 
 
-# Which nodes a pipeline should live on: one that takes it whole, else one rack, else the fewest racks.
+# Choice of nodes: one that takes the whole pipeline, else one rack, else as few racks as possible.
 
 
 NODES_TRIED = 2

@@ -298,7 +298,7 @@ def _summed(transfers: Iterable[Transfer]) -> list[Transfer]:
     return [Transfer(*pair, *costs) for pair, costs in table.items()]
 
 
-# When machines are free: at the end of their queue only (as published), or in the gaps before it too.
+# Free times of machines: the end of their queue only (as published), or also the gaps before it.
 
 
 GAPS = 4

@@ -247,7 +247,7 @@ def machine_offer(request: PlacementRequest, room: Room) -> NDArray[np.float64]:
     return offer
 
 
-# Room on slots and on nodes while an earliest-finish-time placer takes it, and why there is none.
+# Free resources of slots and nodes during an earliest-finish-time placement, and reasons for a refusal.
 
 
 class SlotFloor:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.planning.placement.contract import PlacementRequest, Room
 
 
-# The one node P-Deployer's packing has open: what is on it, and how much every further thread is worth there.
+# The open node of P-Deployer's packing: its threads, and the value of each further thread there.
 
 
 class OpenNode:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.planning.placement.contract import PlacementRequest, Room
 
 
-# The order in which R-Storm takes operators and their threads.
+# The order of operators and threads in R-Storm.
 
 
 def breadth_first(operators: int, streams: Sequence[tuple[int, int]], sources: Sequence[int]) -> list[int]:
