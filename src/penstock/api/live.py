@@ -102,7 +102,7 @@ def list_runs() -> list[ListedRun]:
 
 
 def stop_run(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
-    """Finish and commit what is in flight and end the run. Return the seconds it took.
+    """Commit the rows in flight and end the run. Return the seconds it took.
 
     Here and below `run` is its folder or URI, or the name that `runs` shows.
     """
@@ -110,7 +110,7 @@ def stop_run(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
 
 
 def pause(run: str | Path, *, keep_executors: bool = False, patience: float = ANSWER_SECONDS) -> float:
-    """Finish and commit what is in flight and keep the position until `resume`. Return the seconds it took."""
+    """Commit the rows in flight and keep the position until `resume`. Return the seconds it took."""
     return ask_run(run, RunRequest.PAUSE, patience, keep_executors=keep_executors)
 
 
@@ -128,7 +128,7 @@ def rescale(
 
 
 def kill(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:
-    """End a run at once. Whoever resumes it repeats what was not committed."""
+    """End a run at once. Rows that were not committed are processed again on resume."""
     return ask_run(run, RunRequest.KILL, patience)
 
 

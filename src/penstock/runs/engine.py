@@ -1,4 +1,4 @@
-"""The contract between a run and the engine that executes it, and the registry of engines.
+"""The contract between a run and its engine, and the registry of engines.
 
 A third engine is one folder: a class that meets `Engine`, named by an entry point of the group `penstock.engines`.
 `tests/runs/test_engine_contract.py` holds for every engine.
@@ -51,13 +51,13 @@ class EngineRun(Protocol):
     # Requests. Each returns when it is done, or raises a PenstockError and leaves the run as it was.
 
     def stop(self) -> None:
-        """Ask it to finish and commit what is in flight and to end. Returns at once; `wait` returns the result."""
+        """Ask the run to commit the rows in flight and to end. Returns at once; `wait` returns the result."""
 
     def kill(self) -> None:
-        """Ask it to end at once; what is not committed is repeated by whoever resumes it. Returns at once."""
+        """Ask the run to end at once; rows that are not committed are processed again on resume. Returns at once."""
 
     def pause(self, *, keep_executors: bool = False) -> None:
-        """Finish and commit what is in flight and keep the position. Without `keep_executors` they are released."""
+        """Commit the rows in flight and keep the position. Without `keep_executors` they are released."""
 
     def resume(self, plan: RunnableLike | None = None, slots: int | None = None) -> None:
         """Continue a paused run from its last commit, by another plan or with other slots if given."""
@@ -68,8 +68,8 @@ class EngineRun(Protocol):
         plan: RunnableLike | None = None,
         places: Collection[Slot] | None = None,
     ) -> None:
-        """Change to so many slots, to exactly `places`, or to another plan, while rows flow. Executors that are gained
-        start before any are released."""
+        """Change to that number of slots, to exactly `places`, or to another plan, while rows flow. New executors start
+        before any are released."""
 
     def wait(self, timeout: float | None = None) -> Any:
         """Return the result (`RunResult`, `PlacedResult`, `SimulatedResult`) once it has ended, None if it still lives
@@ -90,7 +90,7 @@ class EngineRun(Protocol):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """What `state.json` says beside the state. `resumable` is false once its input or time has ended."""
+        """Details in `state.json` beside the state. `resumable` is false once its input or time has ended."""
 
     @property
     def nodes(self) -> Mapping[str, int]:
@@ -120,18 +120,18 @@ class EngineRun(Protocol):
 
     @property
     def shares(self) -> Mapping[int, float]:
-        """By number of a watched field: the share of the last rows that was above its threshold."""
+        """Share of the last rows above the threshold, by the number of the watched field."""
 
 
 class Engine(Protocol):
-    """How a plan runs. Made once per process by the registry; holds no state of a run."""
+    """A way to run plans. Made once per process by the registry; holds no state of a run."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def places_operators(self) -> bool:
-        """Whether it needs a plan that says which operators are on which slot."""
+        """Whether it needs a plan that places operators on slots."""
 
     def prepare(
         self,

@@ -1,4 +1,4 @@
-"""The folder of a run, on a disk or in object storage: what it is, who conducts it, how it stands, what is asked of it.
+"""The folder of a run, on a disk or in object storage: description, lease, state, requests, plans.
 
 run.json             what runs, with which options: enough to resume it after its process died
 lease.json           the process that conducts it
@@ -62,7 +62,7 @@ class PlanSegments(Spec):
 
 
 class FolderRequest(Spec):
-    """What another process asks of a run: `ask` is a word of `states.RunRequest`, the rest are its arguments."""
+    """A request of another process: `ask` is a word of `states.RunRequest`, the rest are its arguments."""
 
     id: Name
     ask: str
@@ -88,7 +88,7 @@ class Conductor:
 class RunFolder:
     """`place` is a folder, or a URI such as s3://bucket/run.
 
-    Called by whoever starts a run (`create`, `take`, `describe`, `release`), by `Run` while it lives (`requests`,
+    Called by the starter of a run (`create`, `take`, `describe`, `release`), by `Run` while it lives (`requests`,
     `answer`, `write_state`), and by other processes (`state`, `ask`).
     """
 
@@ -142,7 +142,7 @@ class RunFolder:
         except OSError as error:
             raise BadInputError(f"{self.place}/{path}: cannot be written: {error.strerror or error}") from error
 
-    # What runs.
+    # Description.
 
     @property
     def has_run(self) -> bool:
@@ -175,7 +175,7 @@ class RunFolder:
         segments = check(PlanSegments, self._document(cut), f"{self.place}/{cut}").segments
         return parse_plan(self._document(file), f"{self.place}/{file}"), segments
 
-    # Who conducts it.
+    # Lease.
 
     @property
     def held_by(self) -> Conductor | None:
@@ -295,7 +295,7 @@ class RunFolder:
             os.close(self._lock)
             self._lock = None
 
-    # How it stands.
+    # State.
 
     def write_state(self, state: RunState, **details: Any) -> None:
         """Write state.json, unless another process has taken the run over."""
@@ -305,7 +305,7 @@ class RunFolder:
         self._write("state.json", json.dumps({"state": state.value, **details}))
 
     def state(self) -> tuple[RunState, dict[str, Any]]:
-        """The state and its details as written last; `lost` if it says that it lives and no process conducts it."""
+        """The state and its details as written last; `lost` if the run should live and no process conducts it."""
         try:
             document = self._document("state.json")
             word = document.pop("state")
@@ -327,7 +327,7 @@ class RunFolder:
         except BadInputError:
             return RunState.STARTING
 
-    # What is asked of it.
+    # Requests.
 
     def ask(self, ask: str, patience: float = ANSWER_SECONDS, **arguments: Any) -> dict[str, Any]:
         """Leave a request for the process that conducts the run, and return its answer."""

@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.2
 
 
 class Interrupted:
-    """Whether somebody asked for the end; asked twice, it ends at once."""
+    """Whether a signal asked for the end. The second one raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -32,7 +32,7 @@ class Interrupted:
 
 @contextmanager
 def interrupted() -> Iterator[Interrupted]:
-    """Inside the block Ctrl-C and SIGTERM only say so. Only the main thread hears of signals; elsewhere nothing
+    """Inside the block Ctrl-C and SIGTERM are noted. Only the main thread receives signals; elsewhere nothing
     changes."""
     signalled = Interrupted()
     if threading.current_thread() is not threading.main_thread():

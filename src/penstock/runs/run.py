@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Run:
-    """A run that this process conducts. It continues by itself and may be used from any thread.
+    """A run that this process conducts. It runs in threads of its own; every method may be called from any thread.
 
     | | |
     |---|---|
@@ -47,8 +47,8 @@ class Run:
     | `last_progress`, `recent_progress` | `Figures` of the last seconds; those of the last minutes, oldest first |
     | `exception()` | the failure of a run that failed |
     | `await_termination(timeout)` | whether it has ended; raises its failure |
-    | `stop()` | finish and commit what is in flight, end, and return the report |
-    | `pause(keep_executors=False)` | finish and commit what is in flight, keep the position, wait for `resume` |
+    | `stop()` | commit the rows in flight, end, and return the report |
+    | `pause(keep_executors=False)` | commit the rows in flight, keep the position, wait for `resume` |
     | `resume(plan=None, slots=None)` | continue from the last commit: a paused, stopped or failed run |
     | `rescale(slots=None, plan=None)` | change slots or plan while it runs |
     | `kill()` | end at once |
@@ -61,7 +61,7 @@ class Run:
     def __init__(
         self, engine: Engine, prepared: Prepared, folder: RunFolder, listener: Listener, *, own: bool = False
     ) -> None:
-        """Start the run. `own`: nobody named the folder; it is kept only if there is something to resume."""
+        """Start the run. `own`: the folder is unnamed, and is kept only if the run can be resumed."""
         self._engine, self._prepared, self._folder, self._own = engine, prepared, folder, own
         self._listener = listener
         self._history = StateHistory()
@@ -99,13 +99,13 @@ class Run:
             raise
 
     def _tidy(self) -> None:
-        """Remove a folder nobody named, unless there is something to resume."""
+        """Remove an unnamed folder, unless the run can be resumed."""
         state, details = self._folder.state()
         over = state is RunState.STOPPED and not details.get("resumable")
         if over or not self._engine.has_begun(self._folder):
             self._folder.remove()
 
-    # What it is and how it stands.
+    # Identity and state.
 
     @property
     def name(self) -> str:
@@ -146,20 +146,20 @@ class Run:
     # Requests.
 
     def stop(self, timeout: float | None = None) -> Any:
-        """Finish and commit what is in flight, end the run and return its report; None if that takes longer than
+        """Commit the rows in flight, end the run and return its report; None if that takes longer than
         `timeout` seconds."""
         if self.status not in OVER:
             self._do(RunRequest.STOP)
         return self.report() if self.await_termination(timeout) else None
 
     def kill(self) -> None:
-        """End at once. Whoever resumes the run repeats what was not committed."""
+        """End at once. Rows that were not committed are processed again on resume."""
         if self.status not in OVER:
             self._do(RunRequest.KILL)
         self._thread.join()
 
     def pause(self, *, keep_executors: bool = False) -> None:
-        """Finish and commit what is in flight, and keep the position until `resume`."""
+        """Commit the rows in flight, and keep the position until `resume`."""
         self._do(RunRequest.PAUSE, keep_executors=keep_executors)
 
     def resume(self, plan: RunnableLike | None = None, *, slots: int | None = None, **options: Any) -> Run:
@@ -197,8 +197,7 @@ class Run:
         plan: RunnableLike | None = None,
         places: Collection[Slot] | None = None,
     ) -> float:
-        """Change to so many slots, to exactly `places`, or to another plan, while rows flow. Returns the seconds it
-        took."""
+        """Change to that number of slots, to exactly `places`, or to another plan, while rows flow. Returns seconds."""
         return self._do(RunRequest.RESCALE, slots=slots, plan=plan, places=places)
 
     def _do(self, request: RunRequest, **arguments: Any) -> float:
@@ -238,7 +237,7 @@ class Run:
         return True
 
     def report(self) -> Any:
-        """What the run did: `RunResult`, `PlacedResult` or `SimulatedResult`. Raise BadInputError if it still lives,
+        """Return the result: `RunResult`, `PlacedResult` or `SimulatedResult`. Raise BadInputError if it still lives,
         and its failure if it failed."""
         if not self.await_termination(0):
             raise BadInputError(f"run '{self.id}' is {self.status}: it reports when it has ended; stop it first")
@@ -259,7 +258,7 @@ class Run:
                         self._recent.append(figures)
                     self._write_state()
             self._result = result
-        except BaseException as error:  # raised to whoever waits for the end
+        except BaseException as error:  # raised by `await_termination`
             log.error("run %s failed: %s", self.id, error)
             self._error = error
         for thread in self._answering:

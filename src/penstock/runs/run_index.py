@@ -98,7 +98,7 @@ def list_runs() -> list[ListedRun]:
 
 
 def _elsewhere(entry: Path) -> Path | None:
-    """The folder an entry names; None where no run is there, or what the entry holds names none at all."""
+    """The folder that an entry names; None if there is no run in it, or if the entry cannot be read."""
     try:
         folder = Path(read_text(entry).strip())
         return folder if (folder / "run.json").exists() else None

@@ -15,7 +15,7 @@ from penstock.base.errors import BadInputError
 
 
 class RunState(StrEnum):
-    """How a run stands."""
+    """State of a run."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -82,18 +82,18 @@ def move(history: StateHistory, to: RunState) -> None:
 
 
 class RunRequest(StrEnum):
-    """What users ask of a run, by the word that Python, the command line and HTTP have for it."""
+    """A request to a run, by the word used in Python, on the command line and over HTTP."""
 
     STOP = "stop"
-    """Finish and commit what is in flight, then end."""
+    """Commit the rows in flight, then end."""
     PAUSE = "pause"
-    """Finish and commit what is in flight, then wait for `resume`."""
+    """Commit the rows in flight, then wait for `resume`."""
     RESUME = "resume"
     """Continue from the last commit, with another plan if one is given."""
     RESCALE = "rescale"
     """Change slots or plan while it runs."""
     KILL = "kill"
-    """End at once; the next start repeats what was not committed."""
+    """End at once; rows that were not committed are processed again on resume."""
 
 
 PERMITTED: dict[RunRequest, frozenset[RunState]] = {

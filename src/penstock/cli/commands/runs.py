@@ -1,4 +1,4 @@
-"""`penstock runs`: the runs of this user, and what may be asked of them. The words mean the same for every engine."""
+"""`penstock runs`: the runs of this user, and requests to them. The words mean the same for every engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ runs_app = typer.Typer(
 
 @runs_app.callback()
 def runs(context: typer.Context, json: JsonOption = False) -> None:
-    """List runs, or do what a further word says."""
+    """List runs if no further word is given."""
     if context.invoked_subcommand is None:
         list_runs(json=json)
 
@@ -61,7 +61,7 @@ def list_runs(json: JsonOption = False) -> None:
 
 @runs_app.command()
 def stop(run: RunArgument, json: JsonOption = False) -> None:
-    """Finish and commit what is in flight, and end the run."""
+    """Commit the rows in flight, and end the run."""
     from penstock.api import live
 
     _say_done(run, "stopped", live.stop_run(run), json=json)
@@ -75,7 +75,7 @@ def pause(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Finish and commit what is in flight, and keep the position until `runs resume`."""
+    """Commit the rows in flight, and keep the position until `runs resume`."""
     from penstock.api import live
 
     _say_done(run, "paused", live.pause(run, keep_executors=keep_executors), json=json)
@@ -125,7 +125,7 @@ def rescale(
 
 @runs_app.command()
 def kill(run: RunArgument, json: JsonOption = False) -> None:
-    """End a run at once; whoever resumes it repeats what was not committed."""
+    """End a run at once; rows that were not committed are processed again on resume."""
     from penstock.api import live
 
     _say_done(run, "killed", live.kill(run), json=json)

@@ -61,7 +61,7 @@ class FusedPrepared:
     job: FusedJob
     listener: Listener
     given: str | None
-    """Name of the pipeline or plan for whoever resumes the run."""
+    """Name of the pipeline or plan, by which the run is resumed."""
     plan: SavedPlan | None
     places: tuple[Slot, ...] | None = None
 
@@ -276,7 +276,7 @@ class FusedEngineRun:
         except BaseException as error:
             self._failure = error
             move(self.history, RunState.FAILED)
-            with suppress(PenstockError):  # the failure itself says more
+            with suppress(PenstockError):  # the first failure is raised
                 self._close_session()
             raise
         finally:
@@ -322,7 +322,7 @@ class FusedEngineRun:
             if plan is None and not self._has_own_session:
                 reason = "its slots are those of its Spark session; stop it, and resume it with others"
                 raise RefusedError(Refusal(f"run '{self._folder.description.run}'", (), notes=(reason,)))
-            self._changed(plan, wanted)  # what is wrong with it leaves the run as it is
+            self._changed(plan, wanted)  # an error leaves the run unchanged
             self._pause(keep_executors=True)
             self._resume(plan, wanted)
 

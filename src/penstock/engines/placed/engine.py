@@ -361,7 +361,7 @@ class PlacedEngineRun:
 
     @property
     def nodes(self) -> Mapping[str, int]:
-        """By node, the slots it is on, and those of its share that its plan leaves empty."""
+        """Slots on each node: those in use, and those of its share that its plan leaves empty."""
         held: dict[str, int] = {}
         if self.history.state is RunState.RUNNING:
             for slot in sorted(self._control.places | set(self._prepared.share or ())):

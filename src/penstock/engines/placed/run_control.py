@@ -1,4 +1,4 @@
-"""Conducting a placed run: it goes on for its time, and does what it is asked meanwhile, from here or elsewhere."""
+"""The loop that conducts a placed run for its time and serves requests, and the state that other threads share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Asked:
 
 @dataclass
 class RunControl:
-    """What the process that conducts a run asks of it, and sees of it, from other threads."""
+    """Requests to the conducting thread and observations of the run, for other threads."""
 
     history: StateHistory = field(default_factory=StateHistory)
     figures: Figures | None = None
@@ -46,16 +46,16 @@ class RunControl:
     last_tuple: float | None = None
     """When tuples last came to their end."""
     watched: Mapping[int, tuple[str, float]] = field(default_factory=dict)
-    """Fields and thresholds, by a number of whoever asks."""
+    """Fields and thresholds, by number."""
     shares: Mapping[int, float] = field(default_factory=dict)
-    """Of the last epoch: the part of its tuples that was above."""
+    """Share of the rows of the last epoch above each threshold."""
     at_once: bool = False
-    """End without draining: what is not committed is repeated by whoever resumes the run."""
+    """End without draining: rows that are not committed are processed again on resume."""
     ran: float = 0.0
     """Seconds it has run, pauses left out."""
     _asked: queue.SimpleQueue[Asked] = field(default_factory=queue.SimpleQueue)
     _unanswered: list[Asked] = field(default_factory=list)
-    """What was begun and is not done yet among it."""
+    """Requests that are queued or under way."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, ask: str, plan: Path | None = None, slots: int | None = None) -> Future[float]:
@@ -84,7 +84,7 @@ class RunControl:
             move(self.history, state)
 
     def end(self, state: RunState) -> None:
-        """Move to the state in which nothing conducts the run, and answer what was not done with an error."""
+        """Move to a final state, and answer all open requests with an error."""
         with self._lock:
             self.to(state)
             for asked in self._unanswered:
@@ -94,7 +94,7 @@ class RunControl:
 
 @dataclass(frozen=True)
 class Plans:
-    """Other layouts of the run: of a plan file, of the same plan on so many slots."""
+    """Other layouts of the run: of a plan file, and of the same plan on a number of slots."""
 
     of_file: Callable[[Path], LaidOut]
     on_slots: Callable[[int], LaidOut]
@@ -102,7 +102,7 @@ class Plans:
 
 @dataclass(frozen=True)
 class Conducted:
-    """How a run went: when it was told to end, how long that took, and its changes."""
+    """The end of a run: when it was asked to, how long that took, and the changes before."""
 
     held: float
     drain_seconds: float
@@ -148,7 +148,7 @@ class Conducting:
         self._raise_if_failed()
 
     def change(self, plan: Path) -> None:
-        """Go on with another plan, as if somebody had asked for it; a plan that cannot be is an error."""
+        """Change to another plan. Raise the error if that fails."""
         changed = self._control.ask("change", plan)
         while not changed.done() and not self._is_ending:
             self._turn(0.0)
@@ -157,7 +157,7 @@ class Conducting:
             changed.result()
 
     def run(self, seconds: float | None) -> Conducted:
-        """For `seconds`, pauses not counted, or until it is told to end; then drain and end."""
+        """Run for `seconds`, pauses not counted, or until a request to end; then drain and end."""
         ran, watch = self._control.ran, Stopwatch()
         while (seconds is None or ran < seconds) and not self._is_ending:
             self._turn(ran)
@@ -229,7 +229,7 @@ class Conducting:
         raise RunError(f"cannot do '{asked.ask}'; known: pause, stop, resume, change, rescale")
 
     def _settle(self) -> None:
-        """Answer what is done. A change of plan is done when the first tuple has come to its end on the new plan."""
+        """Answer requests that are done. A change of plan is done when the first row has passed the new plan."""
         waiting = []
         for pending in self._pending:
             if not pending.answer.done():
