@@ -464,7 +464,10 @@ def default_warm_up(seconds: float | None) -> float:
 def _load_of_json(value: Any) -> Any:
     from penstock.dataflow.load import Load  # noqa: PLC0415 - loads numpy
 
-    return Load.of_document(value) if isinstance(value, dict) else value
+    try:
+        return Load.of_document(value) if isinstance(value, dict) else value
+    except KeyError as error:
+        raise BadInputError(f"expected a load, found no {error}") from error
 
 
 # The declarations as a table.

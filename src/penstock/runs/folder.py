@@ -254,11 +254,12 @@ class RunFolder:
             renewed=now(),
         )
         self.checkpoint.sign(self._lease)
-        self._over = threading.Event()
-        self._renewing = threading.Thread(
-            target=self._keep_renewing, args=(self._lease, self._over), name="penstock-lease", daemon=True
-        )
-        self._renewing.start()
+        if self._lock is None:  # a lock needs no renewal: the system releases it when its process dies
+            self._over = threading.Event()
+            self._renewing = threading.Thread(
+                target=self._keep_renewing, args=(self._lease, self._over), name="penstock-lease", daemon=True
+            )
+            self._renewing.start()
 
     def _locked(self) -> int:
         handle = os.open(self.path / "conductor", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -285,8 +286,9 @@ class RunFolder:
     def release(self) -> None:
         """Let others conduct the run."""
         if self._lease is not None:
-            self._over.set()
-            self._renewing.join()
+            if self._lock is None:
+                self._over.set()
+                self._renewing.join()
             current = self.checkpoint.lease
             if current is not None and current.number == self._lease.number:
                 self.checkpoint.sign(self._lease.model_copy(update={"renewed": 0.0}))

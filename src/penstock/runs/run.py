@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch
-from penstock.base.errors import BadInputError, PenstockError, nearest
+from penstock.base.errors import BadInputError, nearest
 from penstock.base.former_names import report_former_name
 from penstock.runs.config import RunConfig
 from penstock.runs.run_index import note_elsewhere
@@ -273,7 +273,12 @@ class Run:
     def _serve(self) -> None:
         """Answer each request in a thread of its own: the run must be able to end while it rescales."""
         self._answering = [thread for thread in self._answering if thread.is_alive()]
-        for request in self._folder.requests():
+        try:
+            requests = list(self._folder.requests())
+        except (OSError, BadInputError) as error:
+            log.warning("run %s: its requests could not be read: %s", self.id, error)
+            return
+        for request in requests:
             thread = threading.Thread(target=self._answer, args=(request,), name=f"answer-{request.ask}", daemon=True)
             self._answering.append(thread)
             thread.start()
@@ -281,7 +286,7 @@ class Run:
     def _answer(self, request: FolderRequest) -> None:
         try:
             seconds = self._answered(request)
-        except PenstockError as error:
+        except Exception as error:  # raised by the process that asked
             self._folder.answer_error(request, error)
         else:
             self._folder.answer(request, seconds=seconds)

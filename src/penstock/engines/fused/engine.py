@@ -6,6 +6,7 @@ again from Spark's checkpoint.
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from penstock.runs.environment import RunSession
     from penstock.runs.folder import RunFolder
     from penstock.runs.states import StateHistory
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -317,7 +320,10 @@ class FusedEngineRun:
             if plan is None and wanted is not None and has_executors:
                 self._query.rescale(wanted, places)
                 self._prepared = replace(self._prepared, places=None if places is None else tuple(places))
-                describe_slots(self._folder, wanted)
+                try:
+                    describe_slots(self._folder, wanted)
+                except (OSError, BadInputError) as error:  # a full disk does not undo the change
+                    log.warning("%s: its slots could not be written: %s", self._folder.place, error)
                 return
             if plan is None and not self._has_own_session:
                 reason = "its slots are those of its Spark session; stop it, and resume it with others"
