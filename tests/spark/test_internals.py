@@ -79,7 +79,7 @@ def error_of(work: Callable[[], Any]) -> Exception:
 
 
 def java_error_of(given: Given) -> Exception:
-    return error_of(lambda: java.java_classes(given.session).java.lang.Integer.parseInt("no number"))
+    return error_of(lambda: java.java_classes(given.session).java.util.ArrayList().iterator().next())
 
 
 def has_method(given: Given, class_name: str, method: str, *parameters: int) -> bool:
@@ -107,12 +107,6 @@ def a_last_batch_is_appended(given: Given) -> bool:
 def partitions_are_read(given: Given) -> bool:
     log = checkpoint.CheckpointLog(given.session, query_log(given), "offsets")
     return checkpoint.partitions_in(log.read(0)) == int(given.session.conf.get(settings.PARTITIONS))
-
-
-def a_description_is_there(given: Given) -> bool:
-    error = error_of(lambda: given.session.sql("SELECT nothing_like_it"))
-    line = error_messages.first_line(error)
-    return isinstance(getattr(error, "desc", None), str) and "`nothing_like_it`" in line and "SQLSTATE" not in line
 
 
 def a_cause_is_there(given: Given) -> bool:
@@ -315,10 +309,9 @@ CHECKS: dict[str, Callable[[Given], bool]] = {
     "checkpoint.CheckpointLog": offsets_are_read,
     "checkpoint.append_last_batch": a_last_batch_is_appended,
     "checkpoint.partitions_in": partitions_are_read,
-    "error_messages.first_line": a_description_is_there,
     "error_messages.java_error": lambda given: isinstance(java_error_of(given), error_messages.java_error()),
     "error_messages.root_cause": a_cause_is_there,
-    "error_messages.spark_errors": lambda given: "no number" in str(java_error_of(given)),
+    "error_messages.spark_errors": lambda given: "NoSuchElement" in str(java_error_of(given)),
     "executors.executor_hosts": lambda given: (
         executors.executor_hosts(given.session) == {"driver": given.session.conf.get("spark.driver.host")}
     ),

@@ -51,13 +51,10 @@ def captured_errors() -> tuple[type[Exception], ...]:
     return PySparkException, java_error()
 
 
-@touches("`desc` of captured errors", "Their text has the stack of Java, and a description in front of it or not.")
 def first_line(error: object) -> str:
     """The line that says what is wrong, without Spark's error code, Java's class names and the stack behind it. Of an
-    error of Spark's, or an exception of Java's (which has a member of every name)."""
-    description = getattr(error, "desc", None)
-    text = description if isinstance(description, str) else str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    error of Spark's, or an exception of Java's."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = lines[0] if lines else type(error).__name__
     line = _CODE.sub("", _JAVA.sub("", line))
     return redact(line.partition(" SQLSTATE:")[0].rstrip())

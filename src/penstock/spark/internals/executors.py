@@ -90,12 +90,12 @@ def kill_executors(session: SparkSession, names: Collection[str], *, lower_targe
 @touches("`SparkContext._jsc.sc().statusStore().executorList`", "PySpark does not return the hosts of executors.")
 def executor_hosts(session: SparkSession) -> dict[str, str]:
     """Return the host of every executor and of the driver, by id."""
-    found = {}
+    hosts = {}
     listed = java_context(session).statusStore().executorList(True).iterator()
     while listed.hasNext():
         summary = listed.next()
-        found[str(summary.id())] = str(summary.hostPort()).rpartition(":")[0]
-    return found
+        hosts[str(summary.id())] = str(summary.hostPort()).rpartition(":")[0]
+    return hosts
 
 
 class FusedExecutors:
@@ -218,13 +218,13 @@ def scala_profile(session: SparkSession, memory_mb: int, resources: Collection[s
 @touches("`SparkContext._jsc.sc().statusStore().executorList`", "PySpark does not say what resources executors hold.")
 def executor_resources(session: SparkSession, names: Collection[str]) -> dict[str, set[str]]:
     """Return which of these resources each executor holds, by its id."""
-    found: dict[str, set[str]] = {}
+    held: dict[str, set[str]] = {}
     executors = java_context(session).statusStore().executorList(True).iterator()
     while executors.hasNext():
         summary = executors.next()
         resources = summary.resources()
-        found[str(summary.id())] = {name for name in names if resources.contains(name)}
-    return found
+        held[str(summary.id())] = {name for name in names if resources.contains(name)}
+    return held
 
 
 class PinnedExecutors(FusedExecutors):

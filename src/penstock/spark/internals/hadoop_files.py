@@ -81,8 +81,8 @@ class HadoopFiles:
 
     def text_of_matching(self, pattern: str) -> str:
         """Return one text with the paths of all files that match. Asking for each of thousands takes a minute."""
-        found = self._system(pattern).globStatus(self._at(pattern))
-        return str(self._java.scala.runtime.ScalaRunTime.stringOf(found))
+        listing = self._system(pattern).globStatus(self._at(pattern))
+        return str(self._java.scala.runtime.ScalaRunTime.stringOf(listing))
 
     def files_below(self, folder: str) -> Iterator[tuple[str, str, str, int]]:
         """Yield path, folder below `folder`, name and size of every file in it and in its subfolders."""

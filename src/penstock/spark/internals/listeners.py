@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.spark.internals.declarations import touches
@@ -121,6 +122,9 @@ def progress_listener(session: SparkSession, on_progress: Callable[[dict[str, An
     from pyspark.sql.streaming.listener import StreamingQueryListener  # noqa: PLC0415 - Spark loads when it is used
 
     class Progress(_ToldByJava, StreamingQueryListener):
-        _jlistener = java_classes(session).PythonStreamingQueryListenerWrapper(_ToldByJava(on_progress))
+        @cached_property
+        def _jlistener(self) -> Any:
+            # asked for after `addListener` has imported the wrapper
+            return java_classes(session).PythonStreamingQueryListenerWrapper(_ToldByJava(on_progress))
 
     return Progress(on_progress)
