@@ -248,7 +248,9 @@ def test_a_driver_started_by_a_controller_that_was_replaced_does_not_run(tmp_pat
 
 
 def test_drivers_of_another_store_are_refused_in_one_line(folder: Path) -> None:
-    executors_in(folder, store="mine").want([order(slots=(A, B))], 7)
+    executors = executors_in(folder, store="mine")
+    executors.want([order(slots=(A, B))], 7)
+    until(executors, Started("p", 1))  # its process can be ended only after it has written who it is
     assert get(FolderOwner, folder / "pipelines", OWNER) == FolderOwner(store="mine", fence=7)
     executors_in(folder, store="mine")
     with pytest.raises(BadInputError, match="drivers and checkpoints are of another store; start this") as refusal:
