@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
+from penstock.service.pages.page_list import pages
 from penstock.spark.clusters.local.guard import guarded
 
 if TYPE_CHECKING:
@@ -75,15 +76,11 @@ def shoot_others(page: Page, folder: Path, url: str) -> None:
     page.click("[data-act=priority]")
     page.fill("#ask-priority", "3")
     take(page, folder, "action", whole=False)
-    page.goto(f"{url}/cluster")
-    page.wait_for_selector(".slot")
-    take(page, folder, "cluster", whole=False)
-    page.goto(f"{url}/decisions")
-    page.wait_for_selector(".decision")
-    take(page, folder, "decisions", whole=False)
-    page.goto(f"{url}/what-if?pipeline=orders-1&rate=160&priority=1")
-    page.wait_for_selector(".charts .uplot", timeout=60_000)
-    take(page, folder, "what-if", whole=False)
+    for known in pages():
+        if known.path not in {"/", "/pipeline"}:
+            page.goto(url + known.path + known.example.format(pipeline="orders-1"))
+            page.wait_for_selector(known.ready, timeout=60_000)
+            take(page, folder, known.data, whole=False)
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.planning.prediction.fused import FusedSetup
 from penstock.profiling.trial_search import comparable, point_of
 from penstock.profiling.trials import Trial
-from penstock.runtime.passage import EVERY_SECONDS, PaceProbe
+from penstock.runtime.cpu_speed import EVERY_SECONDS, SpeedProbe
 
 ON = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=250, batch_cpu_ms=100, worker_batch_cpu_ms=40)
 BUSY = Point(threads=1, rate=100, cpu=0.95, memory=0.1, operator_cpu=0.8, engine_cpu=0.15, pace=3000)
@@ -193,7 +193,7 @@ def test_repeated_trials_are_told_for_their_mean_pace() -> None:
 
 
 def test_pieces_are_done_now_and_then() -> None:
-    probe = PaceProbe()
+    probe = SpeedProbe()
     probe.look()
     assert probe.take() == (0, 0.0)
     pause(EVERY_SECONDS)
@@ -208,9 +208,9 @@ def test_pieces_are_done_now_and_then() -> None:
 def test_one_slow_piece_of_many_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     # CPU seconds before and after each piece: they took 1, 1 and 50
     clock = iter([0.0, 1.0, 1.0, 2.0, 2.0, 52.0])
-    monkeypatch.setattr("penstock.runtime.passage.thread_cpu_seconds", lambda: next(clock))
-    monkeypatch.setattr("penstock.runtime.passage.EVERY_SECONDS", 0.0)
-    probe = PaceProbe()
+    monkeypatch.setattr("penstock.runtime.cpu_speed.thread_cpu_seconds", lambda: next(clock))
+    monkeypatch.setattr("penstock.runtime.cpu_speed.EVERY_SECONDS", 0.0)
+    probe = SpeedProbe()
     for _ in range(3):
         probe.look()
     assert probe.take() == (3, 3.0)

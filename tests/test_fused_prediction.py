@@ -20,8 +20,8 @@ from penstock.planning.prediction.fused_setup import crews_of
 from penstock.planning.prediction.latency import closing_seconds
 from penstock.planning.prediction.rate import Demands
 from penstock.profiling.profiler import rows_to_rehearse
-from penstock.runtime import workers as crew
-from penstock.runtime.steps import Read, Step, plan_crews
+from penstock.runtime import steps as runtime_steps
+from penstock.runtime.steps import Read, Step, plan_pools
 
 ON = MeasuredOn(slot_memory_mb=1000.0, batch_seconds=1.0, base_memory_mb=80.0)
 CPU_BOUND = Model("cpu", (Point(threads=1, rate=100.0, cpu=1.0, memory=0.01, operator_cpu=0.8),), ON)
@@ -86,7 +86,7 @@ def test_a_model_that_knows_how_long_its_code_was_at_work_says_it_exactly() -> N
 
 
 def test_pieces_are_as_long_as_crews_cut_them() -> None:
-    assert PIECE_SECONDS == crew.PIECE_SECONDS
+    assert PIECE_SECONDS == runtime_steps.PIECE_SECONDS
 
 
 def test_operators_in_one_thread_take_turns() -> None:
@@ -175,7 +175,7 @@ def test_crews_are_those_of_the_engine(drawn: list[tuple[int, set[int]]]) -> Non
         Step(name, Logic(print), threads[name], tuple(Read(place[sender]) for sender in senders[name]))
         for name in order
     ]
-    wanted = tuple(tuple(order[at] for at in crew.positions) for crew in plan_crews(steps))
+    wanted = tuple(tuple(order[at] for at in crew.positions) for crew in plan_pools(steps))
     assert crews_of(pipeline, threads, set()) == wanted
 
 

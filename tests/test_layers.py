@@ -44,6 +44,9 @@ LAYERS = (
     "pictures",
     "api",
     "cli",
+    "testing",
+    "types",
+    "plugins",
     "__main__",
 )
 """A package imports itself and what stands before it."""
@@ -104,6 +107,23 @@ def test_the_page_about_the_design_lists_the_parts_in_their_order() -> None:
     page = (ROOT.parents[1] / "docs" / "design.md").read_text("utf-8").split("## Layers")[1].split("##")[0]
     rows = [re.split(r"\s{2,}", line.strip())[0] for line in page.splitlines() if line.startswith("    ")]
     assert tuple(name for row in rows for name in row.split()) == LAYERS[:-1]
+
+
+def test_the_tour_names_every_folder_and_only_files_that_are_there() -> None:
+    tour = (ROOT.parents[1] / "docs" / "design.md").read_text("utf-8").split("## A tour")[1].split("\n## ")[0]
+    folders = {str(path.parent.relative_to(ROOT)) for path in MODULES if len(path.relative_to(ROOT).parts) > 1}
+    # a folder of folders is named by what is in it, and clusters and workloads by the folder above them
+    named = re.findall(r"`([a-z_/]+)`", tour)
+    assert [
+        folder
+        for folder in sorted(folders)
+        if not any(name.rstrip("/").startswith(folder) for name in named)
+        and not folder.startswith(("inputs/", "spark/clusters/", "workloads/"))
+    ] == []
+    files = re.findall(r"`([a-z_/]+\.py)`", tour)
+    there = {path.name for path in MODULES} | {name_of(path) for path in MODULES}
+    assert files
+    assert [file for file in files if file not in there] == []
 
 
 def test_imports_only_what_stands_before() -> None:
@@ -179,9 +199,11 @@ def test_planning_loads_neither_spark_nor_drawing() -> None:
 
 
 def test_everything_exported_exists_and_is_seen() -> None:
-    assert {"plan", "run", "simulate", "Load", "RunResult", "RunFailedError"} <= set(dir(penstock))
-    for name in dir(penstock):
-        assert getattr(penstock, name) is not None
+    assert {"plan", "run", "simulate", "Load", "RunFailedError"} <= set(dir(penstock))
+    assert {"RunResult", "Report"} & set(dir(penstock.types)) == {"RunResult"}
+    for module in (penstock, penstock.types, penstock.testing, penstock.plugins):
+        for name in dir(module):
+            assert getattr(module, name) is not None
 
 
 def names_in(annotation: ast.AST) -> Iterator[str]:
@@ -195,7 +217,7 @@ def names_in(annotation: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("path", sorted((ROOT / "api").glob("[a-z]*.py")), ids=name_of)
 def test_what_public_functions_take_and_return_is_exported(path: Path) -> None:
     """By the names in the signatures of the functions that are exported themselves."""
-    exported = {*dir(penstock), *dir(builtins), *dir(collections.abc), *dir(typing), "Path"}
+    exported = {*dir(penstock), *dir(penstock.types), *dir(builtins), *dir(collections.abc), *dir(typing), "Path"}
     for function in ast.parse(path.read_text("utf-8")).body:
         if isinstance(function, ast.FunctionDef) and function.name in exported:
             arguments = [*function.args.args, *function.args.kwonlyargs]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import penstock
+from penstock.base import former_names
+from penstock.base.former_names import FormerNameWarning
 from penstock.cli.commands import cluster_plans, models, plan, plans, run, simulate
 
 if TYPE_CHECKING:
@@ -66,7 +69,27 @@ def test_defaults_of_the_shell_are_those_of_python(command: Callable[..., object
 
 
 @pytest.mark.parametrize("name", sorted(penstock.FORMER_NAMES))
-def test_a_former_name_works_and_warns(name: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"penstock\.{name} is now "):
+def test_a_former_name_works_and_warns_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(former_names, "_reported", set())
+    with pytest.warns(FormerNameWarning, match=rf"^penstock\.{name} is now penstock"):
         assert getattr(penstock, name) is not None
+    assert getattr(penstock, name) is not None  # a second warning would be an error
     assert name not in dir(penstock)
+
+
+def test_every_name_that_0_1_exported_can_be_imported() -> None:
+    names = (Path(__file__).parent / "formats_0_1" / "exported.txt").read_text("utf-8").split()
+    assert len(names) > 100
+    assert [name for name in names if name not in dir(penstock) and name not in penstock.FORMER_NAMES] == ["runs"]
+
+
+def test_runs_is_a_package_that_can_still_be_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(former_names, "_reported", set())
+    monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path))
+    with pytest.warns(FormerNameWarning, match=r"^penstock\.runs\(\) is now penstock\.list_runs\(\)$"):
+        assert penstock.runs() == []  # type: ignore[attr-defined] # not among the exported names any more
+
+
+def test_few_names_are_exported() -> None:
+    assert len(dir(penstock)) < 90
+    assert {"types", "testing", "plugins"} <= set(dir(penstock))

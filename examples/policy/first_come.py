@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.planning.sharing.contract import Divides, Shares, short_of_minimum
+from penstock.plugins import Divides, Shares, short_of_minimum
 
 if TYPE_CHECKING:
-    from penstock.planning.sharing.contract import Tenants
+    from penstock import Tenants
 
 
 @dataclass(frozen=True, slots=True)

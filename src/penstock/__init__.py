@@ -16,7 +16,6 @@ if _IS_STARTED and not sys.flags.safe_path:
     del sys.path[0]
 
 import logging  # noqa: E402 - after the folder is left out
-import warnings  # noqa: E402
 from importlib import import_module  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -41,12 +40,16 @@ FORMER_NAMES = {
     **{name: f"penstock_lab.api:{name}" for name in ("draw_experiment", "known_experiments", "results_page")},
     **{name: f"penstock_lab.api:{name}" for name in ("run_experiment", "run_experiments", "run_live_experiments")},
 }
-"""Names that version 0.1 exported, and the place of each now: they work and warn."""
+"""Names that version 0.1 exported, and the place of each now: they work, and warn once."""
 
 
 def __getattr__(name: str) -> Any:
+    if name == "runs":  # a package, and in version 0.1 a function
+        return import_module("penstock.runs")
     if name not in FORMER_NAMES:
         return _load(name)
+    from penstock.base.former_names import report_former_name  # noqa: PLC0415 - importing the package costs nothing
+
     module, _, attribute = FORMER_NAMES[name].partition(":")
-    warnings.warn(f"penstock.{name} is now {module}.{attribute}", DeprecationWarning, stacklevel=2)
+    report_former_name(f"penstock.{name}", f"{module}.{attribute}")
     return getattr(import_module(module), attribute)

@@ -1,6 +1,7 @@
 # What `penstock` exports: the one list of it. Python reads it to load a name when it is first used, type checkers and
 # editors read it as it is. The types that functions return, or take beside plain values, are in `penstock.types`.
 
+from . import plugins as plugins
 from . import testing as testing
 from . import types as types
 from .api.applications import advise as advise

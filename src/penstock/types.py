@@ -8,6 +8,6 @@
 pipelines are in `penstock` itself.
 """
 
-import lazy_loader
+from penstock.base.lazy_names import listed_names
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub("penstock", __file__)
+__getattr__, __dir__, __all__ = listed_names(__name__, __file__)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.report.listener import Listener, Progress
+from penstock import Listener
+from penstock.types import Progress
 from penstock_lab.page import draw, write_page
 from penstock_lab.registry import EXPERIMENTS
 from penstock_lab.sweep import DEFAULT_FOLDER, Finding, live_sweep, sweep

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.base.errors import BadInputError
-from penstock.cli import output
-from penstock.cli.arguments import JsonOption
+from penstock import BadInputError
+from penstock.plugins import JsonOption, console, print_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +59,7 @@ def list_experiments(json: JsonOption = False) -> None:
         for experiment in experiments
     ]
     if json:
-        output.print_json(
+        print_json(
             [
                 {
                     "name": experiment.name,
@@ -73,8 +72,8 @@ def list_experiments(json: JsonOption = False) -> None:
             ]
         )
         return
-    output.console().print(
-        output.table(
+    console().print(
+        table(
             f"{len(rows)} experiments",
             ("experiment", "what ", "repeats ", "cases", "with --quick"),
             (
@@ -108,7 +107,7 @@ def run(
 
     Finished cases are kept: after Ctrl-C the same command goes on where it was.
     """
-    from penstock.cli.live import listening
+    from penstock.plugins import listening
     from penstock_lab import api as experimenting
     from penstock_lab.registry import LIVE
 
@@ -130,7 +129,7 @@ def run(
         documents = [
             {**finding.document(), "pictures": [*map(str, pictures[finding.experiment.name])]} for finding in findings
         ]
-        output.print_json(documents)
+        print_json(documents)
         return
     for finding in findings:
         _print(finding, pictures[finding.experiment.name])
@@ -145,7 +144,7 @@ def page(
     from penstock_lab import api as experimenting
 
     for written in experimenting.results_page(folder, path):
-        output.console().print(f"written    {written}")
+        console().print(f"written    {written}")
 
 
 def _draw(finding: Finding) -> Sequence[Path]:
@@ -160,10 +159,10 @@ def _draw(finding: Finding) -> Sequence[Path]:
 def _print(finding: Finding, pictures: Sequence[Path]) -> None:
     from penstock_lab.contract import counted
 
-    screen = output.console()
+    screen = console()
     experiment = finding.experiment
     screen.print(
-        output.table(
+        table(
             f"{experiment.name}: {experiment.title} ({experiment.figures}){', quick' if finding.quick else ''}",
             ("where", "what ", "published ", "ours ", "verdict ", "why "),
             ((line.where, line.what, line.published, line.ours, str(line.verdict), line.why) for line in finding.lines),

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.base.errors import BadInputError
+from penstock import BadInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.pictures.chart import Chart
+    from penstock.plugins import Chart
     from penstock_lab.published_values import Published
 
 Case = dict[str, Any]

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.base.errors import BadInputError
-from penstock.base.files import check, check_writable, read_document, write_output
+from penstock import BadInputError
+from penstock.plugins import check, check_writable, read_document, write_output
 from penstock_lab.contract import Agreement, CaseResult, Results, counted
 from penstock_lab.published_values import read_published
 from penstock_lab.registry import EXPERIMENTS, LIVE
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penstock.base.registry import Registry
-    from penstock.pictures.chart import Chart
+    from penstock.plugins import Chart, Registry
     from penstock_lab.contract import Case, Experiment
 
 SHORTENED = "Shortened runs (`--quick`): "
@@ -118,7 +117,7 @@ def _named(case: Case, among: Sequence[StoredCase]) -> str:
 
 def draw(charts: Sequence[Chart], folder: Path, prefix: str = "") -> list[Path]:
     """The charts as PNG files in `folder`."""
-    from penstock.pictures.drawings import draw_chart  # noqa: PLC0415 - drawing loads only when it is used
+    from penstock.plugins import draw_chart  # noqa: PLC0415 - drawing loads only when it is used
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{prefix}{chart.name}.png" for chart in charts]

@@ -9,8 +9,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from penstock.base.errors import BadInputError, nearest
-from penstock.base.files import Name, Spec, check, parse_json
+from penstock import BadInputError
+from penstock.plugins import Name, Spec, check, nearest, parse_json
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Figure = Annotated[float, Field(allow_inf_nan=False)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.base.registry import Registry
+from penstock.plugins import Registry
 
 if TYPE_CHECKING:
     from penstock_lab.contract import Experiment

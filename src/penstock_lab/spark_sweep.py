@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.base.clock import pause
-from penstock.base.files import temporary_folder, write_text
-from penstock.base.text_checks import is_whole
+from penstock.plugins import is_whole, pause, temporary_folder, write_text
 from penstock.spark.session.interrupts import Interrupt, ignore_interrupts, interrupts
 
 if TYPE_CHECKING:

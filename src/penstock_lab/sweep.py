@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.base.clock import Stopwatch
-from penstock.base.errors import BadInputError, InterruptedWorkError, PenstockError
-from penstock.base.files import Spec, atomic_path, check, read_document, write_text
-from penstock.cluster.cores import cores_here
+from penstock import BadInputError, InterruptedWorkError, PenstockError
+from penstock.plugins import Spec, Stopwatch, atomic_path, check, cores_here, read_document, write_text
 from penstock_lab.contract import Case, CaseResult, Experiment, Line, Measures, Results, counted
 from penstock_lab.published_values import Published, read_published
 from penstock_lab.registry import EXPERIMENTS, LIVE

@@ -6,7 +6,7 @@ import math
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from penstock.base.tolerance import TOLERANCE
+from penstock.plugins import TOLERANCE
 from penstock_lab.contract import Agreement, Line
 
 if TYPE_CHECKING:

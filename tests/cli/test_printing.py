@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from outcome import Penstock
 
 from penstock.base.errors import printable
 from penstock.cli import output
-from penstock.report.run_log import run_log
 
 NASTY = "a\x7f\x9b31m\u202eb\u2066c\u200f"
 """DEL, an escape sequence's beginning in one character, and marks that turn the direction of writing."""
@@ -115,16 +113,3 @@ def test_a_command_is_quiet_unless_asked(penstock: Penstock, tmp_path: Path, mon
         penstock("--verbose", "cluster", "down").err.count("INFO penstock.spark.clusters.local.lifecycle: ending") == 1
     )
     assert penstock("cluster", "down").err == ""
-
-
-def test_a_run_keeps_its_log(tmp_path: Path) -> None:
-    logger = logging.getLogger("penstock.test")
-    logger.info("before")
-    for word in ("first", "second"):
-        with run_log(tmp_path) as path:
-            logger.info("%s", word)
-            logger.debug("details")
-    logger.info("after")
-    assert [line.split(": ")[-1] for line in path.read_text().splitlines()] == ["first", "second"]
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert not logger.isEnabledFor(logging.INFO)

@@ -14,10 +14,10 @@ from penstock.connectors import file_source, staged_sinks
 from penstock.connectors.topic_address import is_address, parse_topic
 from penstock.dataflow.endpoints import reading_of, writing_of
 from penstock.dataflow.formats import (
-    Commit,
     Format,
     Medium,
     PlacedCommit,
+    SinkCommit,
     declared_formats,
     find_format,
     format_of_ending,
@@ -73,14 +73,14 @@ def test_it_can_be_read_or_written_as_it_says(form: Format) -> None:
 
 @every_format
 def test_its_declaration_is_complete(form: Format) -> None:
-    assert (form.commit is Commit.VERSION) == (form.version_options is not None)
-    assert (form.commit is Commit.WRITER) == bool(form.writer)
-    assert (form.commit is Commit.TRANSACTION) <= form.is_log
+    assert (form.commit is SinkCommit.VERSION) == (form.version_options is not None)
+    assert (form.commit is SinkCommit.WRITER) == bool(form.writer)
+    assert (form.commit is SinkCommit.TRANSACTION) <= form.is_log
     assert (form.medium is Medium.LOG) == bool(form.log)
     assert form.is_files or not (form.endings or form.numbered_rows or form.replayable)
-    assert (form.placed_commit is PlacedCommit.SLOTS) <= (form.commit is Commit.RENAME)
-    assert (form.placed_commit is PlacedCommit.LOG) == (form.commit is Commit.TRANSACTION)
-    assert (form.placed_commit is PlacedCommit.NOTHING) == (form.commit is Commit.NOTHING)
+    assert (form.placed_commit is PlacedCommit.SLOTS) <= (form.commit is SinkCommit.RENAME)
+    assert (form.placed_commit is PlacedCommit.LOG) == (form.commit is SinkCommit.TRANSACTION)
+    assert (form.placed_commit is PlacedCommit.NOTHING) == (form.commit is SinkCommit.NOTHING)
     for options in (form.secret_options, form.plain_options):
         assert {option.lower() for option in options} == options
 

@@ -32,13 +32,13 @@ from penstock.control.core.records import (
     ServiceTarget,
     Submission,
     Trigger,
-    TriggerKind,
 )
 from penstock.control.elasticity.memory import Following
 from penstock.control.executors.attached_applications import AttachedReport, WithAttached
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.metrics import Metric
 from penstock.control.pipeline_document import described
+from penstock.control.registry import TRIGGER_KINDS
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
 from penstock.control.user_code import UserCode
@@ -183,7 +183,7 @@ class LoopFuzz:
         return Submission(name, given, definition, fingerprint(definition), **values)
 
     def trigger(self, number: int = 0) -> Trigger:
-        kinds = list(TriggerKind) if self.signals else [kind for kind in TriggerKind if kind is not TriggerKind.CODE]
+        kinds = TRIGGER_KINDS.names() if self.signals else [kind for kind in TRIGGER_KINDS.names() if kind != "code"]
         values: dict[str, Any] = {}
         self.maybe(values, "above", WILD, 0.9)
         for name in ("below", "share", "for_seconds"):
@@ -191,9 +191,7 @@ class LoopFuzz:
         self.maybe(values, "priority", [0, 1, 2, 1000, 2**64])
         self.maybe(values, "enabled", [False], 0.1)
         kind = self.draw.choice(kinds)
-        return Trigger(
-            number, kind, field="x", code=self.draw.choice(CODE) if kind is TriggerKind.CODE else "", **values
-        )
+        return Trigger(number, kind, field="x", code=self.draw.choice(CODE) if kind == "code" else "", **values)
 
     # what happens
 

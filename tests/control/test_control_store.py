@@ -23,7 +23,7 @@ from penstock.base.errors import BadInputError
 from penstock.control.controller import Controller
 from penstock.control.core.division import divide
 from penstock.control.core.messages import AddTrigger, Kill, StepOutcome, SwitchTrigger
-from penstock.control.core.records import ControllerState, PipelineState, Policy, Rescheduling, Trigger, TriggerKind
+from penstock.control.core.records import ControllerState, PipelineState, Policy, Rescheduling, Trigger
 from penstock.control.elasticity.memory import Following
 from penstock.control.errors import StoreError, UnstorableError
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
@@ -116,7 +116,7 @@ class TestRoundTrip:
         bench = Kept(cluster(16, sharing="dynamic-priority"), store)
         for name in "abc":
             bench.tell(asked(name, 8, 2, load="10", maximum=7))
-        bench.tell(AddTrigger("a", Trigger(0, TriggerKind.BATCH_SHARE, above=80.0, field="reading")))
+        bench.tell(AddTrigger("a", Trigger(0, "batch-share", above=80.0, field="reading")))
         bench.run(10)
         bench.tell(SwitchTrigger("a", 1, True))
         bench.run(3)
@@ -232,7 +232,7 @@ class TestCrash:
             bench = Kept(cluster(8, sharing="dynamic-priority"), store)
             bench.tell(asked("a", 6, load="5"), asked("b", 6, load="5"))
             bench.run(10)
-            bench.tell(AddTrigger("a", Trigger(0, TriggerKind.ARRIVAL_RATE, above=1e9)))
+            bench.tell(AddTrigger("a", Trigger(0, "arrival-rate", above=1e9)))
             return bench, store
 
         broken = 0

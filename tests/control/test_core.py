@@ -32,7 +32,6 @@ from penstock.control.core.records import (
     Rescheduling,
     ServiceTarget,
     Trigger,
-    TriggerKind,
     node_after,
     pipeline_after,
 )
@@ -56,7 +55,7 @@ def running(nodes: int, sharing: str, cases: list[tuple[str, int, int, int]], *,
 
 
 def with_trigger(bench: Bench, name: str) -> None:
-    bench.tell(AddTrigger(name, Trigger(0, TriggerKind.ARRIVAL_RATE, above=1e9)))
+    bench.tell(AddTrigger(name, Trigger(0, "arrival-rate", above=1e9)))
 
 
 def switch(bench: Bench, name: str, *, on: bool) -> None:
@@ -202,7 +201,7 @@ class TestPriorities:
         bench = Bench(cluster(10, sharing="dynamic-priority"))
         bench.tell(asked("a", 10, priority=5))
         for level in (3, 2):
-            bench.tell(AddTrigger("a", Trigger(0, TriggerKind.ARRIVAL_RATE, above=1, priority=level)))
+            bench.tell(AddTrigger("a", Trigger(0, "arrival-rate", above=1, priority=level)))
         first, second = (trigger.id for trigger in bench["a"].triggers)
         bench.tell(SwitchTrigger("a", first, True), SwitchTrigger("a", second, True))
         assert bench["a"].priority == 2

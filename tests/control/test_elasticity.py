@@ -16,11 +16,12 @@ from penstock.control.elasticity import load_forecasts as smoothing
 from penstock.control.elasticity import readings as gathering
 from penstock.control.elasticity.estimates import cost_of_change, doublings_after, response_seconds, units_in_time
 from penstock.control.elasticity.learned_factor import drifted, drifted_from
-from penstock.control.elasticity.load_forecasts import FORECASTS, Seasonal
+from penstock.control.elasticity.load_forecasts import Seasonal
 from penstock.control.elasticity.memory import LastChange, Memory, Observed, VerdictKind
 from penstock.control.elasticity.options import Bounds, ElasticOptions, even
 from penstock.control.elasticity.readings import BATCH_COST, NOTHING, SLOT_MEMORY, after_parts
 from penstock.control.elasticity.size_decision import decide
+from penstock.control.registry import FORECASTS
 
 
 class Hundred:

@@ -24,7 +24,7 @@ from penstock.control.core.messages import (
     SwitchTrigger,
 )
 from penstock.control.core.passes import taking_part
-from penstock.control.core.records import NodeState, PipelineState, Policy, Rescheduling, Trigger, TriggerKind
+from penstock.control.core.records import NodeState, PipelineState, Policy, Rescheduling, Trigger
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.max_min import MaxMin
 from penstock.testing.controller import ControllerBench as Bench
@@ -57,7 +57,7 @@ actions = st.one_of(
     st.tuples(names, st.booleans()).map(lambda pair: ("tell", Amend(pair[0], paused=pair[1]))),
     st.tuples(names, st.integers(1, 4)).map(lambda pair: ("tell", Amend(pair[0], priority=pair[1]))),
     st.tuples(names, st.integers(1, 6)).map(lambda pair: ("tell", Amend(pair[0], minimum=pair[1]))),
-    names.map(lambda name: ("tell", AddTrigger(name, Trigger(0, TriggerKind.ARRIVAL_RATE, above=1e9)))),
+    names.map(lambda name: ("tell", AddTrigger(name, Trigger(0, "arrival-rate", above=1e9)))),
     st.tuples(names, st.integers(1, 3), st.booleans()).map(lambda found: ("tell", SwitchTrigger(*found))),
     st.tuples(st.sampled_from(SHARERS.names()), st.sampled_from(list(Rescheduling))).map(
         lambda pair: ("tell", SetPolicy(Policy(*pair)))

@@ -13,7 +13,7 @@ from penstock.control.contracts import ProviderError
 from penstock.control.core.messages import NodeJoined, NodeLost
 from penstock.control.core.records import ControllerState, NodeState
 from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
-from penstock.control.provisioning import Budget, ProvisioningMemory, ProvisioningOptions, price_so_far, provision
+from penstock.control.provisioning import Budget, ProvisioningMemory, ProvisioningOptions, provision
 from penstock.testing.controller import ControllerBench as Bench
 from penstock.testing.controller import RatePerUnit as PerUnit
 from penstock.testing.controller import asked, cluster, node
@@ -140,9 +140,6 @@ class TestBudget:
     )
     def test_it_is_never_exceeded(self, budget: Budget, have: list[float | None], asked_for: int, allowed: int) -> None:
         assert budget.allows(have, asked_for, 0.3) == allowed
-
-    def test_price_is_counted(self) -> None:
-        assert price_so_far([(3600, 0.5), (1800, 0.2), (900, None)]) == pytest.approx(0.6)
 
 
 class TestProvisioning:

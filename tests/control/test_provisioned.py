@@ -188,9 +188,9 @@ def test_up_with_a_command_that_brings_nodes(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"provider": "cloud"}, "expected 'local' or 'command:FILE', found 'cloud'"),
-        ({"provider": "command:{file}", "slots": 2}, "its file says slots and price"),
-        ({"provider": "command:{file}", "simulated": False}, "nodes by commands are for simulated pipelines so far"),
+        ({"provider": "cloud"}, "unknown node provider 'cloud'; known: local, command"),
+        ({"provider": "command:{file}", "slots": 2}, "it says slots and price"),
+        ({"provider": "command:{file}", "simulated": False}, "nodes from elsewhere are for simulated pipelines so far"),
         ({"nodes": 3, "budget": 2}, "expected 3 \\(the nodes to begin with\\) to 100000, found 2"),
         ({"hourly_budget": 2.0}, "nodes have no price"),
         ({"hourly_budget": 2.0, "price": 1.5}, "2 nodes cost 3 an hour already"),

@@ -17,7 +17,7 @@ from test_control_store import Kept
 
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.control.core.messages import AddTrigger
-from penstock.control.core.records import Trigger, TriggerKind
+from penstock.control.core.records import Trigger
 from penstock.control.store import schema
 from penstock.control.store.metric_history import HOUR, History
 from penstock.control.store.repair import HIGH_NUMBER, repair
@@ -51,7 +51,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bench = Kept(cluster(4), store)
     for name in "ab":
         bench.tell(asked(name, 2, load="5"))
-        bench.tell(AddTrigger(name, Trigger(0, TriggerKind.ARRIVAL_RATE, above=9.0)))
+        bench.tell(AddTrigger(name, Trigger(0, "arrival-rate", above=9.0)))
     bench.run(10)
     history = History(store)
     for second in (0.0, 10.0, 20.0):

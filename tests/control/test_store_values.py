@@ -33,9 +33,9 @@ from penstock.control.core.records import (
     ServiceTarget,
     Submission,
     Trigger,
-    TriggerKind,
 )
 from penstock.control.errors import StoreError, UnstorableError
+from penstock.control.registry import TRIGGER_KINDS
 from penstock.control.store import schema
 from penstock.control.store.database import StoreAddress
 from penstock.control.store.rows import decode_json, encode_json
@@ -58,7 +58,7 @@ targets = st.builds(ServiceTarget, st.none() | numbers, st.none() | numbers)
 triggers = st.builds(
     Trigger,
     id=st.integers(1, 99),
-    kind=st.sampled_from(TriggerKind),
+    kind=st.sampled_from(TRIGGER_KINDS.names()),
     above=numbers,
     below=st.none() | numbers,
     field=texts,

@@ -18,7 +18,7 @@ from penstock.control.core import division
 from penstock.control.core import division as culprits
 from penstock.control.core import messages as incoming
 from penstock.control.core import report_handlers as reports
-from penstock.control.core.records import Engine, NodeState, PipelineState, Policy, ServiceTarget, Trigger, TriggerKind
+from penstock.control.core.records import Engine, NodeState, PipelineState, Policy, ServiceTarget, Trigger
 from penstock.control.core.step import guarded_step
 from penstock.control.core.turn import Blamable, Culprit
 from penstock.control.errors import ConflictError, FieldError, StoreError
@@ -186,7 +186,7 @@ class TestSetAside:
         bench = Bench(cluster(2), PerUnit())
         bench.tell(asked("a", desired=1))
         bench.run(10)
-        bench.tell(incoming.AddTrigger("a", Trigger(0, TriggerKind.LAG, above=1.0)))
+        bench.tell(incoming.AddTrigger("a", Trigger(0, "lag", above=1.0)))
         step = guarded_step(bench.state, [readings("a", lag="much")], bench.now, PerUnit())
         record = step.outcome.state.pipelines["a"]
         assert not record.triggers[0].enabled

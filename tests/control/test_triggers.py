@@ -4,6 +4,8 @@ jump."""
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +13,17 @@ from penstock.base import clock
 from penstock.control.clocks import SteadyClock
 from penstock.control.core.messages import AddTrigger, DecisionKind, Readings, TimePassed
 from penstock.control.core.priorities import described, evaluated
-from penstock.control.core.records import PipelineState, Trigger, TriggerKind
+from penstock.control.core.records import PipelineState, Trigger
+from penstock.control.core.trigger_kinds import find_kind
+from penstock.control.errors import FieldError
+from penstock.control.metrics import Metric
+from penstock.control.registry import TRIGGER_KINDS
+from penstock.service.bodies import TriggerBody, trigger_of
 from penstock.testing.controller import ControllerBench as Bench
 from penstock.testing.controller import asked, cluster
 
-SHARE = Trigger(7, TriggerKind.BATCH_SHARE, above=80.0, field="reading", share=0.8)
+DOCS = Path(__file__).parents[2] / "docs" / "extend.md"
+SHARE = Trigger(7, "batch-share", above=80.0, field="reading", share=0.8)
 
 
 def test_a_share_of_a_batch_switches_on_at_its_threshold_and_off_well_below() -> None:
@@ -33,7 +41,7 @@ def test_a_share_of_a_batch_switches_on_at_its_threshold_and_off_well_below() ->
 
 
 def test_messages_that_wait_switch_on_above_a_threshold_and_off_well_below() -> None:
-    trigger = Trigger(3, TriggerKind.LAG, above=1_000.0, for_seconds=2.0)
+    trigger = Trigger(3, "lag", above=1_000.0, for_seconds=2.0)
     switched = []
     # 0.75 of 1,000 is 750; a reading without topics changes nothing
     readings = ((0.0, 1_001.0), (1.9, 2_000.0), (2.0, 1_500.0), (3.0, 750.0), (4.0, None), (5.0, 749.0), (7.0, 10.0))
@@ -91,3 +99,26 @@ def test_the_controllers_own_time_goes_on_when_the_machines_is_set(monkeypatch: 
     for wrong in (0.0, 9e9):
         monkeypatch.setattr(clock, "now", lambda wrong=wrong: wrong)
         assert 0 <= steady.now() - first < 60
+
+
+@pytest.mark.parametrize("name", TRIGGER_KINDS.names())
+def test_a_kind_keeps_the_contract_and_is_in_the_docs(name: str) -> None:
+    """Without readings nothing changes; a value far above is on, none at all is off; the docs say when and for what."""
+    kind = find_kind(name)
+    trigger = Trigger(1, name, above=10.0, share=0.5, field="x", code="m:f")
+    assert kind.wants_on(trigger, {}, {}) is None
+    for value, wanted in ((1e9, True), (0.0, False), (float("nan"), None)):
+        assert kind.wants_on(trigger, dict.fromkeys(Metric, value), {1: value}) is wanted
+    assert described(trigger).startswith("trigger 1: ")
+    needs, takes = ", ".join(kind.needs), ", ".join(kind.takes)
+    row = " | ".join(("", f"`{name}`", kind.fires, kind.costs, needs, takes, "")).replace("  ", " ").strip()
+    assert row in DOCS.read_text("utf-8").replace("  ", " ")
+
+
+@pytest.mark.parametrize(
+    ("given", "field"), [({"kind": "lag", "above": 1, "share": 0.5}, "share"), ({"kind": "lag"}, "above")]
+)
+def test_a_field_that_a_kind_does_not_read_is_rejected(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(FieldError) as raised:
+        trigger_of(TriggerBody.model_validate(given))
+    assert raised.value.field == field

@@ -13,7 +13,7 @@ from penstock.base.clock import Stopwatch
 from penstock.control import user_code
 from penstock.control.code_hooks import CodeSignals
 from penstock.control.core.messages import AddTrigger, DisableTrigger, Readings, TimePassed
-from penstock.control.core.records import PipelineState, Trigger, TriggerKind
+from penstock.control.core.records import PipelineState, Trigger
 from penstock.control.errors import FieldError
 from penstock.control.user_code import CodeAnswer, UserCode
 from penstock.testing.controller import ControllerBench as Bench
@@ -167,7 +167,7 @@ class TestTriggers:
         bench = Bench(cluster(2), PerUnit())
         bench.tell(asked("a", desired=1))
         bench.run(10)
-        bench.tell(AddTrigger("a", Trigger(0, TriggerKind.CODE, code=f"conditions:{function}", for_seconds=1.0)))
+        bench.tell(AddTrigger("a", Trigger(0, "code", code=f"conditions:{function}", for_seconds=1.0)))
         return bench
 
     def test_code_switches_its_trigger(self, code: UserCode) -> None:

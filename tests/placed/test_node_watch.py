@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from penstock.cluster.contract import NodeState
+from penstock.cluster.simulated import SimulatedCluster
 from penstock.engines.placed.monitoring import NodeWatch
-from penstock.spark.clusters.standalone.daemons import offered_resources
-from penstock.spark.clusters.standalone.master_page import MasterPage, parse_page
 
 
-def page(**states: str) -> MasterPage:
-    """Of nodes of two slots each, by their Workers' states."""
-    workers = [
-        {
-            "state": state,
-            "lastheartbeat": 1,
-            "resources": {
-                str(cast("dict[str, Any]", offered["id"])["resourceName"]): {"addresses": offered["addresses"]}
-                for offered in offered_resources(node, 2)
-            },
-            "resourcesused": {},
-        }
-        for node, state in states.items()
-    ]
-    return parse_page(json.dumps({"url": "spark://m:1", "status": "ALIVE", "workers": workers, "activeapps": []}))
+def page(**states: str) -> list[NodeState]:
+    """Nodes of two slots each, by whether they are ALIVE."""
+    return [NodeState(name, alive=state == "ALIVE", slots=2) for name, state in states.items()]
 
 
 @dataclass
@@ -50,7 +37,9 @@ class Hearer:
 
 
 def watch_of(hearer: Hearer) -> NodeWatch:
-    return NodeWatch(cast("Any", hearer), "", lambda: hearer.nodes, hearer.is_home, hearer.events.append)
+    return NodeWatch(
+        cast("Any", hearer), SimulatedCluster(), lambda: hearer.nodes, hearer.is_home, hearer.events.append
+    )
 
 
 def test_a_node_that_joined_later_is_watched() -> None:

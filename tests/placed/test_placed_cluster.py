@@ -7,6 +7,7 @@ from pathlib import Path
 import penstock
 from penstock.engines.placed.application import PlacedCluster
 from penstock.planning.files import SavedPlan
+from penstock.spark.clusters.local.cluster import LocalCluster
 from penstock.spark.clusters.local.lifecycle import requested_cluster
 from penstock.spark.clusters.local.state import ClusterNode, RunningCluster, write_cluster_file, write_state
 
@@ -21,7 +22,7 @@ def running(folder: Path, *names: str) -> RunningCluster:
 
 def test_a_node_that_joined_is_known_and_spoilt_files_change_nothing(tmp_path: Path) -> None:
     plan = SavedPlan.model_validate(penstock.plan("linear", 5).document())
-    known = PlacedCluster(running(tmp_path, "n1", "n2"), plan)
+    known = PlacedCluster(LocalCluster(running(tmp_path, "n1", "n2")), plan)
     assert (set(known.nodes()), len(known.slots())) == ({"n1", "n2"}, 4)
     running(tmp_path, "n1", "n2", "n3")
     assert (set(known.nodes()), len(known.slots())) == ({"n1", "n2", "n3"}, 6)

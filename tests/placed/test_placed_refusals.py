@@ -14,7 +14,9 @@ from test_engine import A, B, C, launcher, same, turn_until, wait, written
 
 import penstock
 from penstock.base.errors import BadInputError, ClusterError
-from penstock.cluster.topology import Slot
+from penstock.cluster.contract import Holder, NodeState
+from penstock.cluster.simulated import SimulatedCluster
+from penstock.cluster.topology import CPU, Slot
 from penstock.connectors.staged_sinks import SinkFiles, sweep
 from penstock.connectors.storage import storage
 from penstock.dataflow.logic import Logic
@@ -28,56 +30,62 @@ from penstock.engines.placed.run_folder import RunFolder
 from penstock.runs.config import RunConfig
 from penstock.runs.description import RunDescription
 from penstock.runtime.dead_letters import DEAD_LETTERS
-from penstock.spark.clusters.standalone.master_page import ALIVE
 
 assert launcher  # a fixture
 
 
-class _Page:
-    """The Master's, of two nodes of two slots."""
-
-    def __init__(self, used: dict[str, int], alive: tuple[str, ...] = ("n1", "n2")) -> None:
-        self.applications = (SimpleNamespace(name="other", id="app-1"),)
-        self._used, self._alive = used, alive
-
-    def worker(self, node: str) -> Any:
-        state = ALIVE if node in self._alive else "DEAD"
-        return SimpleNamespace(state=state, used=self._used.get(node, 0))
+OTHER, OWN = Holder("app-1", "other"), Holder("app-own", "own")
 
 
-def check_free(monkeypatch: pytest.MonkeyPatch, page: _Page | None, held: dict[Slot, str], *slots: Slot) -> None:
+class _Answers(SimulatedCluster):
+    """Two nodes of two slots, with answers of a manager."""
+
+    def __init__(self, held: dict[Slot, Holder], *, free: float = 200, alive: tuple[str, ...] = ("n1", "n2")) -> None:
+        super().__init__(master="spark://m:1")
+        self._held, self._free, self._living = held, free, alive
+        self.answers = True
+
+    def nodes(self) -> Any:
+        states = [
+            NodeState(name, name in self._living, slots=2, capacity={CPU: 200}, free={CPU: self._free})
+            for name in ("n1", "n2")
+        ]
+        return states if self.answers else None
+
+
+def check_free(monkeypatch: pytest.MonkeyPatch, cluster: _Answers, *slots: Slot) -> None:
     monkeypatch.setattr(execution, "FREE_SECONDS", 0.0)
-    monkeypatch.setattr(execution, "fetch_page", lambda _: page)
-    monkeypatch.setattr(execution, "held_slots", lambda _: held)
-    execution.check_free("http://m", slots, {"n1": 2, "n2": 2}, "app-own")
+    execution.check_free(cluster, slots, "app-own")
 
 
 def test_a_slot_that_somebody_holds_is_named_with_its_number_and_holder(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = _Page({"n1": 1})
-    held = {A: "'other', app-1"}
+    held = _Answers({A: OTHER})
     with pytest.raises(ClusterError, match=r"^slots of the plan are held: n1/0 by 'other', app-1; plan for others"):
-        check_free(monkeypatch, page, held, A, C)
-    check_free(monkeypatch, page, held, B, C)  # the other slot of the node is free
-    check_free(monkeypatch, page, {A: "'own', app-own"}, A, B, C)  # what the run itself holds is its own
+        check_free(monkeypatch, held, A, C)
+    check_free(monkeypatch, held, B, C)  # the other slot of the node is free
+    check_free(monkeypatch, _Answers({A: OWN}), A, B, C)  # what the run itself holds is its own
 
 
 def test_more_slots_than_are_free_says_by_whom_they_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPU of both slots is taken and nobody is listed: executors of an application that has just ended."""
     with pytest.raises(
-        ClusterError, match=r"^slots are held by 'other', app-1: 2 of 2 slots of 'n1' are held, the plan"
+        ClusterError, match=r"^slots are held by an application that has ended: 2 of 2 slots of 'n1' are held, the plan"
     ):
-        check_free(monkeypatch, _Page({"n1": 2}), {}, A)
+        check_free(monkeypatch, _Answers({}, free=0), A)
 
 
 def test_a_node_that_is_not_there_and_a_master_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClusterError, match="node 'n2' is not there"):
-        check_free(monkeypatch, _Page({}, alive=("n1",)), {}, A, C)
-    with pytest.raises(ClusterError, match="the Master at http://m does not answer"):
-        check_free(monkeypatch, None, {}, A)
+        check_free(monkeypatch, _Answers({}, alive=("n1",)), A, C)
+    silent = _Answers({})
+    silent.answers = False
+    with pytest.raises(ClusterError, match="the manager at spark://m:1 does not answer"):
+        check_free(monkeypatch, silent, A)
 
 
 def test_a_plan_for_nodes_the_cluster_does_not_have() -> None:
     job = prepare_placed(penstock.plan("linear", 100))
-    cluster: Any = SimpleNamespace(nodes=[SimpleNamespace(name="other", slots=2)], folder=Path("c"))
+    cluster: Any = SimpleNamespace(nodes=[SimpleNamespace(name="other", slots=2)])
     with pytest.raises(BadInputError, match=r"of the cluster is not there; plan for this cluster"):
         check_nodes(job, cluster)
 

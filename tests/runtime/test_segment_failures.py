@@ -85,7 +85,7 @@ def test_too_many_threads_that_hang_stop_the_run() -> None:
         go.wait()
         return row
 
-    segment = Segment([Step("stuck", Logic(hangs, timeout_seconds=0.01), 2)], SegmentOptions(most_abandoned=5))
+    segment = Segment([Step("stuck", Logic(hangs, timeout_seconds=0.01), 2)], SegmentOptions(max_hung=5))
     with pytest.raises(StoppedError, match="operator 'stuck': 6 calls"):
         collected(segment, [numbers(0, 100)])
     go.set()
@@ -108,7 +108,7 @@ def test_each_operator_may_have_as_many_calls_hang_as_it_has_threads_twice() -> 
         Step("wide", hangs_from(0, 8), 4, leaves=True),
         Step("narrow", hangs_from(9, 11), reads=(Read(0),), leaves=True),
     ]
-    segment = Segment(steps, SegmentOptions(most_abandoned=3))
+    segment = Segment(steps, SegmentOptions(max_hung=3))
     out = collected(segment, [numbers(0, 8), numbers(9, 15)])
     assert sorted(values(out["wide"])) == list(range(9, 15))
     assert sorted(values(out["narrow"])) == [12, 13, 14]

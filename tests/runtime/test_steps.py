@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +18,17 @@ from penstock.dataflow.logic import Logic, Per
 from penstock.runtime.batch import Marks
 from penstock.runtime.row_values import hash_contents
 from penstock.runtime.segment import Segment
-from penstock.runtime.steps import Read, Step, on_share, places_on_circle, plan_crews, shares
-from penstock.runtime.workers import MOST_ROWS, next_piece_rows, rows_to_take
+from penstock.runtime.steps import (
+    MAX_PIECE_ROWS,
+    Read,
+    Step,
+    next_piece_rows,
+    on_share,
+    places_on_circle,
+    plan_pools,
+    rows_to_take,
+    shares,
+)
 
 
 def same(row: object) -> object:
@@ -55,8 +65,8 @@ def bare(*reads: int) -> Step:
     ],
 )
 def test_crews(steps: list[Step], crews: list[tuple[tuple[int, ...], int]]) -> None:
-    assert [(plan.positions, plan.threads) for plan in plan_crews(steps)] == crews
-    assert [plan.threads for plan in plan_crews(steps, alone=True)] == [1]
+    assert [(plan.positions, plan.threads) for plan in plan_pools(steps)] == crews
+    assert [plan.threads for plan in plan_pools(steps, alone=True)] == [1]
 
 
 def test_pieces_follow_what_a_row_takes() -> None:
@@ -66,7 +76,7 @@ def test_pieces_follow_what_a_row_takes() -> None:
     assert next_piece_rows(1, 1, 30.0) == 1
     assert next_piece_rows(1, 1, 0.0001) == 2
     assert next_piece_rows(1000, 10, 0.0001) == 1000, "a small piece says nothing about large ones"
-    assert next_piece_rows(MOST_ROWS, MOST_ROWS, 0.001) == MOST_ROWS
+    assert next_piece_rows(MAX_PIECE_ROWS, MAX_PIECE_ROWS, 0.001) == MAX_PIECE_ROWS
 
 
 def test_all_threads_get_some() -> None:
@@ -107,14 +117,16 @@ def test_what_one_divided_the_next_divides_evenly() -> None:
 @pytest.mark.parametrize(
     "logic",
     [
-        Logic(lambda frame: pd.DataFrame({"n": frame.n.to_numpy()[::-1]}), Per.PANDAS),
-        Logic(lambda table: table.take(list(range(len(table)))[::-1]), Per.ARROW),
+        Logic(lambda frame: pd.DataFrame({"n": np.concatenate([frame.n, -1 - frame.n])}), Per.PANDAS),
+        Logic(
+            lambda table: pa.concat_tables([table, table.set_column(0, "n", pc.subtract(-1, table["n"]))]), Per.ARROW
+        ),
     ],
     ids=["pandas", "arrow"],
 )
 @pytest.mark.parametrize("next_threads", [0, 1, 2])
 def test_rows_that_cannot_be_traced_are_divided_by_what_they_hold(logic: Logic, next_threads: int) -> None:
-    """400 of them in halves, with a standard deviation of 10; at the code itself, or behind code per row."""
+    """800 of them in halves, with a standard deviation of 14; at the code itself, or after code per row."""
     divided = []
     for _ in range(2):
         steps = [Step("code", logic, reads=(Read(),), schema=NUMBERS)]
@@ -132,8 +144,8 @@ def test_rows_that_cannot_be_traced_are_divided_by_what_they_hold(logic: Logic, 
         assert set(out["left"][0].ids.tolist()) == {-1}
         divided.append({name: sorted(values(out[name])) for name in ("left", "right")})
     assert divided[0] == divided[1], "the same rows whenever they are sent again"
-    assert sorted(divided[0]["left"] + divided[0]["right"]) == list(range(400))
-    assert abs(len(divided[0]["left"]) - 200) < 50
+    assert sorted(divided[0]["left"] + divided[0]["right"]) == list(range(-400, 400))
+    assert abs(len(divided[0]["left"]) - 400) < 70
 
 
 def test_rows_have_numbers_by_what_they_hold_and_equal_ones_their_own() -> None:

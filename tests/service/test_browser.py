@@ -14,6 +14,7 @@ import penstock
 from penstock.control.executors.simulated import SimulatedNodes
 from penstock.control.pipeline_document import described
 from penstock.service.bodies import SubmissionBody, submission_of
+from penstock.service.pages.page_list import pages
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 from controller import submit_at_once
@@ -139,8 +140,8 @@ def test_a_name_is_never_markup(up: UpController, folder: Path, page: Page) -> N
     page.click(f"table.fleet a:text-is({json.dumps(MARKUP)})")
     page.wait_for_selector(".graph .operator")
     assert page.inner_text("h1") == MARKUP
-    for place in ("/decisions", "/cluster", "/what-if"):
-        page.goto(up.url + place)
+    for known in pages():
+        page.goto(up.url + known.path)
         page.wait_for_timeout(300)
     assert page.evaluate("window.broken") is None
 
@@ -162,8 +163,8 @@ def test_a_phone_needs_no_sideways_scrolling(up: UpController, folder: Path, bro
     context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
     page = context.new_page()
     log_in(page, folder)
-    for place in ("/", "/pipeline?name=p001", "/cluster", "/decisions", "/what-if"):
-        page.goto(up.url + place)
+    for known in pages():
+        page.goto(up.url + known.path + known.example.format(pipeline="p001"))
         page.wait_for_timeout(400)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, place
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, known.path
     context.close()

@@ -8,6 +8,7 @@ import pytest
 from service_builders import READ_TOKEN, READER, TOKEN, Served, serve
 
 from penstock.service.guard import MAX_SESSIONS, Role, Sessions, Visitor
+from penstock.service.pages.page_list import pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 HERE = "http://127.0.0.1:8080"
 NOBODY = {"Authorization": ""}
-PAGES = ("/", "/pipeline?name=a", "/cluster", "/decisions", "/what-if")
+PAGES = tuple(page.path + page.example.format(pipeline="a") for page in pages())
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from service_builders import READER, serve
 
-from penstock.control.metrics import MEANINGS
+from penstock.control.metrics import Metric, exposed_names
 
+DOCS = Path(__file__).parents[2] / "docs" / "controller.md"
 MONITORING = Path(__file__).parents[2] / "examples" / "monitoring"
 METRIC = re.compile(r"\bpenstock_\w+")
 
@@ -33,18 +34,29 @@ def exposed(folder: Path) -> set[str]:
 
 def test_every_metric_is_exposed_once(tmp_path: Path) -> None:
     names = exposed(tmp_path)
-    of_scopes = {f"penstock_{scope}_{metric}" for metric, meaning in MEANINGS.items() for scope in meaning.scopes}
-    assert of_scopes | {"penstock_units", "penstock_nodes"} <= names
     # the process's own metrics belong to somebody else's registry
-    assert all(name.startswith("penstock_") for name in names)
+    assert names == exposed_names()
 
 
 @pytest.mark.parametrize("file", ["grafana-dashboard.json", "alerts.yaml"])
-def test_examples_name_metrics_there_are(tmp_path: Path, file: str) -> None:
+def test_examples_name_metrics_there_are(file: str) -> None:
     text = (MONITORING / file).read_text("utf-8")
     named = set(METRIC.findall(text))
     assert named
-    assert named <= exposed(tmp_path)
+    assert named <= exposed_names()
+
+
+def test_the_docs_list_every_metric_with_its_unit() -> None:
+    """The table of docs/controller.md: `a`, `b` (unit of both, a note)."""
+    rows = re.findall(r"^\| ([a-z, ]+) \| (`.+) \|$", DOCS.read_text("utf-8").split("## Statistics")[1], re.MULTILINE)
+    listed = {
+        (scope, name, unit)
+        for scopes, cell in rows
+        for scope in scopes.split(", ")
+        for names, unit in re.findall(r"((?:`\w+`(?:, )?)+) \(([^,)]+)[^)]*\)", cell)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert listed == {(str(scope), str(metric), metric.unit) for metric in Metric for scope in metric.scopes}
 
 
 def test_the_dashboard_has_panels_that_do_not_overlap() -> None:

@@ -11,7 +11,7 @@ from service_builders import READER, Served, serve
 from penstock.base.clock import Stopwatch
 from penstock.cluster.topology import Cluster, Node
 from penstock.control.core.messages import PartReading, Readings
-from penstock.control.metrics import MEANINGS
+from penstock.control.metrics import Metric
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -389,9 +389,9 @@ class TestWhatIsSeen:
         served.call("POST", "/v1/pipelines", {"name": "a", "pipeline": "linear", "target": {"rate": 50}}, 201)
         served.run(30)
         text = served.http.get("/metrics").text
-        for metric, meaning in MEANINGS.items():
-            for scope in meaning.scopes:
-                assert f"# HELP penstock_{scope}_{metric} {meaning.about} Unit: {meaning.unit}." in text
+        for metric in Metric:
+            for scope in metric.scopes:
+                assert f"# HELP penstock_{scope}_{metric} {metric.help} Unit: {metric.unit}." in text
         assert 'penstock_pipeline_held{pipeline="a"} 4.0' in text
         assert 'penstock_nodes{state="alive"} 16.0' in text
         rows = served.call("GET", "/v1/statistics/a?metric=rate")

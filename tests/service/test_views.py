@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from service_builders import READER, Served, serve
 
-from penstock.control.metrics import MEANINGS, Metric
+from penstock.control.metrics import Metric
 from penstock.service.pages.charts import drawn, layers_of, predicted
-from penstock.service.pages.site import ASSETS
+from penstock.service.pages.page_list import ASSETS
 from penstock.workloads.builtin import builtin_pipeline
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_operators_stand_in_layers() -> None:
 def test_prediction_follows_what_arrived_and_what_was_held() -> None:
     """Capacity 10/s a unit. Window 1: 15/s arrive on 1 unit: 10/s done, 50 wait. Window 2: 15/s on 2 units: the 150
     that arrive and the 50 are done, 20/s. Window 3: nothing is known of what arrived."""
-    columns: dict[str, list[float | None]] = {str(metric): [None] * 3 for metric in MEANINGS}
+    columns: dict[str, list[float | None]] = {str(metric): [None] * 3 for metric in Metric}
     columns[Metric.OFFERED_RATE] = [15.0, 15.0, None]
     columns[Metric.HELD] = [1.0, 2.0, 2.0]
     found = predicted([10.0, 20.0, 30.0], columns, lambda units: 10.0 * units, lambda rate: (rate / 10, 7.0))

@@ -15,8 +15,11 @@ import pytest
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.process_identity import ProcessIdentity
 from penstock.base.state_folder import locked, state_folder
+from penstock.cluster.contract import Cluster
+from penstock.cluster.registry import open_cluster
 from penstock.cluster.slot_resources import resource_name
-from penstock.spark.clusters.local.lifecycle import ClusterAccess, describe, find_access, shortfalls_on
+from penstock.spark.clusters.local.cluster import LocalCluster
+from penstock.spark.clusters.local.lifecycle import describe, shortfalls_on
 from penstock.spark.clusters.local.state import (
     ClusterNode,
     RunningCluster,
@@ -25,6 +28,7 @@ from penstock.spark.clusters.local.state import (
     write_session_settings,
     write_state,
 )
+from penstock.spark.clusters.standalone.cluster import StandaloneCluster
 from penstock.spark.clusters.standalone.master_page import fetch_page, parse_page
 
 
@@ -114,7 +118,9 @@ def test_sessions_get_the_secret_and_nobody_else(tmp_path: Path) -> None:
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
     state = a_state(tmp_path).model_copy(update={"authenticate": True})
     assert state.secret() == "s" * 64
-    assert "ssss" not in state.model_dump_json() + repr(state.environment) + repr(ClusterAccess("url", state.secret()))
+    assert "ssss" not in state.model_dump_json() + repr(state.environment) + repr(
+        StandaloneCluster("spark://h:1", state.secret())
+    )
     state.conf_folder.mkdir()
     write_session_settings(state)
     file, token = sorted(state.conf_folder.iterdir())
@@ -177,14 +183,20 @@ def test_a_cluster_is_found_with_its_secret(tmp_path: Path, monkeypatch: pytest.
     write_state(own)
     file = tmp_path / "other"
     file.write_text("o" * 20)
-    assert find_access(None, None) == ClusterAccess(own.master_url, "s" * 64, own)
-    assert find_access(own.master_url, file) == ClusterAccess(own.master_url, "o" * 20, own)
-    assert find_access("spark://h:1", file) == ClusterAccess("spark://h:1", "o" * 20)
-    assert find_access("spark://h:1", None) == ClusterAccess("spark://h:1", None)
+
+    def opened(master: str | None, secret_file: Path | None) -> tuple[type[Cluster], str, str | None]:
+        found = open_cluster(master, secret_file=secret_file)
+        assert isinstance(found, StandaloneCluster)
+        return type(found), found.master, found._secret
+
+    assert opened(None, None) == (LocalCluster, own.master_url, "s" * 64)
+    assert opened(own.master_url, file) == (LocalCluster, own.master_url, "o" * 20)
+    assert opened("spark://h:1", file) == (StandaloneCluster, "spark://h:1", "o" * 20)
+    assert opened("spark://h:1", None) == (StandaloneCluster, "spark://h:1", None)
     (tmp_path / "state.json").unlink()
-    assert find_access("spark://h:1", file) == ClusterAccess("spark://h:1", "o" * 20)
+    assert opened("spark://h:1", file) == (StandaloneCluster, "spark://h:1", "o" * 20)
     with pytest.raises(ClusterError, match="no cluster runs"):
-        find_access(None, file)
+        open_cluster(None, secret_file=file)
 
 
 def test_the_folder_is_the_one_given_or_told_or_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from penstock.connectors.staged_sinks import SinkFiles
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.engines.fused.schemas import arrow_of, struct_of
+from penstock.engines.fused.schemas import struct_of
 from penstock.engines.fused.sinks.table_writer import BATCHES
 from penstock.engines.placed.bundle.keyed_segment import plain_schema
 from penstock.engines.placed.bundle_plan import Code, lay_out
@@ -30,6 +30,7 @@ from penstock.engines.placed.conductor import Conductor, ConductorSetting
 from penstock.engines.placed.endpoints import FramePublisher, NotSentError, frame_writers, sinks_of
 from penstock.engines.placed.flow.states import Patience
 from penstock.engines.placed.launchers import LocalLauncher
+from penstock.spark.internals.plans import arrow_of
 
 URL = "jdbc:derby:memory:frames;create=true"
 SLOT = Slot("n1", 0)

@@ -12,8 +12,9 @@ from penstock.report.listener import Listener
 from penstock.runs import environment as sessions
 from penstock.runs.config import RunConfig
 from penstock.spark.internals.checkpoint import partitions_in, partitions_of
+from penstock.spark.internals.settings import PARTITIONS
 from penstock.spark.session import cluster, embedded
-from penstock.spark.session.embedded import PARTITIONS, partitions_for
+from penstock.spark.session.embedded import partitions_for
 
 
 @pytest.mark.parametrize(

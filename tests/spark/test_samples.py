@@ -15,7 +15,6 @@ import penstock
 from penstock.base.errors import BadInputError, RunFailedError
 from penstock.dataflow.logic import Logic, OnError, Per
 from penstock.dataflow.pipeline import Pipeline
-from penstock.engines.fused.schemas import struct_of_arrow
 from penstock.inputs.finders import find_pipeline, logic_of
 from penstock.modelling.fingerprint import fingerprint
 from penstock.modelling.model import MeasuredOn
@@ -25,6 +24,7 @@ from penstock.profiling.samples import MORE_SAMPLES, OperatorSample, SampledFlow
 from penstock.profiling.subject import subject_of
 from penstock.report.listener import Listener
 from penstock.runtime.steps import Read, Step
+from penstock.spark.internals.plans import struct_of_arrow
 from penstock.spark.region_function import DUE_COLUMN, ID_COLUMN
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own

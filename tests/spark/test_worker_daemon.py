@@ -8,7 +8,7 @@ import psutil
 import pyarrow as pa
 import pyspark
 
-from penstock.spark.session.embedded import FIRST_WITH_PACKAGES
+from penstock.spark.internals.settings import FIRST_WITH_PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

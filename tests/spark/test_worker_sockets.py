@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.internals.worker_sockets import ENABLED, FOLDER, MAX_FOLDER_BYTES, keeps_others_out, socket_settings
+from penstock.spark.internals.settings import ENABLED, FOLDER, MAX_FOLDER_BYTES, keeps_others_out, socket_settings
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,6 @@ def _wanted(
     return SizingGoal(target.get("rate"), target.get("latency_ms"), minimum, maximum, calm_seconds)
 
 
-# `penstock.advise(...)`: what a query that was not written for Penstock needs, and what limits it.
-
-
 DEFAULT_WATCH_SECONDS = 30.0
 MAX_WATCH_SECONDS = 86_400.0
 MAX_SLOTS = 1_000_000

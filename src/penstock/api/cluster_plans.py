@@ -83,9 +83,6 @@ def why_not(
     return find_why_not(pipeline, line, whole.cluster, result, PLACERS.create(placer))
 
 
-# `penstock.share(...)`: who gets how much of a cluster.
-
-
 def share(
     tenants: Tenants | str | Path,
     *,

@@ -23,13 +23,7 @@ from penstock.spark.manifests import (
 __all__ = ["cluster_down", "cluster_status", "cluster_up"]
 
 
-# `penstock.broker_up()`, `penstock.broker_down()`: a Kafka on this machine to try with.
-
-
 __all__ = ["RunningBroker", "broker_down", "broker_up", "running_broker"]
-
-
-# `penstock.manifests(...)`: what Kubernetes or YARN is given to run a controller and an attached application.
 
 
 DEFAULT_IMAGE = "penstock:0.1.0"

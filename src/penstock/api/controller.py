@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
-from penstock.base.files import read_text, read_value, write_text
+from penstock.base.files import read_text, write_text
 from penstock.cluster.file import read_cluster
-from penstock.control.node_providers import ProviderCommands
 from penstock.control.provisioning import IDLE_SECONDS
+from penstock.control.registry import DEFAULT_PROVIDER, NODE_PROVIDERS
 from penstock.planning.registry import DEFAULT_SHARER, SHARERS
 
 if TYPE_CHECKING:
+    from penstock.control.contracts import NodeOffer
     from penstock.control.store.repair import StoreRepair
     from penstock.service.local import UpController
     from penstock.spark.clusters.local.state import RunningCluster
 
 
 DEFAULT_NODES = 2
-LOCAL, COMMAND = "local", "command:"
 
 
 def up(
@@ -37,7 +37,7 @@ def up(
     simulated: bool = False,
     speed: float = 1.0,
     price: float | None = None,
-    provider: str = LOCAL,
+    provider: str = DEFAULT_PROVIDER,
     budget: int | None = None,
     hourly_budget: float | None = None,
     idle_seconds: float = IDLE_SECONDS,
@@ -54,26 +54,26 @@ def up(
 
     With a `budget` (nodes) or `hourly_budget` (what all may cost in an hour, a node costing `price`) nodes come when
     units are short and go when they were idle for `idle_seconds`, never below `nodes`. They come from the `provider`:
-    `local` (this machine, or simulated ones) or `command:FILE`.
+    `local` (this machine, or simulated ones), `command:FILE`, or another of the registry `NODE_PROVIDERS`.
     """
     SHARERS.create(policy)
     if cluster is not None and (nodes, slots) != (None, None):
         raise BadInputError("a cluster file says nodes and slots itself; give either")
-    commands = _commands(provider)
-    if commands is not None and (cluster is not None or slots is not None or price is not None):
-        raise BadInputError("provider=: its file says slots and price of a node; give neither them nor a cluster file")
+    offer = _offer(provider)
+    if offer is not None and (cluster is not None or slots is not None or price is not None):
+        raise BadInputError("provider=: it says slots and price of a node; give neither them nor a cluster file")
     nodes, slots = DEFAULT_NODES if nodes is None else nodes, 1 if slots is None else slots
-    slots = slots if commands is None else commands.slots
+    slots = slots if offer is None else offer.slots
     counts = [slots] if cluster is None else [node.slots for node in read_cluster(Path(cluster)).nodes]
     unit = unit_slots if unit_slots is not None else counts[0] if len(set(counts)) == 1 else 1
     for count in sorted(set(counts)):
         check_sizes(nodes, count, unit, speed, port, simulated=simulated)
-    if commands is not None and not simulated:
+    if provider != DEFAULT_PROVIDER and not simulated:
         raise BadInputError(
-            "provider=: nodes by commands are for simulated pipelines so far: the Spark cluster of `up` listens "
+            "provider=: nodes from elsewhere are for simulated pipelines so far: the Spark cluster of `up` listens "
             "on this machine only"
         )
-    node_price = price if commands is None else commands.price
+    node_price = price if offer is None else offer.price
     check_budget(nodes, budget, hourly_budget, node_price, idle_seconds)
     from penstock.service.local import ServiceSettings, start_controller  # noqa: PLC0415 - needs the extra `control`
 
@@ -90,7 +90,7 @@ def up(
         unit_slots=unit,
         speed=float(speed),
         price=None if price is None else float(price),
-        provider="" if commands is None else str(Path(provider.removeprefix(COMMAND)).absolute()),
+        provider="" if provider == DEFAULT_PROVIDER else _absolute(provider),
         budget=budget,
         hourly_budget=None if hourly_budget is None else float(hourly_budget),
         idle_seconds=float(idle_seconds),
@@ -115,13 +115,17 @@ def _cluster(nodes: int, slots: int, file: str | Path | None, folder: str | Path
     return cluster_up(nodes, slots, folder=folder) if file is None else cluster_up(cluster=file, folder=folder)
 
 
-def _commands(provider: str) -> ProviderCommands | None:
-    """What the file of a provider by commands says; None where nodes come from this machine."""
-    if provider == LOCAL:
-        return None
-    if not provider.startswith(COMMAND) or provider == COMMAND:
-        raise BadInputError(f"provider=: expected '{LOCAL}' or '{COMMAND}FILE', found '{provider}'")
-    return read_value(ProviderCommands, Path(provider.removeprefix(COMMAND)))
+def _offer(provider: str) -> NodeOffer | None:
+    """Return what one more node of a provider is; None: as the nodes that are there."""
+    name, _, options = provider.partition(":")
+    offer: NodeOffer | None = NODE_PROVIDERS.load(name).offer(options)
+    return offer
+
+
+def _absolute(provider: str) -> str:
+    """Return the provider as another process finds it: a file by its absolute path."""
+    name, colon, options = provider.partition(":")
+    return f"{name}:{Path(options).absolute()}" if colon and Path(options).exists() else provider
 
 
 def check_budget(
@@ -154,9 +158,6 @@ def check_sizes(nodes: int, slots: int, unit: int, speed: float, port: int, *, s
         raise BadInputError(f"port=: expected 0 (any) to 65535, found {port}")
 
 
-# `penstock.down(...)`: ends what `penstock.up(...)` started.
-
-
 def down(folder: str | Path | None = None) -> str | None:
     """The address of the controller that was ended; None where none ran. Drivers and the cluster end with it; its store
     and what pipelines have committed stay, for the next `up`."""
@@ -166,9 +167,6 @@ def down(folder: str | Path | None = None) -> str | None:
     ended = stop_controller(folder)
     cluster_down(folder)
     return ended
-
-
-# `penstock serve`: the controller in this process, until it is ended; for containers and service managers.
 
 
 def serve(
@@ -235,9 +233,6 @@ def _token(folder: str | Path | None, name: str) -> str:
     if len(token) < 16:
         raise BadInputError(f"{file}: a token has at least 16 letters")
     return token
-
-
-# `penstock controller repair`: the store of the controller of this machine, or another one by its URL.
 
 
 def repair_store(store: str | None = None, *, dry_run: bool = False, folder: str | Path | None = None) -> StoreRepair:

@@ -10,9 +10,7 @@ from penstock.api.runs import run
 from penstock.api.simulation import simulate
 from penstock.base.errors import BadInputError, RefusedError
 from penstock.control.deployment import (
-    DEFAULT_ROUND_PLANNER,
     MOST_ROUNDS,
-    ROUND_PLANNERS,
     DeployPlan,
     DeployTarget,
     OperatorReading,
@@ -21,6 +19,7 @@ from penstock.control.deployment import (
     deploy_in_rounds,
     task_profiles,
 )
+from penstock.control.registry import DEFAULT_ROUND_PLANNER, ROUND_PLANNERS
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.inputs.finders import find_models, find_pipeline

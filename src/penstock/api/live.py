@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError, ClusterError, RunError
 from penstock.base.files import read_text
-from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
+from penstock.base.state_folder import state_folder
+from penstock.cluster.books import free_slots
+from penstock.cluster.registry import open_cluster
+from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.engines import run_index
 from penstock.engines.run_index import is_fused, placed_or_found
 
@@ -64,7 +66,6 @@ class LiveCluster:
 
 def live_cluster(folder: str | Path | None = None) -> LiveCluster:
     """By the controller that runs here; where none does, by the Master of `penstock cluster up`."""
-    from penstock.base.state_folder import state_folder  # noqa: PLC0415 - needs the extra `spark`
     from penstock.service.local import controller_folder, read_running  # noqa: PLC0415 - needs the extra `control`
 
     home = state_folder(folder)
@@ -82,34 +83,18 @@ def _of_controller(folder: str | Path | None) -> LiveCluster:
 
 
 def _of_master(folder: str | Path | None) -> LiveCluster:
-    from penstock.spark.clusters.local.lifecycle import cluster_status, find_cluster  # noqa: PLC0415 - extra `spark`
-
-    memory = {node.name: node.memory_mb for node in find_cluster(folder).nodes}
-    alive = [node for node in cluster_status(folder).nodes if node.alive]
-    nodes = tuple(
-        Node(
-            node.name,
-            node.rack,
-            node.slots,
-            {
-                CPU: CPU_POINTS_PER_SLOT * node.slots,
-                MEMORY: memory.get(node.name, DEFAULT_SLOT_MEMORY_MB) * node.slots,
-            },
-        )
-        for node in alive
-    )
-    return LiveCluster(nodes, {node.name: tuple(range(node.used, node.slots)) for node in alive})
-
-
-# `penstock.list_runs()`: the runs of this user, and how they stand.
+    manager = open_cluster(folder=folder)
+    states, holdings, known = manager.nodes(), manager.holdings(), manager.topology()
+    if states is None or holdings is None or known is None:
+        raise ClusterError(f"the manager at {manager.master} does not answer; penstock cluster status")
+    alive = [state for state in states if state.alive]
+    nodes = tuple(known.node(state.name) for state in alive)
+    return LiveCluster(nodes, free_slots(alive, holdings))
 
 
 def list_runs() -> list[Run]:
     """Runs that live, were lost with their process, failed, or ended in a folder of their own, the newest last."""
     return run_index.list_runs()
-
-
-# `penstock.rescale(...)`: more or fewer slots for a run, while it goes on.
 
 
 PATIENCE_SECONDS = 90.0
@@ -135,17 +120,11 @@ def rescale(run: str | Path, slots: int, *, patience: float = PATIENCE_SECONDS) 
     return float(placed.ask("rescale", patience, slots=slots)["seconds"])
 
 
-# `penstock.connect(...)`: a client of a controller, with the verbs as methods.
-
-
 def connect(url: str | None = None, token: str | None = None, *, folder: str | Path | None = None) -> Client:
     """A controller by its address and token; without, the one `penstock.up()` started on this machine."""
     from penstock.service import client  # noqa: PLC0415 - needs the extra `control`
 
     return client.connect(url, token, folder)
-
-
-# `penstock.dashboard()`: a link that opens the page of the controller, once.
 
 
 def dashboard(*, read_only: bool = False, folder: str | Path | None = None) -> str:

@@ -65,9 +65,6 @@ def profile(
     return [session.models[name] for name in subject.code if name in session.models]
 
 
-# `penstock.models(...)`: models and profiles, of a file or those that come with Penstock.
-
-
 def models(models: ModelsLike = None) -> ModelLibrary:
     """The reference models, and the models and profiles of a file or folder before them."""
     return find_models(models)

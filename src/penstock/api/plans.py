@@ -71,9 +71,6 @@ def plan(
     return made if live is None else live.numbered(made)
 
 
-# `penstock.compare(...)`: a plan from every pair of policies.
-
-
 def compare(
     pipeline: PipelineLike,
     rate: float,
@@ -100,9 +97,6 @@ def compare(
     return compare_policies(planner, rate, pairs(allocator, placer))
 
 
-# `penstock.capacity(...)`: the highest rate a cluster sustains, per pair of policies.
-
-
 def capacity(
     pipeline: PipelineLike,
     cluster: Cluster | str | Path,
@@ -120,15 +114,9 @@ def capacity(
     return dict(capacities(planner, step, allocator, placer))
 
 
-# `penstock.diff(...)`: what moves from one plan to another.
-
-
 def diff(before: PlanLike, after: PlanLike) -> PlanDiff:
     """What changes and what moves from one plan, or plan file, to another."""
     return diff_plans(saved_plan(before), saved_plan(after))
-
-
-# `penstock.segments(...)`: which operators run fused as one segment.
 
 
 def segments(
@@ -140,9 +128,6 @@ def segments(
 ) -> Segmentation:
     """Which operators run fused as one segment. `rate` matters where streams have constants or demands are declared."""
     return segments_of(pipeline, segmenter=segmenter, rate=rate, models=models)
-
-
-# `penstock.rewrite(...)`: a pipeline whose operators are separated and fused to fit slots.
 
 
 def rewrite(

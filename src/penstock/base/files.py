@@ -51,6 +51,12 @@ _LOG = logging.getLogger(__name__)
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 """A finite number of at least 0."""
 
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""An option of a policy: a finite number of at least 0."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+"""An option of a policy: from 0 to 1."""
+
 Demand = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False, strict=True)]
 """What one thread needs of a resource: small enough for its square, times any number of threads, to be a number."""
 

@@ -10,23 +10,14 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
-
-from pydantic import Field, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.base.errors import BadInputError, nearest
-from penstock.base.files import describe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 P = TypeVar("P")
-
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-"""An option of a policy: a finite number of at least 0."""
-
-Share = Annotated[float, Field(ge=0, le=1)]
-"""An option of a policy: from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +49,9 @@ class Registry(Generic[P]):
     def _lacks(self, name: str) -> bool:
         return name in self.needs and find_spec(self.needs[name][0]) is None
 
-    def listed(self) -> str:
+    def listed(self, default: str = "") -> str:
         """Return the names as the help of an option shows them."""
-        return ", ".join(self.names())
+        return ", ".join(f"{name} (default)" if name == default else name for name in self.names())
 
     def load(self, name: str) -> Any:
         """Return what is registered under a name: the class of a policy, or a declaration."""
@@ -95,6 +86,10 @@ def with_options(policy_class: type[P], who: str, options: str) -> P:
         given[option] = value
     if not given:
         return policy_class()
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - names are listed without it
+
+    from penstock.base.files import describe  # noqa: PLC0415 - loads pydantic
+
     try:
         return TypeAdapter(policy_class).validate_python(given)
     except ValidationError as error:

@@ -30,6 +30,10 @@ FORMER_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "diff": ("plans", "diff"),
         "segments": ("plans", "segments"),
         "rewrite": ("plans", "rewrite"),
+        "deploy": ("plans", "deploy"),
+        "drain": ("runs", "drain"),
+        "resume": ("runs", "resume"),
+        "rescale": ("runs", "rescale"),
         "place": ("cluster", "place"),
         "share": ("cluster", "share"),
         "submit": ("pipelines", "submit"),
@@ -60,12 +64,19 @@ FORMER_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Words of version 0.1 and the words that replaced them."""
 
-REPLACED_BY = {"pipelines target": "pipelines set --rate", "pipelines priority": "pipelines set --priority"}
+REPLACED_BY = {
+    "pipelines target": "pipelines set --rate",
+    "pipelines priority": "pipelines set --priority",
+    "runs drain": "runs pause, or with --stop runs stop",
+}
 """Commands that are kept for scripts only, and what to write instead."""
 
 
 class WordGroup(TyperGroup):
     """A group that also knows the former words of its commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args or not self.no_args_is_help else ["--help"])
 
     def find(self, name: str) -> Any:
         """Return the command of that present name, or None."""
@@ -127,6 +138,6 @@ def _report_once(former: str, words: str) -> None:
     output.complain(f"note: 'penstock {former}' is now 'penstock {REPLACED_BY.get(words, words)}'")
 
 
-def make_group(help_text: str, kind: type[TyperGroup] = WordGroup) -> typer.Typer:
-    """Return a group of commands that prints its help if called without a command."""
-    return typer.Typer(help=help_text, cls=kind, no_args_is_help=True, rich_markup_mode=None)
+def make_group(help_text: str, kind: type[TyperGroup] = WordGroup, *, alone: bool = False) -> typer.Typer:
+    """Return a group of commands. It prints its help if called without a command, unless it does something `alone`."""
+    return typer.Typer(help=help_text, cls=kind, no_args_is_help=not alone, rich_markup_mode=None)

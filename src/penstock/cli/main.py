@@ -26,7 +26,7 @@ from penstock.base.former_names import FormerNameWarning
 from penstock.cli import output
 from penstock.cli.arguments import command_with, former_run_flags
 from penstock.cli.commands.advise import advise
-from penstock.cli.commands.cluster import cluster_app, enter, link
+from penstock.cli.commands.cluster import cluster_app
 from penstock.cli.commands.cluster_plans import place, share
 from penstock.cli.commands.controller_process import dashboard, down, manifests, repair, serve, up
 from penstock.cli.commands.controller_state import decisions, events, nodes, policy
@@ -49,8 +49,8 @@ from penstock.cli.commands.pipelines import (
 )
 from penstock.cli.commands.plan import plan
 from penstock.cli.commands.plans import capacity, diff, rewrite, segments
-from penstock.cli.commands.run import drain, rescale, resume, runs
 from penstock.cli.commands.run import run as run_pipeline
+from penstock.cli.commands.runs import runs_app
 from penstock.cli.commands.simulate import simulate
 from penstock.cli.groups import PluginGroup, WordGroup, make_group
 from penstock.dataflow.secrets import redact
@@ -149,14 +149,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-add(app, init, profile, deploy, drain, resume, rescale, runs)
+add(app, init, profile)
 app.command("plan", cls=command_with({"--load": "--utilisation", "--interval-ms": "--batch-interval-ms"}))(plan)
 app.command("simulate", cls=command_with({"--batch-interval": "--batch-interval-ms"}))(simulate)
 app.command("advise", cls=command_with({"--load": "--utilisation"}))(advise)
 app.command("run", cls=command_with(former_run_flags()))(run_pipeline)
 
-plans_app = make_group("Compare and change plans: capacity, differences, segments, fused operators.")
-add(plans_app, capacity, diff, segments, rewrite)
+plans_app = make_group(
+    "Compare and change plans: capacity, differences, segments, fused operators, rounds to a target."
+)
+add(plans_app, capacity, diff, segments, rewrite, deploy)
 
 pipelines_app = make_group("Pipelines of a controller: submit, list, change, pause, resume and end them.")
 add(pipelines_app, submit, show, pause, kill, logs)
@@ -172,15 +174,14 @@ add(controller_app, up, down, serve, dashboard, policy, nodes, decisions, events
 
 add(cluster_app, place, share)
 
-dev_app = make_group("Tools for trying out: a Kafka broker, test data, links of test hosts, experiments.", PluginGroup)
+dev_app = make_group("Tools for trying out: a Kafka broker, test data, and commands of other packages.", PluginGroup)
 dev_app.add_typer(broker_app, name="broker")
 dev_app.command()(produce)
-dev_app.command("enter", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(enter)
-dev_app.command()(link)
 
 for group, name in (
     (plans_app, "plans"),
     (models_app, "models"),
+    (runs_app, "runs"),
     (pipelines_app, "pipelines"),
     (controller_app, "controller"),
     (cluster_app, "cluster"),

@@ -12,6 +12,9 @@ SLOT = "slot"
 """The resource every node advertises, one unit per slot. Every executor asks for one, so that none gets a slot that is
 taken; one that must run on a node asks for one of the node's own as well."""
 
+RACK = "rack"
+"""A resource with one unit, whose address is the rack of the node, if it is known."""
+
 
 def resource_name(node: str) -> str:
     """Return the name of the resource of a node, which its executors ask for.

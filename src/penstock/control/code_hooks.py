@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.control import user_code
 from penstock.control.core.messages import DisableTrigger, Readings
-from penstock.control.core.records import TriggerKind
+from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.user_code import USER_CODE
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class CodeSignals:
             return
         signals = dict(observation.signals)
         for trigger in record.triggers:
-            if trigger.kind is not TriggerKind.CODE or not trigger.enabled:
+            if not find_kind(trigger.kind).runs_code or not trigger.enabled:
                 continue
             key = (self._own, record.name, record.number, trigger.id)
             answer = self._code.answer(key)

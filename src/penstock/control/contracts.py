@@ -13,6 +13,7 @@ from penstock.base.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from penstock.control.core.messages import Observation, PipelineOrder
     from penstock.control.core.records import NodeRecord, Submission
@@ -67,25 +68,6 @@ class Sizing(Protocol):
         """Seconds a batch takes whatever it holds, as profiled."""
 
 
-class NoSizing:
-    """Where nothing is known of any pipeline."""
-
-    def units_for(self, submission: Submission, rate: float) -> int | None:
-        return None
-
-    def rate_on(self, submission: Submission, units: int) -> float | None:
-        return None
-
-    def usage(self, submission: Submission, rate: float) -> tuple[float, float] | None:
-        return None
-
-    def gains_of(self, submission: Submission) -> Mapping[str, float]:
-        return {}
-
-    def batch_cost(self, submission: Submission) -> float:
-        return 0.0
-
-
 # What a provider is asked, and what it answers. It may be slow, fail or lie: whoever asks believes only what `list`
 # says, and only for so long.
 
@@ -105,7 +87,33 @@ class ProvidedNode:
     alive: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class NodeOffer:
+    """Slots of one more node, and its price for an hour."""
+
+    slots: int
+    price: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSetting:
+    """What a provider may need to know of the controller: the folder of its cluster, the address of the master for new
+    nodes, and the price of a node that the provider itself does not know."""
+
+    folder: Path
+    master: str = ""
+    price: float | None = None
+
+
 class Provider(Protocol):
+    @classmethod
+    def offer(cls, options: str) -> NodeOffer | None:
+        """Return what one more node is, from the options a user gave; None: as the nodes that are there. Raises
+        `BadInputError` if the options are wrong."""
+
+    @classmethod
+    def make(cls, options: str, setting: ProviderSetting) -> Provider: ...
+
     def acquire(self, count: int, size: str | None) -> list[ProvidedNode]:
         """Nodes that were asked for, by the names they will have; they come later, or do not."""
 

@@ -1,5 +1,6 @@
-"""The loop of rounds. Plans and readings come from functions it is given: the same loop deploys on Spark and in
-simulated time."""
+"""Deploy a pipeline in rounds until it reaches its target: plan, run, analyse, correct the models, plan again.
+
+Plans and readings come from functions, so the same loop deploys on Spark and in simulated time."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.base.errors import RefusedError
-from penstock.base.registry import Registry
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.task_profile import TaskProfile
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from penstock.modelling.model import Model
     from penstock.report.listener import Listener
     from penstock.report.report import Report
-
-
-# What the stages of a round hand to each other.
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,11 +419,10 @@ class MeasuredCosts:
         return cost * min(self.most, max(1.0, planned / seen.true_rate))
 
 
-# 003 as published: the unit costs of what falls short are gradually exaggerated. The factor is not stated; a tenth.
-
-
 @dataclass(frozen=True)
 class PublishedCosts:
+    """P-Deployer as published: raise the unit costs of an operator that falls short, by a tenth per round."""
+
     name: ClassVar[str] = "published"
 
     factor: float = 1.1
@@ -435,15 +431,3 @@ class PublishedCosts:
         self, costs: Mapping[str, float], plan: DeployPlan, reading: RoundReading, analysis: Analysis
     ) -> dict[str, float]:
         return {name: cost * (self.factor if name in analysis.short else 1.0) for name, cost in costs.items()}
-
-
-# Planners of rounds by name.
-
-
-_HERE = "penstock.control.deployment"
-ROUND_PLANNERS: Registry[RoundPlanner] = Registry(
-    kind="planner",
-    group="penstock.round_planners",
-    built_in={"measured": f"{_HERE}:MeasuredCosts", "published": f"{_HERE}:PublishedCosts"},
-)
-DEFAULT_ROUND_PLANNER = "measured"

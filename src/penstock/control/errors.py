@@ -23,9 +23,6 @@ class FieldError(BadInputError):
         self.field = field
 
 
-# Errors of the store.
-
-
 REPAIR = "`penstock controller repair` keeps what can be read"
 
 

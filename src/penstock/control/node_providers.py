@@ -10,6 +10,7 @@ import json
 import logging
 import subprocess
 import threading
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,16 +20,15 @@ from penstock.base.errors import BadInputError, PenstockError
 from penstock.base.files import Amount, Count, Name, Positive, Spec, check, read_value
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
-from penstock.control.contracts import ProvidedNode, ProviderError
+from penstock.control.contracts import NodeOffer, ProvidedNode, ProviderError
 from penstock.control.core.messages import NodeJoined, NodeLost
 from penstock.control.core.records import NodeRecord, NodeState
 from penstock.spark.clusters.local.lifecycle import add_node, cluster_status, find_cluster, remove_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
-    from penstock.control.contracts import Provider
+    from penstock.control.contracts import Provider, ProviderSetting
     from penstock.control.core.messages import Observation
 
 
@@ -176,6 +176,12 @@ class ListedNodes(Spec):
     nodes: Annotated[tuple[ListedNode, ...], Field(max_length=MOST_NODES)]
 
 
+def _commands_of(options: str) -> ProviderCommands:
+    if not options:
+        raise BadInputError("node provider 'command': expected command:FILE")
+    return read_value(ProviderCommands, Path(options))
+
+
 class CommandProvider:
     def __init__(self, commands: ProviderCommands, master: str = "") -> None:
         self._commands = commands
@@ -183,8 +189,13 @@ class CommandProvider:
         self._made = 0
 
     @classmethod
-    def of_file(cls, path: Path, master: str = "") -> CommandProvider:
-        return cls(read_value(ProviderCommands, path), master)
+    def offer(cls, options: str) -> NodeOffer:
+        commands = _commands_of(options)
+        return NodeOffer(commands.slots, commands.price)
+
+    @classmethod
+    def make(cls, options: str, setting: ProviderSetting) -> CommandProvider:
+        return cls(_commands_of(options), setting.master)
 
     def acquire(self, count: int, size: str | None) -> list[ProvidedNode]:
         """One command for every node; the first that fails ends it, and those before it are still coming."""
@@ -266,6 +277,15 @@ class LocalProvider:
     def __init__(self, folder: Path, price: float | None = None) -> None:
         self._folder = folder
         self._price = price
+
+    @classmethod
+    def offer(cls, options: str) -> None:
+        if options:
+            raise BadInputError(f"node provider 'local' has no options, found '{options[:80]}'")
+
+    @classmethod
+    def make(cls, options: str, setting: ProviderSetting) -> LocalProvider:
+        return cls(setting.folder, setting.price)
 
     def acquire(self, count: int, size: str | None) -> list[ProvidedNode]:
         if size is not None:

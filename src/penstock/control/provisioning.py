@@ -41,11 +41,6 @@ class Budget:
         return max(0, allowed)
 
 
-def price_so_far(held: Iterable[tuple[float, float | None]]) -> float:
-    """Of (seconds, price per hour) of every node there was."""
-    return sum(seconds / 3600 * (price or 0.0) for seconds, price in held)
-
-
 IDLE_SECONDS = 600.0
 PATIENCE_SECONDS = 30.0
 """A shortage must last so long: what is being freed may end it."""

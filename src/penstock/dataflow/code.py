@@ -206,9 +206,6 @@ def _can_be_said_beside(code: Any, there: Any) -> bool:
     return (wanted.open, wanted.close) == (named.open, named.close) and not has_less
 
 
-# Pipelines as YAML or JSON files.
-
-
 NOT_IN_FILES = ("logic", "frame_code", "write_code", "code_at")
 
 

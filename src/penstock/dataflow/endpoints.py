@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
 from penstock.base.text_checks import is_whole
-from penstock.dataflow.formats import COUNT, LOAD, Commit, find_format, format_of_ending
+from penstock.dataflow.formats import COUNT, LOAD, SinkCommit, find_format, format_of_ending
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.secrets import PREFIX
 
@@ -123,7 +123,7 @@ class Writing:
 
     @property
     def keeps_rows(self) -> bool:
-        return self.of_the_user or find_format(self.format).commit is not Commit.NOTHING
+        return self.of_the_user or find_format(self.format).commit is not SinkCommit.NOTHING
 
 
 def reading_of(operator: Operator) -> Reading:

@@ -32,7 +32,7 @@ class Medium(StrEnum):
     """Nothing outside the run: Penstock makes or counts the rows."""
 
 
-class Commit(StrEnum):
+class SinkCommit(StrEnum):
     """How a sink of a fused run leaves out a batch that it has already."""
 
     NOTHING = "nothing is kept"
@@ -73,12 +73,12 @@ class Format:
     """Endings of file names that mean this format."""
     files_options: Mapping[str, str] = field(default_factory=dict)
     """Options of a source that is written as `files=` and names none of them."""
-    commit: Commit = Commit.AT_LEAST_ONCE
+    commit: SinkCommit = SinkCommit.AT_LEAST_ONCE
     placed_commit: PlacedCommit = PlacedCommit.SPARK
     version_options: tuple[str, str] | None = None
-    """With `Commit.VERSION`: the options that take the name of the writer and the number of the batch."""
+    """With `SinkCommit.VERSION`: the options that take the name of the writer and the number of the batch."""
     writer: str = ""
-    """With `Commit.WRITER`: `module:function` that makes the writer of a sink from (session, sink name, options,
+    """With `SinkCommit.WRITER`: `module:function` that makes the writer of a sink from (session, sink name, options,
     owner); the writer is an `engines.fused.sinks.writers.Writer`."""
     log: str = ""
     """With `Medium.LOG`: `module:function` that opens a `TopicLog` from the options of a source or sink."""
@@ -111,7 +111,7 @@ class Format:
     @property
     def exactly_once(self) -> bool:
         """Return whether a batch or an epoch that is written twice is there once."""
-        return self.commit is not Commit.AT_LEAST_ONCE
+        return self.commit is not SinkCommit.AT_LEAST_ONCE
 
 
 LOAD = "load"
@@ -123,7 +123,7 @@ COUNT = "count"
 def _files(name: str, *endings: str, **more: object) -> Format:
     # each keyword is a field of `Format`
     return Format(
-        name=name, medium=Medium.FILES, rereadable=True, endings=endings, commit=Commit.RENAME, **more  # type: ignore[arg-type]
+        name=name, medium=Medium.FILES, rereadable=True, endings=endings, commit=SinkCommit.RENAME, **more  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -131,9 +131,9 @@ BUILT_IN = (
     Format(name=LOAD, medium=Medium.PENSTOCK, can_write=False, rereadable=True),
     Format(
         name=COUNT, medium=Medium.PENSTOCK, can_read=False,
-        commit=Commit.NOTHING, placed_commit=PlacedCommit.NOTHING,
+        commit=SinkCommit.NOTHING, placed_commit=PlacedCommit.NOTHING,
     ),
-    Format(name="noop", can_read=False, commit=Commit.NOTHING, placed_commit=PlacedCommit.NOTHING),
+    Format(name="noop", can_read=False, commit=SinkCommit.NOTHING, placed_commit=PlacedCommit.NOTHING),
     Format(name="console", can_read=False, placed_commit=PlacedCommit.CONSOLE),
     _files(
         "json", ".jsonl", ".ndjson", ".json",
@@ -149,7 +149,7 @@ BUILT_IN = (
         name="kafka",
         medium=Medium.LOG,
         rereadable=True,
-        commit=Commit.TRANSACTION,
+        commit=SinkCommit.TRANSACTION,
         placed_commit=PlacedCommit.LOG,
         log="penstock.connectors.kafka_log:open_log",
         address_option="kafka.bootstrap.servers",
@@ -162,20 +162,20 @@ BUILT_IN = (
         name="log",
         medium=Medium.LOG,
         rereadable=True,
-        commit=Commit.TRANSACTION,
+        commit=SinkCommit.TRANSACTION,
         placed_commit=PlacedCommit.LOG,
         log="penstock.connectors.embedded_log:open_log",
     ),
     Format(
         name="delta",
         rereadable=True,
-        commit=Commit.VERSION,
+        commit=SinkCommit.VERSION,
         version_options=("txnAppId", "txnVersion"),
         spark_package="io.delta:delta-spark_2.13",
     ),
     Format(name="iceberg", rereadable=True, spark_package="org.apache.iceberg:iceberg-spark-runtime-4.0_2.13"),
     Format(name="hudi", rereadable=True),
-    Format(name="jdbc", can_read=False, commit=Commit.TABLE, address_option="url"),
+    Format(name="jdbc", can_read=False, commit=SinkCommit.TABLE, address_option="url"),
     Format(name="rate", can_write=False, rereadable=True),
     Format(name="rate-micro-batch", can_write=False, rereadable=True),
     Format(name="socket", can_write=False),
@@ -224,7 +224,7 @@ def log_addresses(topic: str = "") -> str:
 
 def format_of_ending(ending: str) -> str | None:
     """Return the format that the ending of a file name means."""
-    return next((found.name for found in declared_formats() if ending.lower() in found.endings), None)
+    return next((form.name for form in declared_formats() if ending.lower() in form.endings), None)
 
 
 def formats_with_endings() -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from penstock.dataflow.formats import find_format
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from penstock.dataflow.formats import Format
 
 
 PREFIX = "kafka."
@@ -52,15 +52,9 @@ def plain_name(option: str) -> str:
     return option.lower().removeprefix(PREFIX)
 
 
-def _declared_format(form: str) -> Format:
-    from penstock.dataflow.formats import find_format  # noqa: PLC0415 - loads pydantic, which `redact` does without
-
-    return find_format(form)
-
-
 def is_secret(option: str, form: str | None = None) -> bool:
     """Return whether the name of an option, or the declaration of its format, says that its value is a secret."""
-    if form is not None and option.lower() in _declared_format(form).secret_options:
+    if form is not None and option.lower() in find_format(form).secret_options:
         return True
     name = _ACCOUNT.sub("", option)
     parts = [[word.lower() for word in _WORD.findall(part)] for part in name.split(".")]
@@ -73,8 +67,6 @@ def is_secret(option: str, form: str | None = None) -> bool:
         return len(words) == 1 or words[-2] not in _TOKENS_OF_TEXT
     return " ".join(words).endswith(_SECRET_ENDINGS)
 
-
-# Values.
 
 _PLACEHOLDER = re.compile(
     r"^(\$\{?\w[\w.:-]*\}?|\{\{.*\}\}|<[^>]*>|\*+|\?|%s|:\w+|true|false|null|none|string|)$", re.IGNORECASE
@@ -120,15 +112,12 @@ def _parameters(value: str) -> Iterator[tuple[str, str]]:
             yield match[1], match[2]
 
 
-# Options.
-
-
 def secret_elsewhere(option: str, form: str | None = None) -> tuple[str, str] | None:
     """Return the option that is to be looked up, as it is spelled, and in what (`env`, `file`). None: the option is not
     one of these; clients of some formats have options of their own that end in `.file`."""
     name, _, where = option.rpartition(".")
     words = _WORD.findall(name)
-    if not words or (form is not None and option.lower() in _declared_format(form).plain_options):
+    if not words or (form is not None and option.lower() in find_format(form).plain_options):
         return None
     if where.lower() == ENV or (where.lower() == FILE and (is_secret(name, form) or words[-1].lower() in _FROM_FILE)):
         return name, where.lower()

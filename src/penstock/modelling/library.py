@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Pipeline
 
 
-# Model files (JSON or YAML) and measurements from CSV.
-
-
 class ModelEntry(Spec):
     points: tuple[Point, ...]
     measured_on: MeasuredOn = MeasuredOn()

@@ -28,9 +28,6 @@ def draw_plan(plan: Plan, path: Path) -> None:
         save(plan_page(plan), path)
 
 
-# Charts as pictures.
-
-
 def draw_chart(chart: Chart, path: Path) -> None:
     """Draw to `path`; the format is that of the ending."""
     check_ending(path)
@@ -38,9 +35,6 @@ def draw_chart(chart: Chart, path: Path) -> None:
 
     with own_settings():
         save(chart_figure(chart), path)
-
-
-# Models as a picture: what one slot can do, and what it takes, over the number of threads.
 
 
 def draw_models(models: Sequence[Model], path: Path) -> None:
@@ -54,9 +48,6 @@ def draw_models(models: Sequence[Model], path: Path) -> None:
         save(model_charts(models), path)
 
 
-# A run as a picture: rates, backlog and latency over time.
-
-
 def draw_run(result: RunResult | PlacedResult, path: Path) -> None:
     check_ending(path)
     if not result.report.history:
@@ -67,9 +58,6 @@ def draw_run(result: RunResult | PlacedResult, path: Path) -> None:
         save(run_charts(result), path)
 
 
-# A division of a cluster as a picture.
-
-
 def draw_shares(sharing: Sharing, path: Path) -> None:
     """Draw minimum, share and desired of every pipeline to `path`; the format is that of the ending."""
     check_ending(path)
@@ -77,9 +65,6 @@ def draw_shares(sharing: Sharing, path: Path) -> None:
 
     with own_settings():
         save(share_chart(sharing), path)
-
-
-# A simulation as a picture: rates and backlog over time, the distribution of latency, CPU of slots.
 
 
 def draw_simulation(result: SimulatedResult, path: Path) -> None:

@@ -432,9 +432,6 @@ def _wrapped(facts: Sequence[str], width: float, size: float) -> list[str]:
     return lines
 
 
-# The cluster.
-
-
 def _draw_cluster(sheet: Sheet, content: Content, arrangement: Arrangement, x: float, y: float) -> None:
     cluster = content.plan.cluster
     usage = content.plan.prediction.nodes
@@ -566,9 +563,6 @@ def _threads_label(parts: Sequence[Part], width: float, size: float) -> str:
     others = f"  +{len(parts) - 1}" if len(parts) > 1 else ""
     room = width - text_width(others, size)
     return first_fitting([names[place] for place in largest], room, size) + others
-
-
-# Words.
 
 
 def _counted(count: int, what: str) -> str:

@@ -28,9 +28,6 @@ ALLOCATORS: Registry[Allocator] = Registry(
 DEFAULT_ALLOCATOR = "mba"
 
 
-# The placers there are.
-
-
 PLACERS: Registry[Placer] = Registry(
     kind="placer",
     group="penstock.placers",
@@ -56,9 +53,6 @@ DEFAULT_PLACER = "sam"
 DEFAULT_WHOLE_CLUSTER_PLACER = "compact"
 
 
-# The segmenters there are.
-
-
 SEGMENTERS: Registry[Segmenter] = Registry(
     kind="segmenter",
     group="penstock.segmenters",
@@ -71,9 +65,6 @@ SEGMENTERS: Registry[Segmenter] = Registry(
 )
 
 DEFAULT_SEGMENTER = "ccr"
-
-
-# The sharing policies there are.
 
 
 SHARERS: Registry[Sharer] = Registry(

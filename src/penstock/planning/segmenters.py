@@ -1,4 +1,4 @@
-"""E-Stream's subgraphs: operators that spend more time on handing tuples over than on computing run as one."""
+"""Segmenters: which operators run as one (E-Stream's subgraphs, ends, single operators, the whole pipeline)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from penstock.base.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
+from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.cluster.topology import BYTES_PER_MEGABIT, DEFAULT_BANDWIDTH_MBPS
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import topological_order
@@ -52,12 +52,12 @@ class Ccr:
         return tuple(tuple(names[vertex] for vertex in group) for group in convex_groups(order, list(ratios), joined))
 
 
-# Sources and sinks with the operators beside them: a micro-batch for each would buy nothing, as they do no work.
-
-
 @dataclass(frozen=True, slots=True)
 class EndsApart:
-    """A source joins the operator it feeds, a sink the one that feeds it, where that is only one."""
+    """Join a source with the operator it feeds, and a sink with the one that feeds it, if that is only one.
+
+    Sources and sinks do no work, so a micro-batch of their own would cost time for nothing.
+    """
 
     name: ClassVar[str] = "ends"
     needs_costs: ClassVar[bool] = False
@@ -77,11 +77,10 @@ class EndsApart:
         return tuple(tuple(names[vertex] for vertex in group) for group in convex_groups(order, pairs, joined))
 
 
-# One segment for every operator: each can have slots and threads of its own, every stream is a channel.
-
-
 @dataclass(frozen=True, slots=True)
 class Single:
+    """Make one segment of each operator: each has slots and threads of its own, each stream is a channel."""
+
     name: ClassVar[str] = "single"
     needs_costs: ClassVar[bool] = False
 
@@ -89,11 +88,10 @@ class Single:
         return tuple((name,) for name in topological_order(pipeline))
 
 
-# One segment that holds everything: no channel, one query.
-
-
 @dataclass(frozen=True, slots=True)
 class Whole:
+    """Make one segment of the whole pipeline: no channel, one query."""
+
     name: ClassVar[str] = "whole"
     needs_costs: ClassVar[bool] = False
 

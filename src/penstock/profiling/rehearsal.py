@@ -27,13 +27,13 @@ from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline
 from penstock.dataflow.regions import is_sparks_own, unaudited_by
 from penstock.engines.fused.query import FusedQuery, FusedSpec
-from penstock.engines.fused.schemas import struct_of_arrow
 from penstock.modelling.fingerprint import shape_of
 from penstock.modelling.model import Rehearsal, RehearsedBatches
 from penstock.profiling.replay import ReplayFiles
 from penstock.report.report import pace_seen
 from penstock.runs.config import RunConfig
 from penstock.spark import load_source
+from penstock.spark.internals.plans import struct_of_arrow
 from penstock.spark.session.embedded import divided_for
 from penstock.spark.session.process_tree import (
     MachineUsage,

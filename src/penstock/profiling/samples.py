@@ -27,10 +27,11 @@ from penstock.engines.fused.frames import FrameBuilder, query_mode
 from penstock.engines.fused.region_steps import CodeOptions
 from penstock.engines.fused.restartable_query import reason
 from penstock.engines.fused.schema_inference import SAMPLES, sample_source
-from penstock.engines.fused.schemas import arrow_of, struct_of
+from penstock.engines.fused.schemas import struct_of
 from penstock.runtime.dead_letters import StoppedError
 from penstock.runtime.schema_inference import sample_steps
 from penstock.runtime.segment import Segment
+from penstock.spark.internals.plans import arrow_of
 from penstock.spark.region_function import DUE_COLUMN, ID_COLUMN, VALUE_COLUMN, with_marks
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import RunFailedError
 from penstock.base.files import temporary_folder
 from penstock.engines.fused.restartable_query import reason
-from penstock.engines.fused.schemas import struct_of_arrow
 from penstock.profiling.replay import ReplayFiles, motion_of
-from penstock.runtime.passage import EVERY_SECONDS, PaceProbe
+from penstock.runtime.cpu_speed import EVERY_SECONDS, SpeedProbe
 from penstock.spark.internals.error_messages import in_one_line
+from penstock.spark.internals.plans import struct_of_arrow
 from penstock.spark.session.process_tree import MachineUsage, share_given, share_of_others
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class _Replayed:
         self._operator = operator
         self._inputs = []
         self._tick = tick
-        self._probe = PaceProbe()
+        self._probe = SpeedProbe()
         self._sample_rows = max(sample.rows.num_rows for sample in inputs)
         frames = []
         motion = motion_of(inputs)

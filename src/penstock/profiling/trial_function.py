@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import cloudpickle
 
 from penstock.base.clock import Stopwatch, cpu_seconds
 from penstock.base.files import write_text
@@ -22,7 +21,7 @@ from penstock.profiling.trial_source import TrialSetting
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Read, Step
-from penstock.spark.internals.worker_process import close_at_end, die_of_signals
+from penstock.spark.internals.worker_process import close_at_end, die_of_signals, pickled, unpickled
 from penstock.spark.session.interrupts import ignore_interrupts
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ _introduced: set[str] = set()
 def packed(logic: Mapping[str, tuple[Logic, OperatorSample]]) -> tuple[tuple[str, bytes], ...]:
     """The code of every operator by name, and what it gets. A worker unpacks the one on trial and imports nothing for
     the others."""
-    return tuple((name, cloudpickle.dumps(code_and_sample)) for name, code_and_sample in logic.items())  # type: ignore[no-untyped-call]
+    return tuple((name, pickled(code_and_sample)) for name, code_and_sample in logic.items())
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ def _on_trial(function: TrialFunction, operator: str, threads: int) -> OnTrial:
     key = (function.folder, operator, threads)
     if key not in _kept:
         _close_kept()
-        logic, sample = cloudpickle.loads(dict(function.code)[operator])
+        logic, sample = unpickled(dict(function.code)[operator])
         _kept[key] = OnTrial(operator, logic, sample, threads, audit=function.audit)
         close_at_end(_close_kept)
     return _kept[key]

@@ -335,12 +335,6 @@ def core_bound(point: Point, trials: list[Trial]) -> bool:
     return all(trial.operator_cpu >= CORE_BOUND * trial.busy * trial.given for trial in trials)
 
 
-def best_of(points: Mapping[int, Point]) -> int:
-    """The fewest threads with the highest rate."""
-    rates = comparable(points)
-    return max(rates, key=lambda threads: (rates[threads], -threads))
-
-
 def comparable(points: Mapping[int, Point]) -> dict[int, float]:
     """Rates by threads, told for one pace."""
     if not points:

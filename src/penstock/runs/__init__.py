@@ -6,7 +6,6 @@ Version 0.1 exported a function `penstock.runs()`. It is now `penstock.list_runs
 from __future__ import annotations
 
 import sys
-import warnings
 from types import ModuleType
 from typing import Any
 
@@ -14,8 +13,9 @@ from typing import Any
 class _CallablePackage(ModuleType):
     def __call__(self) -> Any:
         import penstock  # noqa: PLC0415 - the alias must not load the public functions
+        from penstock.base.former_names import report_former_name  # noqa: PLC0415
 
-        warnings.warn("penstock.runs() is now penstock.list_runs()", DeprecationWarning, stacklevel=2)
+        report_former_name("penstock.runs()", "penstock.list_runs()")
         return penstock.list_runs()
 
 

@@ -6,26 +6,28 @@ import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.files import temporary_folder
+from penstock.cluster.contract import AppRequest
+from penstock.cluster.registry import OWN, open_cluster
 from penstock.report.listener import Listener, Progress
 from penstock.runs.config import MIN_EXECUTOR_MB, RunConfig
 from penstock.workloads.operators import services
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from penstock.cluster.contract import Cluster
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
-    from penstock.spark.clusters.local.lifecycle import ClusterAccess
 
 
-CLUSTER_MASTER = "cluster"
-"""The cluster of `penstock cluster up`."""
+CLUSTER_MASTER = OWN
 DEFAULT_EXECUTOR_MB = 1024
 """Spark's own default."""
 NEEDS_SPARK = "running needs pyspark; install it with: pip install 'penstock[spark]'"
@@ -53,16 +55,14 @@ class RunSession:
 
     session: Any
     executors: Any = None
+    close: Callable[[], None] | None = None
+    """Ends the session; None leaves it, as one of the user's."""
 
 
 def _master_here() -> str | None:
-    """That of the cluster of `penstock cluster up`; None: there is none."""
+    """Return the master of the cluster of `penstock cluster up`; None if there is none."""
     try:
-        from penstock.spark.clusters.local.lifecycle import find_cluster  # noqa: PLC0415 - Spark loads only when it is used
-    except ImportError as error:
-        raise BadInputError(NEEDS_SPARK) from error
-    try:
-        return find_cluster().master_url
+        return open_cluster().master
     except ClusterError:
         return None
 
@@ -90,10 +90,8 @@ def spark_session(
         yield RunSession(_checked(config.session))
         return
     listener.on_progress(Progress("starting Spark"))
-    try:
-        from penstock.spark.session.embedded import end_session  # noqa: PLC0415 - Spark loads only when it is used
-    except ImportError as error:
-        raise BadInputError(NEEDS_SPARK) from error
+    if find_spec("pyspark") is None:
+        raise BadInputError(NEEDS_SPARK)
     with temporary_folder("spark") as folder:
         scratch = folder / "scratch"
         if config.is_local:
@@ -103,7 +101,8 @@ def spark_session(
         try:
             yield started
         finally:
-            end_session(started.session)
+            if started.close is not None:
+                started.close()
 
 
 def local_by_default(config: RunConfig) -> bool:
@@ -127,64 +126,48 @@ def _more(config: RunConfig) -> dict[str, str]:
 
 
 def _embedded(config: RunConfig, slots: int, log: Path, name: str, scratch: Path) -> RunSession:
-    from penstock.spark.session.embedded import start_session  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.spark.session.embedded import end_session, start_session  # noqa: PLC0415 - Spark loads when used
 
     if config.master is not None and not re.fullmatch(r"local(\[(\d+|\*)(,\s*\d+)?\])?", config.master):
         raise BadInputError(f"master '{config.master}': expected local, local[N] or local[*]")
-    return RunSession(start_session(slots, log, name, settings=_more(config), scratch=scratch))
+    session = start_session(slots, log, name, settings=_more(config), scratch=scratch)
+    return RunSession(session, close=lambda: end_session(session))
 
 
 def _on_cluster(
     config: RunConfig, slots: int, log: Path, name: str, scratch: Path, places: Collection[Slot] | None
 ) -> RunSession:
+    from penstock.spark.internals.settings import PARTITIONS  # noqa: PLC0415 - Spark loads when used
+    from penstock.spark.session.embedded import partitions_for  # noqa: PLC0415
+
     executor_memory_mb = config.executor_memory_mb or DEFAULT_EXECUTOR_MB
-    from penstock.spark.internals.executors import (  # noqa: PLC0415 - Spark loads when used
-        FusedExecutors,
-        PinnedExecutors,
-        executor_settings,
+    cluster = cluster_of(config)
+    app = cluster.session(
+        AppRequest(
+            name,
+            executors=slots,
+            pinned=places is not None,
+            memory_mb=executor_memory_mb,
+            settings={PARTITIONS: str(partitions_for(slots, can_grow=True)), **_more(config)},
+            log=log,
+            scratch=scratch,
+            ship_code=not is_on_this_machine(config),
+        )
     )
-    from penstock.spark.session.cluster import start_fused_session  # noqa: PLC0415
-    from penstock.spark.session.embedded import (  # noqa: PLC0415
-        PARTITIONS,
-        end_session,
-        partitions_for,
-    )
-    from penstock.spark.session.user_modules import own_archive_in  # noqa: PLC0415
-
-    access = cluster_access(config)
-    if places is not None and access.cluster is None:
-        raise BadInputError(f"master '{access.master_url}': its Workers do not offer slots by name")
-    settings = {
-        # those on named slots are asked for once there is a session
-        **executor_settings(slots if places is None else 0, by_slot=access.cluster is not None),
-        "spark.executor.memory": f"{executor_memory_mb}m",
-        PARTITIONS: str(partitions_for(slots, can_grow=True)),
-        **_more(config),
-    }
-    modules = None if is_on_this_machine(config) else own_archive_in(scratch.with_name("modules"))
-    session = start_fused_session(access.master_url, log, name, settings, secret=access.secret, scratch=scratch)
-    executors: FusedExecutors
     try:
-        if modules is not None:
-            session.sparkContext.addPyFile(str(modules))
         if places is None:
-            executors = FusedExecutors(session)
-            executors.wait_for(slots)
+            app.executors.wait_for(slots)
         else:
-            executors = PinnedExecutors(session, executor_memory_mb)
-            executors.change_to(slots, places=places)
+            app.executors.change_to(slots, places=places)
     except ClusterError as error:
-        end_session(session)
+        app.close()
         raise ClusterError(f"{error}; each asks for {executor_memory_mb} MB (executor_memory_mb=)") from error
-    return RunSession(session, executors)
+    return RunSession(app.spark, app.executors, app.close)
 
 
-def cluster_access(config: RunConfig) -> ClusterAccess:
-    """Return the address and secret of the cluster the run is on."""
-    from penstock.spark.clusters.local.lifecycle import find_access  # noqa: PLC0415 - Spark loads only when it is used
-
-    master = None if config.master == CLUSTER_MASTER else config.master
-    return find_access(master, None if config.secret_file is None else Path(config.secret_file))
+def cluster_of(config: RunConfig) -> Cluster:
+    """Return the cluster that the run is on."""
+    return open_cluster(config.master, secret_file=None if config.secret_file is None else Path(config.secret_file))
 
 
 # The services that code of reference tasks needs, while a pipeline runs.

@@ -255,7 +255,7 @@ class Account:
         count.calls += outcome.calls
         count.busy_seconds += busy_seconds
         count.cpu_seconds += cpu_seconds
-        self.died(outcome.letters)
+        self.died(outcome.dead_letters)
         self.filtered(operator, outcome.filtered)
         untraced = outcome.untraced
         if isinstance(untraced, np.ndarray):
@@ -264,6 +264,12 @@ class Account:
                 self.ids.lose_sight_of(untraced)
         else:
             count.untraced += untraced
+
+    def waited(self, operator: str, seconds: float) -> None:
+        """A piece was taken from the operator's queue."""
+        count = self.count(operator)
+        count.waited_seconds += seconds
+        count.pieces += 1
 
     def filtered(self, operator: str, which: Numbers | int) -> None:
         if isinstance(which, np.ndarray):

@@ -1,4 +1,4 @@
-"""Calling code on a piece of a stream: per row here, per batch in `column_calls`.
+"""Calling code on a piece of a stream, per row or per batch.
 
 A call is a value that knows how far it came: when its thread hangs, another goes on from there. Whatever happens to a
 row, it is accounted for: rows came of it, or none did (filtered), or it is a dead letter.
@@ -6,11 +6,11 @@ row, it is accounted for: rows came of it, or none did (filtered), or it is a de
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from penstock.dataflow.logic import OnError, Per
 from penstock.runtime.batch import UNTRACED, Batch, Marks
 from penstock.runtime.dead_letters import INTERRUPTIONS, DeadLetter, StoppedError, error_line
 from penstock.runtime.frame_calls import HeldBackError, Yielded, call_vectorised, made_of_frames, to_frame
-from penstock.runtime.row_values import readable_rows, written_row, written_rows
+from penstock.runtime.row_values import hash_contents, readable_rows, written_row, written_rows
 from penstock.runtime.schemas import MissingColumnError, is_seen, nameless, rows_to_columns, unseen
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Outcome:
     """What became of one piece at one step."""
 
     made: Piece
-    letters: list[DeadLetter]
+    dead_letters: list[DeadLetter]
     calls: int
     filtered: Numbers | int = 0
     """Ids of what went in and nothing came of; only their number where ids are not tracked."""
@@ -106,7 +106,7 @@ def stopped(letter: DeadLetter) -> StoppedError:
     return StoppedError(f"operator '{letter.operator}'{which}: {letter.error}")
 
 
-def letter_of(
+def dead_letter_of(
     operator: str, marks: Marks, at: int | None, row: dict[str, Any], line: str, field: str | None = None
 ) -> DeadLetter:
     number = None if marks.ids is None or at is None else int(marks.ids[at])
@@ -151,7 +151,7 @@ class ColumnCall:
         self._made: list[pa.RecordBatch] = []
         self._parents: list[Numbers] = []
         """For every part that was made."""
-        self._letters: list[DeadLetter] = []
+        self._dead_letters: list[DeadLetter] = []
         self._untraced: list[tuple[int, int]] = []
         self._open: list[tuple[int, int]] = []
         """Code over frames answers for them in its own time, as settled pieces or at the end of the stream."""
@@ -248,12 +248,12 @@ class ColumnCall:
         made = made_of_frames(
             Yielded(frames, 0, in_step=False), self._batch.rows.slice(0, 0), self._schema, tracked=True
         )
-        self._letters = []
+        self._dead_letters = []
         for _, row, misfit in made.misfits:
             self._put_aside_row(None, misfit.error, misfit.field, row)
         marks = self._batch.marks.of_children(np.full(made.rows.num_rows, UNTRACED))
         ends = and_all_of(0, pieces)
-        return Outcome(Batch(made.rows, marks), self._letters, 0, 0 if frames else ends, ends if frames else 0)
+        return Outcome(Batch(made.rows, marks), self._dead_letters, 0, 0 if frames else ends, ends if frames else 0)
 
     def outcome(self) -> Outcome:
         marks, rows = self._batch.marks, len(self._batch)
@@ -271,7 +271,7 @@ class ColumnCall:
             unaccounted[start:stop] = lost_sight[start:stop] = False
         return Outcome(
             Batch(_concatenated(self._made, self._schema), marks.of_children(parents)),
-            self._letters,
+            self._dead_letters,
             self._calls,
             and_all_of(ids_or_count(marks, unaccounted & ~lost_sight), self._passed_over),
             and_all_of(ids_or_count(marks, lost_sight), self._lost_sight),
@@ -296,7 +296,7 @@ class ColumnCall:
             self._dead.append(at)
         if row is None and at is not None:
             row = written_row(self._batch.rows, at)
-        self._add_letter(letter_of(self.operator, self._batch.marks, at, row or {}, line, field))
+        self._add_dead_letter(dead_letter_of(self.operator, self._batch.marks, at, row or {}, line, field))
 
     def _put_aside_range(self, start: int, stop: int, line: str, field: str | None = None) -> None:
         self._dead += range(start, stop)
@@ -304,12 +304,12 @@ class ColumnCall:
 
     def _put_aside_piece(self, piece: Batch, line: str, field: str | None = None) -> None:
         for at, row in enumerate(written_rows(piece.rows)):
-            self._add_letter(letter_of(self.operator, piece.marks, at, row, line, field))
+            self._add_dead_letter(dead_letter_of(self.operator, piece.marks, at, row, line, field))
 
-    def _add_letter(self, letter: DeadLetter) -> None:
+    def _add_dead_letter(self, letter: DeadLetter) -> None:
         if self.logic.on_error is OnError.STOP:
             raise stopped(letter)
-        self._letters.append(letter)
+        self._dead_letters.append(letter)
 
 
 def _concatenated(made: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
@@ -329,16 +329,6 @@ def spread_over(ranges: list[tuple[int, int]], count: int) -> list[tuple[int, in
     return [*left, *((row, row + 1) for row in picked)]
 
 
-def _references_to_fresh() -> int:
-    result = dict[str, Any]()
-    return getrefcount(result)
-
-
-FRESH = _references_to_fresh()
-"""As many references Python counts to what a call has just made, and nobody else has. If there are more the code keeps
-it, and may give it again with other values in it, for the next row: then it is copied."""
-
-
 def begin_call(step: Step, logic: Logic, piece: Piece, crumbs: Breadcrumbs | None) -> RowCall | ColumnCall:
     schema = step.schema or (piece.schema if isinstance(piece, Rows) else piece.rows.schema)
     if logic.per is Per.ROW:
@@ -355,7 +345,7 @@ def to_rows(operator: str, logic: Logic, batch: Batch) -> tuple[Rows, list[DeadL
     readable = np.ones(len(batch), np.bool_)
     readable[[misfit.row for misfit in misfits]] = False
     letters = [
-        _misfit_letter(operator, logic, batch.marks, written_row(batch.rows, misfit.row), misfit) for misfit in misfits
+        _dead_misfit(operator, logic, batch.marks, written_row(batch.rows, misfit.row), misfit) for misfit in misfits
     ]
     return Rows(dicts, batch.marks.take(readable), batch.rows.schema), letters
 
@@ -383,7 +373,7 @@ class RowCall:
         self._made: list[dict[str, Any]] = []
         self._parents: list[int] | None = None
         """None as long as the k-th row made came from the k-th row."""
-        self._letters: list[DeadLetter] = [*unreadable]
+        self._dead_letters: list[DeadLetter] = [*unreadable]
         self._dead: list[int] = []
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -398,8 +388,7 @@ class RowCall:
             try:
                 row = dicts[at]
                 result = function(row, *arguments)
-                is_own = type(result) is dict and (result is row or getrefcount(result) <= FRESH)
-                self._take(result if is_own else one_or_several(result))
+                self._take(row if result is row else one_or_several(result))
             except INTERRUPTIONS:
                 raise
             except BaseException as error:
@@ -414,7 +403,7 @@ class RowCall:
             try:
                 result = function(row)
                 if type(result) is dict:
-                    keep(result if result is row or getrefcount(result) <= FRESH else result.copy())
+                    keep(row if result is row else result.copy())
                     continue
                 result = one_or_several(result)
             except INTERRUPTIONS:
@@ -439,6 +428,17 @@ class RowCall:
             self._parents_so_far().extend([self._at] * len(result))
             self._made.extend(result)
 
+    def take_results(self, results: list[Any]) -> None:
+        """Take what others made of the rows, one result for each, as `one_or_several` has it, or `Raised`."""
+        if {*map(type, results)} == {dict}:
+            self._made = results
+            return
+        for self._at, result in enumerate(results):
+            if isinstance(result, Raised):
+                self._put_aside_row(error_line(result.error), result.error)
+            else:
+                self._take(result)
+
     def put_aside(self, error: BaseException) -> None:
         """The row that is just being called becomes a dead letter: its call raised, or took too long."""
         if self._parents is None:
@@ -457,7 +457,7 @@ class RowCall:
             untouched[self._dead] = False
             filtered = ids_or_count(marks, untouched)
             marks = marks.of_children(parents)
-        return Outcome(Rows(self._made, marks, self._schema), self._letters, rows, filtered)
+        return Outcome(Rows(self._made, marks, self._schema), self._dead_letters, rows, filtered)
 
     def _parents_so_far(self) -> list[int]:
         """From the first row on of which not exactly one was made."""
@@ -474,10 +474,108 @@ class RowCall:
     def _put_aside_row(self, line: str, error: BaseException | None) -> None:
         self._parents_so_far()
         self._dead.append(self._at)
-        letter = letter_of(self.operator, self._rows.marks, self._at, self._rows.dicts[self._at], line)
+        letter = dead_letter_of(self.operator, self._rows.marks, self._at, self._rows.dicts[self._at], line)
         if self.logic.on_error is OnError.STOP:
             raise stopped(letter) from error
-        self._letters.append(letter)
+        self._dead_letters.append(letter)
+
+
+# Rows that the threads of a pool share.
+#
+# To make dicts of a piece, columns of what came of it, to count it and to hand it over takes a good part of a
+# millisecond of CPU, however few rows it holds. Code that waits 20 ms a row would have a row or two in each piece, and
+# 64 threads would do nothing else. So the threads of an operator with code per row share a piece: one makes dicts of
+# it, each begins the next row, and the last to end makes columns of all that came of it. When rows are slow, what is
+# finished is sent before (`SegmentMachine`).
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What the code raised, in the place of what it made."""
+
+    error: BaseException
+
+
+class SharedRows:
+    """One piece in front of a pool, as dicts. `to_begin` and `finished` need no lock: a deque gives each item to one
+    thread. The other fields belong to the state machine."""
+
+    def __init__(self, position: int, step: Step, logic: Logic, piece: Batch) -> None:
+        self.position = position
+        self.step = step
+        self.logic = logic
+        self.rows, self.unreadable = to_rows(step.operator, logic, piece)
+        self.to_begin = deque(range(len(self.rows)))
+        self.finished: deque[tuple[int, Any]] = deque()
+        """Rows that were not sent yet: which, and what the code made of it, as `RowCall.take_results` takes it."""
+        self.threads = 0
+        """Threads with a part in it."""
+        self.since: float | None = None
+        """Since when no row is left to begin, or when something was sent after that."""
+
+    def cut(self) -> None:
+        """Begin no more rows, and send nothing."""
+        self.to_begin.clear()
+        self.finished.clear()
+
+
+class SharedRowsCall:
+    """The part of one thread in shared rows; for those who process it a call like others."""
+
+    def __init__(self, shared: SharedRows) -> None:
+        self.shared = shared
+        self.operator = shared.step.operator
+        self.logic = shared.logic
+        self.size = 0
+        """Rows it has taken so far."""
+        self._at = 0
+
+    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Call the code on row after row until none is left to begin."""
+        dicts, begin, finish = self.shared.rows.dicts, self.shared.to_begin.popleft, self.shared.finished.append
+        while True:
+            try:
+                self._at = begin()
+            except IndexError:
+                return
+            row = dicts[self._at]
+            try:
+                result = function(row, *arguments)
+                finish((self._at, row if result is row else one_or_several(result)))
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
+                finish((self._at, Raised(error)))
+            self.size += 1
+
+    def put_aside(self, error: BaseException) -> None:
+        """The call of the row took too long."""
+        self.shared.finished.append((self._at, Raised(error)))
+        self.size += 1
+
+    def outcome(self, *, settles: bool = False, is_last: bool = False) -> Outcome:
+        """Return the outcome of this part; if it `settles`, with what is finished by other threads too."""
+        calls, finished = self.size, dict[int, Any]()
+        unreadable = self.shared.unreadable if is_last else []
+        self.size += len(unreadable)
+        while settles and self.shared.finished:
+            try:
+                at, result = self.shared.finished.popleft()
+            except IndexError:  # another thread settles too
+                break
+            finished[at] = result
+        rows = self.shared.rows
+        if not finished:
+            return Outcome(Rows([], Marks(), rows.schema), unreadable, calls)
+        order = sorted(finished)
+        if len(order) < len(rows):
+            which = np.zeros(len(rows), np.bool_)
+            which[order] = True
+            rows = rows.take(which)
+        call = RowCall(self.operator, self.logic, rows, self.shared.step.schema or rows.schema)
+        call.take_results([finished[at] for at in order])
+        settled = call.outcome()
+        return replace(settled, dead_letters=[*unreadable, *settled.dead_letters], calls=calls)
 
 
 def to_named_rows(operator: str, logic: Logic, rows: Rows) -> tuple[Rows, list[DeadLetter]]:
@@ -492,7 +590,7 @@ def to_named_rows(operator: str, logic: Logic, rows: Rows) -> tuple[Rows, list[D
     lost = {misfit.row for misfit in misfits}
     nowhere = (at for at, row in enumerate(rows.dicts) if row.keys().isdisjoint(keys) and at not in lost)
     misfits += [nameless(at, names) for at in nowhere]
-    letters = [_misfit_letter(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
+    letters = [_dead_misfit(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
     left = rows.take(~np.isin(np.arange(len(rows)), [misfit.row for misfit in misfits])) if misfits else rows
     dicts = [row if row.keys() == keys else {name: row.get(name) for name in names} for row in left.dicts]
     return replace(left, dicts=dicts), letters
@@ -503,8 +601,8 @@ def _have_exactly(rows: list[dict[str, Any]], names: list[str]) -> bool:
     return set(names).issuperset(set().union(*rows)) and sum(map(len, rows)) == len(names) * len(rows)
 
 
-def _misfit_letter(operator: str, logic: Logic | None, marks: Marks, row: dict[str, Any], misfit: Misfit) -> DeadLetter:
-    letter = letter_of(operator, marks, misfit.row, row, misfit.error, misfit.field)
+def _dead_misfit(operator: str, logic: Logic | None, marks: Marks, row: dict[str, Any], misfit: Misfit) -> DeadLetter:
+    letter = dead_letter_of(operator, marks, misfit.row, row, misfit.error, misfit.field)
     if logic is not None and logic.on_error is OnError.STOP:
         raise stopped(letter)
     return letter
@@ -517,14 +615,17 @@ def to_columns(operator: str, logic: Logic | None, rows: Rows) -> tuple[Batch, l
         return Batch(made, rows.marks), []
     fits = np.ones(len(rows), np.bool_)
     fits[[misfit.row for misfit in misfits]] = False
-    letters = [_misfit_letter(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
+    letters = [_dead_misfit(operator, logic, rows.marks, rows.dicts[misfit.row], misfit) for misfit in misfits]
     return Batch(made, rows.marks.take(fits)), letters
 
 
 def one_or_several(made: Any) -> dict[str, Any] | list[dict[str, Any]] | None:
-    """What code per row returned, or yields: its own code may still run, and raise, while it is gone through."""
+    """Return what code per row returned, or yields, as dicts of our own: the code may keep those it gave, and give them
+    again with other values. If it yields, it may still run, and raise, here."""
     if made is None:
         return None
+    if type(made) is dict:
+        return made.copy()
     if _is_row(made):
         return _plain(made)
     if isinstance(made, str | bytes) or not isinstance(made, Iterable):
@@ -537,7 +638,21 @@ def _is_row(made: object) -> bool:
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    """A dict of its own, of what may be another kind of mapping, or Spark's Row."""
+    """Return a new dict of a dict, another kind of mapping, or Spark's Row."""
+    if type(row) is dict:
+        return row.copy()
     if not _is_row(row):
         raise TypeError(f"expected dicts, got one {type(row).__name__} among them")
     return dict(row) if isinstance(row, Mapping) else row.asDict(recursive=True)
+
+
+def hash_piece(piece: Piece) -> NDArray[np.uint64]:
+    """Return a number for every row, the same for dicts as for columns; 0 for rows that fit no column."""
+    if not isinstance(piece, Rows):
+        return hash_contents(piece.rows)
+    rows, misfits = rows_to_columns(piece.dicts, piece.schema)
+    fits = np.ones(len(piece), np.bool_)
+    fits[[misfit.row for misfit in misfits]] = False
+    hashes = np.zeros(len(piece), np.uint64)
+    hashes[fits] = hash_contents(rows)
+    return hashes

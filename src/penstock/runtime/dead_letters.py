@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from penstock.runtime.batch import UNTRACED, Batch, Marks
 from penstock.runtime.schemas import first_line
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Sequence
 
 
@@ -22,14 +22,23 @@ if TYPE_CHECKING:
 
 
 class AbandonedError(BaseException):
-    """Raised in a thread that was given up on, because another has gone on with its work. No user's code catches it."""
+    """Raised in a thread that was given up on, because another continues its work. No user's code catches it."""
 
 
 def interrupt(thread: threading.Thread) -> None:
-    """Ends a thread that is in Python code: a loop without end would keep a core busy. One that waits in C stays until
-    that returns."""
+    """End the call of a thread that is in Python code: a loop without end would keep a core busy. One that waits in C
+    stays until that returns."""
     if thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(AbandonedError))
+        _raise_in(thread.ident, ctypes.py_object(AbandonedError))
+
+
+def forget_interrupt() -> None:
+    """Keep an interrupt of this thread from arriving after the call that it was to end."""
+    _raise_in(threading.get_ident(), None)
+
+
+def _raise_in(thread: int, error: ctypes.py_object[type[BaseException]] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error)
 
 
 DEAD_LETTERS = "dead/letters"

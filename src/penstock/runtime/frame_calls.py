@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,17 +138,17 @@ class Yielded:
 
 
 class FrameStream:
-    """One call of the code. Another thread gives frames, one at a time."""
+    """One call of the code. Another thread gives frames, one at a time; two queues hand them over."""
 
     def __init__(self, operator: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._function = function
         self._arguments = arguments
         self._operator = operator
-        self._changed = threading.Condition()
         self._held = HeldBack()
-        self._given: pd.DataFrame | None = None
-        self._asks = False
-        self._ending = False
+        self._given: SimpleQueue[pd.DataFrame | None] = SimpleQueue()
+        """Frames; None: there are no more."""
+        self._answers: SimpleQueue[bool] = SimpleQueue()
+        """Whether the code has ended, else it asks for more; one for each frame, and one for the end."""
         self.over = False
         """The code returned, or raised."""
         self._error: BaseException | None = None
@@ -156,21 +157,18 @@ class FrameStream:
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
-    def give(self, frame: pd.DataFrame, piece: Batch) -> Yielded:
-        """Until the code asks for more; `frame` is made of `piece`. Raises what the code raises, or what that means
-        where it held rows back."""
+    def give(self, frame: pd.DataFrame, piece: Batch, call: Callable[..., Any]) -> Yielded:
+        """Give the code one frame, made of `piece`, and wait until it asks for more: `call` does that, in its time
+        limit. Raises what the code raises, or what that means for rows it held back."""
         import pandas as pd  # noqa: PLC0415 - only where code wants it
 
         first = self._rows_in
         frame.index = pd.RangeIndex(first, first + len(frame), name=ROW_NUMBER)
-        with self._changed:
-            in_step = self._rows_in == self._rows_out
-            self._given, self._asks = frame, False
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._asks or self.over)
-            if self._error is not None:
-                raise self.failure(self._error)
-            frames, self._yielded = self._yielded, []
+        in_step = self._rows_in == self._rows_out
+        call(self._exchange, frame)
+        if self._error is not None:
+            raise self.failure(self._error)
+        frames, self._yielded = self._yielded, []
         rows = sum(len(made) for made in frames if hasattr(made, "__len__"))
         self._rows_in += len(piece)
         self._rows_out += rows
@@ -179,26 +177,28 @@ class FrameStream:
             settled.lost_sight.extend(self._held.all())
         return Yielded(frames, first, in_step, settled)
 
+    def _exchange(self, frame: pd.DataFrame) -> None:
+        self._given.put(frame)
+        self.over = self._answers.get()
+
     def failure(self, error: BaseException) -> BaseException:
         """What it means that the code fails with `error` now."""
         return self._held.failure(self._operator, error)
 
     def end(self, within_seconds: float | None) -> tuple[list[Any], list[Batch]]:
         """No more frames: what the code still yields, and the pieces of which nothing had come before."""
-        with self._changed:
-            self._ending = True
-            self._changed.notify_all()
-            if not self._changed.wait_for(lambda: self.over, within_seconds):
-                raise TimeoutError(f"took longer than {within_seconds:g} s to end")
-            if self._error is not None:
-                raise self._error
-            return self._yielded, self._held.all()
+        self.drop()
+        try:
+            self.over = self._answers.get(timeout=within_seconds)
+        except Empty:
+            raise TimeoutError(f"took longer than {within_seconds:g} s to end") from None
+        if self._error is not None:
+            raise self._error
+        return self._yielded, self._held.all()
 
     def drop(self) -> None:
-        """Lets the code end, whatever it still yields."""
-        with self._changed:
-            self._ending = True
-            self._changed.notify_all()
+        """Let the code end, whatever it still yields."""
+        self._given.put(None)
 
     def _run(self) -> None:
         try:
@@ -209,20 +209,12 @@ class FrameStream:
         except BaseException as error:  # whoever gives frames raises it
             self._error = error
         finally:
-            with self._changed:
-                self.over = True
-                self._changed.notify_all()
+            self._answers.put(True)
 
     def _frames(self) -> Iterator[pd.DataFrame]:
-        while True:
-            with self._changed:
-                self._asks = self._given is None
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._given is not None or self._ending)
-                frame, self._given = self._given, None
-            if frame is None:
-                return
+        while (frame := self._given.get()) is not None:
             yield frame
+            self._answers.put(False)
 
 
 def _first_label(frames: list[Any], first: int) -> int | None:

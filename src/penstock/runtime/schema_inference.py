@@ -109,8 +109,8 @@ def _rows_sent(
     call = RowCall(step.operator, logic, Rows(given, Marks(), table.schema), table.schema)
     call.run(logic.function, opened)
     outcome = call.outcome()
-    if outcome.letters:
-        errors.setdefault(step.operator, outcome.letters[0].error)
+    if outcome.dead_letters:
+        errors.setdefault(step.operator, outcome.dead_letters[0].error)
     rows = cast("Rows", outcome.made).dicts
     if not rows:
         return None

@@ -4,73 +4,89 @@ batches.
 `feed` takes batches in, `emit` gets what leaves, `flush` waits until all that was fed has left or died; `process` is
 the same as one generator. A row never disappears: it leaves, is filtered by code that made nothing of it, or becomes a
 dead letter. Order is not promised.
+
+One batch, from entering to leaving: `Segment.feed` routes it (`steps.Router`) to the queue of a pool
+(`segment_states.SegmentMachine`); a thread of the pool begins it as an item, calls the code (`code_calls`, with
+`frame_calls` for pandas and Arrow), counts the outcome (`account`), and routes that again, until it leaves.
+
+This module owns the threads and the one lock. Under it `_act` brings each event to the state machine and carries out
+the instructions that come back.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.base.clock import Stopwatch
+from penstock.base.clock import Stopwatch, thread_cpu_seconds
 from penstock.dataflow.logic import Per
+from penstock.runtime.account import Account, IdBitmaps
 from penstock.runtime.batch import Batch, joined_by_schema
-from penstock.runtime.dead_letters import AbandonedError, StoppedError, interrupt
-from penstock.runtime.passage import EVERY_SECONDS, Passage
-from penstock.runtime.steps import ENTRANCE, crews_entered, plan_crews
-from penstock.runtime.workers import Crew, Errand, Worker, next_piece_rows, share_of
+from penstock.runtime.code_calls import (
+    ColumnCall,
+    Rows,
+    SharedRows,
+    SharedRowsCall,
+    begin_call,
+    columns,
+    one_or_several,
+    to_columns,
+    to_named_rows,
+)
+from penstock.runtime.cpu_speed import EVERY_SECONDS, SpeedProbe
+from penstock.runtime.dead_letters import (
+    DEAD_LETTERS,
+    INTERRUPTIONS,
+    AbandonedError,
+    StoppedError,
+    as_batch,
+    error_line,
+    forget_interrupt,
+    interrupt,
+)
+from penstock.runtime.frame_calls import FrameStream
+from penstock.runtime.segment_states import (
+    CLOSING_SECONDS,
+    OWNER,
+    Asked,
+    Begin,
+    Failed,
+    FeedAsked,
+    Interrupt,
+    Left,
+    PartEnded,
+    Place,
+    Reject,
+    Reply,
+    RowsShared,
+    SegmentMachine,
+    Sent,
+    StartThread,
+    ThreadEnded,
+    Wait,
+    Wake,
+    WorkAsked,
+    WorkItem,
+)
+from penstock.runtime.steps import ENTRANCE, Route, Router, next_piece_rows, plan_pools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.runtime.account import Account
+    import pandas as pd
+
+    from penstock.dataflow.logic import Logic
     from penstock.runtime.breadcrumbs import Breadcrumbs
+    from penstock.runtime.code_calls import Outcome, RowCall
+    from penstock.runtime.frame_calls import Yielded
+    from penstock.runtime.segment_states import Answer, Event
     from penstock.runtime.steps import Step
-
-
-# What left a segment and waits to be taken: bounded, gathered by operator.
-
-
-MOST_ROWS = 65_536
-MOST_BYTES = 64 * 2**20
-WORTH_TAKING_ROWS = 4096
-
-
-class Outbox:
-    """Threads put, whoever runs `Segment.process` takes. All methods are called with the segment's lock held."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self.not_full = threading.Condition(lock)
-        self._batches: dict[str, list[Batch]] = {}
-        self._rows = 0
-        self._nbytes = 0
-
-    @property
-    def has_room(self) -> bool:
-        return self._rows < MOST_ROWS and self._nbytes < MOST_BYTES
-
-    @property
-    def worth_taking(self) -> bool:
-        return self._rows >= WORTH_TAKING_ROWS or not self.has_room
-
-    def put(self, operator: str, batch: Batch) -> None:
-        self._batches.setdefault(operator, []).append(batch)
-        self._rows += len(batch)
-        self._nbytes += batch.nbytes
-
-    def take(self) -> dict[str, list[Batch]]:
-        """By operator."""
-        taken, self._batches = self._batches, {}
-        self._rows = self._nbytes = 0
-        self.not_full.notify_all()
-        return taken
-
 
 YIELD_SECONDS = 0.02
 """`process` hands out what there is as soon as it is this old, or worth it."""
-CLOSING_SECONDS = 5.0
-"""How long threads are waited for in the end; one that hangs dies with the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +97,11 @@ class SegmentOptions:
     """Let dead letters leave as rows, under the name `DEAD_LETTERS`; they are counted in any case."""
     queue_rows: int = 16_384
     queue_bytes: int = 32 * 2**20
-    """Of the queue in front of a crew; the last piece put in may go beyond."""
-    most_abandoned: int = 64
-    """As many threads of one operator may hang at a time, or twice as many as it has: all may meet one stall."""
+    """Limits of the queue in front of a pool; the last piece put in may exceed them."""
+    max_hung: int = 64
+    """Max hung calls per operator: the larger of this and twice its threads, since all may meet one stall."""
     crumbs: Breadcrumbs | None = None
-    """Given: everything in one thread and row by row, each noted before it is called."""
+    """If given, everything is done in one thread and row by row, and each call is noted before it is made."""
 
 
 class Segment:
@@ -100,89 +116,64 @@ class Segment:
         self._options = options
         self._emit = emit
         self._steps = steps
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        """For whoever feeds or flushes: there is room again or much output, all is done, or something failed."""
-        self._outbox = Outbox(self._lock)
-        plans = plan_crews(steps, alone=options.crumbs is not None)
-        self._crews = [Crew(plan, steps, self._lock, options.queue_rows, options.queue_bytes) for plan in plans]
-        crew_of = {position: number for number, plan in enumerate(plans) for position in plan.positions}
-        self._crew_of = crew_of
-        self._entered = crews_entered(steps, crew_of)
-        self._passage = Passage(
-            steps,
-            crew_of,
-            self._hand_over,
-            self._let_out,
-            audit=options.audit,
-            emit_dead_letters=options.emit_dead_letters,
-            crumbs=options.crumbs,
-        )
-        over_frames = [at for at, step in enumerate(steps) if step.logic and step.logic.per is Per.MAP_IN_PANDAS]
-        self._to_finish = sorted({crew_of[position] for position in over_frames})
-        """Crews with code over frames; senders come before their readers."""
-        self._failure: BaseException | None = None
-        self._dropping = False
-        """What is under way belongs to a call of `process` that was given up."""
-        self._closing = threading.Event()
-        self._workers: dict[Worker, threading.Thread] = {}
-        self._hanging: dict[int, list[threading.Thread]] = {}  # by step
-        limits = [step.logic.timeout_seconds for step in steps if step.logic and step.logic.timeout_seconds]
-        own_threads = limits or len(plans) > 1 or any(plan.threads > 1 for plan in plans)
-        opened_for_many = emit is not None and any(step.logic and step.logic.open for step in steps)
-        self._straight = None if own_threads or opened_for_many else Worker()
-        """The caller's own thread does everything: there is nothing to overlap, and no call to give up. Unless several
+        plans = plan_pools(steps, alone=options.crumbs is not None)
+        self._with_code = {at: (step, step.logic) for at, step in enumerate(steps) if step.logic is not None}
+        logics = [logic for _, logic in self._with_code.values()]
+        overlaps = len(plans) > 1 or any(plan.threads > 1 for plan in plans)
+        opened_for_many = emit is not None and any(logic.open for logic in logics)
+        self._is_direct = not (overlaps or opened_for_many or any(logic.timeout_seconds for logic in logics))
+        """The caller's own thread does everything: there is nothing to overlap, and no call to give up. Not if several
         threads may feed and code opens something, which belongs to the thread that opened it."""
-        self._per_row = any(step.logic is not None and step.logic.per is Per.ROW for step in steps)
+        if self._is_direct:
+            plans = [replace(plan, threads=0) for plan in plans]
+        self._is_per_row = any(logic.per is Per.ROW for logic in logics)
+        self._machine = SegmentMachine(
+            steps, plans, queue_rows=options.queue_rows, queue_bytes=options.queue_bytes, max_hung=options.max_hung
+        )
+        self._router = Router(steps, self._machine.pool_of)
+        self._lock = threading.Lock()
+        """Held to change anything below, but never while code of a user or `emit` is called."""
+        self._conditions = defaultdict[tuple[Place, int], threading.Condition](partial(threading.Condition, self._lock))
+        self._watch = Stopwatch()
+        self._account = self._new_account()
+        self._rows_made: dict[int, int] = defaultdict(int)
+        self._code = {OWNER: ThreadCode(OWNER)}
+        """By thread."""
+        self._threads: dict[int, threading.Thread] = {}
+        self._probe = SpeedProbe()
         self._piece_rows = 1
-        if self._straight is None:
-            for number, crew in enumerate(self._crews):
-                for _ in range(crew.threads):
-                    self._start(Worker(number))
-        self._watch = threading.Thread(target=self._keep_watch, args=(min(limits),), daemon=True) if limits else None
-        if self._watch is not None:
-            self._watch.start()
+        """Rows that the caller's own thread processes at a time."""
+        self._timer = threading.Thread(target=self._keep_time, daemon=True) if self._machine.needs_timer else None
+        self._tell(Asked.START)
+        if self._timer is not None:
+            self._timer.start()
 
     def feed(self, batch: Batch, entrance: int = ENTRANCE) -> None:
-        """Takes a batch in; blocks while queues are full. One thread at a time."""
-        if self._straight is not None:
-            self._raise_failure()
-            self._go_straight(batch, entrance, self._straight)
-            return
-        with self._lock:
-            self._changed.wait_for(lambda: self._given_up or self._has_room(entrance))
-        self._raise_failure()
-        self._passage.enter(entrance, batch, None)
+        """Take a batch in; block while queues are full. One thread at a time."""
+        self._ask(FeedAsked(entrance))
+        self._enter(batch, entrance)
 
     def flush(self) -> None:
-        """Until all that was fed has left or died. Code over frames ends, and is called anew for what comes next. Feed
-        nothing at the same time."""
-        self._wait_until_idle()
-        for number in self._to_finish:
-            self._finish(number)
-            self._wait_until_idle()
+        """Wait until all that was fed has left or died. Code over frames ends, and is called anew for what comes next.
+        Feed nothing at the same time."""
+        while isinstance(begin := self._ask(Asked.FLUSH), Begin):
+            self._process_here(begin.item)
         self.sweep_crumbs()
 
     def process(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Batch]]:
-        """What leaves, by operator, while `batches` are still being read. Only of a segment without `emit`."""
+        """Yield what leaves, by operator, while `batches` are still being read. Only of a segment without `emit`."""
         return self.process_entrances((ENTRANCE, batch) for batch in batches)
 
     def process_entrances(self, batches: Iterable[tuple[int, Batch]]) -> Iterator[tuple[str, Batch]]:
-        """The same for batches that each name the entrance they take."""
+        """Do the same for batches that each name the entrance they take."""
         if self._emit is not None:
             raise ValueError("a segment with emit is fed and flushed")
         finished = False
         try:
             for entrance, batch in batches:
-                if self._straight is None:
-                    yield from self._leaving(partial(self._has_room, entrance))
-                self.feed(batch, entrance)
-                if self._straight is not None:
-                    yield from self._leaving(lambda: True)
-            yield from self._leaving(lambda: self._idle)
-            for number in self._to_finish:
-                self._finish(number)
-                yield from self._leaving(lambda: self._idle)
+                yield from self._leaving(FeedAsked(entrance))
+                self._enter(batch, entrance)
+            yield from self._leaving(Asked.FLUSH)
             self.sweep_crumbs()
             finished = True
         finally:
@@ -190,245 +181,364 @@ class Segment:
                 self._drop()
 
     def take_account(self) -> Account:
-        """What was counted since it was last taken."""
-        return self._passage.take_account()
+        """Return what was counted since it was last taken."""
+        import psutil  # noqa: PLC0415 - belongs to the extra
+
+        with self._lock:
+            account, self._account = self._account, self._new_account()
+        account.pieces_of_work, account.pieces_seconds = self._probe.take()
+        account.memory_bytes = psutil.Process().memory_info().rss
+        return account
 
     def close(self) -> None:
-        """Ends its threads and what code opened in them; raises what that raises."""
-        known = self._failure
-        self._closing.set()
-        with self._lock:
-            self._dropping = True
-            self._empty_queues()
-            self._wake_all()
+        """End the threads and what code opened in them; raise what that raises."""
+        known = self._machine.failure
+        self._tell(Asked.CLOSE)
         watch = Stopwatch()
-        for thread in [*self._workers.values(), *([self._watch] if self._watch is not None else [])]:
+        for thread in [*self._threads.values(), *([self._timer] if self._timer is not None else [])]:
             thread.join(max(0.0, CLOSING_SECONDS - watch.seconds()))
-        if self._straight is not None:
-            self._straight.close()
+        self._code[OWNER].close()
         if self._options.crumbs is not None:
             self._options.crumbs.close()
-        if self._failure is not known:
-            self._raise_failure()
-
-    # -- what one thread does ------------------------------------------------------------------------------------
-
-    def _go_straight(self, batch: Batch, entrance: int, worker: Worker) -> None:
-        """Code per row gets pieces, so that between them it is seen how fast the core is."""
-        start, size = 0, len(batch)
-        try:
-            while start < size:
-                stop = min(size, start + self._piece_rows) if self._per_row else size
-                piece = batch if stop - start == size else batch.slice(start, stop)
-                errand = Errand(0, [], len(piece))
-                self._passage.enter(entrance, piece, errand)
-                self._passage.carry_out(errand, worker)
-                self._piece_rows = next_piece_rows(self._piece_rows, len(piece), errand.busy_seconds, EVERY_SECONDS)
-                start = stop
-        except BaseException as error:
-            self._failure = error
-            raise
-
-    def _live(self, worker: Worker) -> None:
-        """The life of a thread of a crew. It may begin with an errand that one which was given up on left."""
-        try:
-            self._work(worker)
-        except AbandonedError:
-            pass  # another thread has its errand
-        except BaseException as error:  # whoever feeds or flushes raises it
-            self._fail(error)
-
-    def _work(self, worker: Worker) -> None:
-        crew = self._crews[worker.crew]
-        try:
-            while True:
-                errand = worker.errand = worker.errand or self._next_errand(worker)
-                if errand is None and worker.to_finish and not self._closing.is_set():
-                    self._end_streams(worker)
-                    continue
-                if errand is None:
-                    return
-                self._passage.carry_out(errand, worker)
-                worker.errand = None
-                with self._lock:
-                    crew.done(errand.rows_taken, errand.busy_seconds)
-                    if self._dropping or self._idle:
-                        self._changed.notify_all()
-        finally:
-            worker.close()
-
-    def _next_errand(self, worker: Worker) -> Errand | None:
-        """None: no more will come, for now (`to_finish`) or for ever."""
-        crew = self._crews[worker.crew]
-        with self._lock:
-            while True:
-                crew.wait_for_work(lambda: worker.to_finish or self._closing.is_set())
-                if self._closing.is_set() or not crew.has_work:
-                    return None
-                shared = crew.next_shared()
-                if shared is not None:
-                    return share_of(shared, worker.crew)
-                # what there was to share may be over by now: whoever ends it does not hold this lock
-                if crew.rows:
-                    break
-            was_full = not crew.has_room
-            position, piece, waited = crew.take()
-            shared = crew.share(position, piece)
-            if was_full and crew.has_room:
-                self._changed.notify_all()
-        self._passage.waited(position, waited)
-        return Errand(worker.crew, [(position, piece)], len(piece)) if shared is None else share_of(shared, worker.crew)
-
-    def _finish(self, number: int) -> None:
-        """Asks all threads of a crew to end their streams; the caller's own does so at once."""
-        self._raise_failure()
-        if self._straight is not None:
-            self._passage.finish(Errand(number, [], 0), self._straight)
-            return
-        with self._lock:
-            crew = self._crews[number]
-            for worker in self._workers:
-                if worker.crew == number:
-                    worker.to_finish = True
-                    crew.to_finish += 1
-            crew.not_empty.notify_all()
-
-    def _end_streams(self, worker: Worker) -> None:
-        """What comes out of them is an errand as others are: if a call of it is given up, the heir goes on."""
-        crew, errand = self._crews[worker.crew], Errand(worker.crew, [], 0)
-        with self._lock:
-            crew.at_work += 1
-        worker.errand = errand
-        self._passage.finish(errand, worker)
-        worker.errand = None
-        with self._lock:
-            crew.done(errand.rows, errand.busy_seconds)
-            worker.to_finish = False
-            crew.to_finish -= 1
-            self._changed.notify_all()
-
-    def _hand_over(self, position: int, batch: Batch, may_wait: bool) -> None:
-        crew = self._crews[self._crew_of[position]]
-        with self._lock:
-            if may_wait:
-                crew.not_full.wait_for(lambda: crew.has_room or self._given_up)
-            if not self._given_up:
-                crew.put(position, batch)
-
-    def _let_out(self, operator: str, batch: Batch, may_wait: bool) -> None:
-        if self._emit is not None:
-            self._emit(operator, batch)
-            return
-        with self._lock:
-            if may_wait and self._straight is None:
-                self._outbox.not_full.wait_for(lambda: self._outbox.has_room or self._given_up)
-            if not self._given_up:
-                self._outbox.put(operator, batch)
-                if self._outbox.worth_taking:
-                    self._changed.notify_all()
-
-    # -- what concerns all threads (conditions are asked with the lock held) ---------------------------------------
-
-    @property
-    def _idle(self) -> bool:
-        return all(crew.idle for crew in self._crews)
-
-    @property
-    def _nobody_works(self) -> bool:
-        return not any(crew.at_work for crew in self._crews)
-
-    @property
-    def _given_up(self) -> bool:
-        return self._dropping or self._failure is not None
-
-    def _has_room(self, entrance: int) -> bool:
-        return all(self._crews[number].has_room for number in self._entered[entrance])
-
-    def _leaving(self, ready: Callable[[], bool]) -> Iterator[tuple[str, Batch]]:
-        """What leaves until `ready`."""
-        over = False
-        while not over:
-            with self._lock:
-                self._changed.wait_for(lambda: ready() or self._given_up or self._outbox.worth_taking, YIELD_SECONDS)
-                over = ready()
-                small = over and not self._outbox.worth_taking and not self._idle
-                taken = {} if small else self._outbox.take()
-            self._raise_failure()
-            for operator, batches in taken.items():
-                yield from ((operator, batch) for batch in joined_by_schema(batches))
-
-    def _fail(self, error: BaseException) -> None:
-        with self._lock:
-            self._failure = self._failure or error
-            self._wake_all()
-
-    def _wait_until_idle(self) -> None:
-        with self._lock:
-            self._changed.wait_for(lambda: self._given_up or self._idle)
-        self._raise_failure()
+        if self._machine.failure is not None and self._machine.failure is not known:
+            raise self._machine.failure
 
     def sweep_crumbs(self) -> None:
         """Nobody died: there is nothing to find."""
         if self._options.crumbs is not None:
             self._options.crumbs.sweep()
 
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+    def _new_account(self) -> Account:
+        return Account(ids=IdBitmaps() if self._options.audit else None)
 
-    def _wake_all(self) -> None:
-        for crew in self._crews:
-            crew.not_empty.notify_all()
-            crew.not_full.notify_all()
-        self._outbox.not_full.notify_all()
-        self._changed.notify_all()
+    def _leaving(self, event: Event) -> Iterator[tuple[str, Batch]]:
+        """Yield what leaves until `event` may proceed."""
+        is_over = False
+        while not is_over:
+            taken: dict[str, list[Batch]] = {}
+            with self._lock:
+                answer = self._act(event)
+                if isinstance(answer, Wait) and not self._machine.output_is_worth_taking:
+                    self._conditions[answer.place, answer.pool].wait(YIELD_SECONDS)
+                    answer = self._act(event)
+                is_over = answer is Reply.PROCEED
+                is_fed = is_over and event is not Asked.FLUSH and not self._is_direct
+                if not is_fed or self._machine.output_is_worth_taking:
+                    taken, wake = self._machine.take_output()
+                    self._wake(wake)
+            if isinstance(answer, Reject):
+                raise answer.error
+            if isinstance(answer, Begin):
+                self._process_here(answer.item)
+            for operator, batches in taken.items():
+                yield from ((operator, batch) for batch in joined_by_schema(batches))
 
     def _drop(self) -> None:
-        """Forgets what is under way: nobody wants it any more."""
-        with self._lock:
-            self._dropping = True
-            self._empty_queues()
-            self._wake_all()
-            ended = self._changed.wait_for(lambda: self._failure is not None or self._nobody_works, CLOSING_SECONDS)
-            if not ended:
-                self._failure = StoppedError("code still runs that was given up; the segment must be built anew")
-            self._empty_queues()
-            self._outbox.take()
-            for worker in [*self._workers, *([self._straight] if self._straight is not None else [])]:
-                worker.drop_streams()
-            self._dropping = False
+        """Forget what is under way: nobody wants it any more."""
+        self._ask(Asked.DROP)
+        for code in self._code.values():
+            code.drop_streams()
         self.take_account()
 
-    def _empty_queues(self) -> None:
-        for crew in self._crews:
-            crew.drop()
+    # -- events and instructions ---------------------------------------------------------------------------------
 
-    # -- time limits ---------------------------------------------------------------------------------------------
+    def _act(self, event: Event) -> Answer:
+        """Bring an event to the state machine and carry out what it says; return its answer. With the lock held."""
+        answer: Answer = Reply.PROCEED
+        for instruction in self._machine.handle(event, self._watch.seconds()):
+            match instruction:
+                case Wake():
+                    self._wake(instruction)
+                case StartThread():
+                    self._start(instruction)
+                case Interrupt(number):
+                    interrupt(self._threads[number])
+                case _:
+                    answer = instruction
+        return answer
 
-    def _start(self, worker: Worker) -> None:
-        first = self._steps[min(self._crews[worker.crew].positions)].operator
-        thread = threading.Thread(target=self._live, args=(worker,), daemon=True, name=f"penstock {first}")
-        self._workers[worker] = thread
+    def _wake(self, wake: Wake) -> None:
+        places = self._conditions if wake.place is None else [(wake.place, wake.pool)]
+        for place in places:
+            if place not in self._conditions:
+                continue  # nobody has waited there
+            if wake.count is None:
+                self._conditions[place].notify_all()
+            else:
+                self._conditions[place].notify(wake.count)
+
+    def _tell(self, event: Event) -> Answer:
+        """Bring an event that need not wait."""
+        with self._lock:
+            return self._act(event)
+
+    def _ask(self, event: Event) -> Answer:
+        """Bring an event again and again until it need not wait."""
+        with self._lock:
+            while isinstance(answer := self._act(event), Wait):
+                self._conditions[answer.place, answer.pool].wait(answer.seconds)
+        if isinstance(answer, Reject):
+            raise answer.error
+        return answer
+
+    def _start(self, start: StartThread) -> None:
+        code, stuck = ThreadCode(start.thread), None
+        if start.item is not None and start.item.call is not None:
+            del self._threads[start.replaces]
+            stuck = self._code.pop(start.replaces).pass_on(code, start.item.call.operator)
+            if stuck is not None:
+                interrupt(stuck.thread)
+        first = self._steps[min(at for at, pool in self._machine.pool_of.items() if pool == start.pool)].operator
+        thread = threading.Thread(target=self._live, args=(start, code, stuck), daemon=True, name=f"penstock {first}")
+        self._code[start.thread] = code
+        self._threads[start.thread] = thread
         thread.start()
 
-    def _keep_watch(self, shortest: float) -> None:
-        """Threads whose call takes too long are given up on; others go on with what they had."""
+    def _live(self, start: StartThread, code: ThreadCode, stuck: FrameStream | None) -> None:
+        """Live as a thread of a pool."""
+        item = start.item
         try:
-            while not self._closing.wait(min(1.0, max(0.002, shortest / 10))):
-                for worker in list(self._workers):
-                    heir = worker.abandon_if_late()
-                    if heir is not None and heir.errand is not None:
-                        self._replace(worker, heir, heir.errand.position)
+            try:
+                if item is not None and item.call is not None:
+                    error: BaseException = TimeoutError(f"took longer than {start.limit:g} s")
+                    item.call.put_aside(error if stuck is None else stuck.failure(error))
+                    self._process(item, code)
+                while isinstance(begin := self._ask(WorkAsked(code.thread, *_effort(item))), Begin):
+                    item = begin.item
+                    if begin.waited is not None:
+                        with self._lock:
+                            self._account.waited(self._steps[item.agenda[0][0]].operator, begin.waited)
+                    self._process(item, code)
+            finally:
+                code.close()
+        except AbandonedError:
+            pass  # another thread has its item
         except BaseException as error:  # whoever feeds or flushes raises it
-            self._fail(error)
+            self._tell(Failed(error))
+        finally:
+            self._tell(ThreadEnded(code.thread))
 
-    def _replace(self, worker: Worker, heir: Worker, position: int) -> None:
+    def _keep_time(self) -> None:
+        try:
+            self._ask(Asked.TICK)
+        except BaseException as error:  # whoever feeds or flushes raises it
+            self._tell(Failed(error))
+
+    # -- what a thread does with a piece -------------------------------------------------------------------------
+
+    def _enter(self, batch: Batch, entrance: int) -> None:
+        if not self._is_direct:
+            self._forward(self._route_in(batch, entrance, None), OWNER)
+            return
+        # code per row gets pieces, so that between them it is seen how fast the core is
+        start, size = 0, len(batch)
+        while start < size:
+            stop = min(size, start + self._piece_rows) if self._is_per_row else size
+            piece = batch if stop - start == size else batch.slice(start, stop)
+            route = self._route_in(piece, entrance, 0)
+            item = WorkItem(0, route.own_pool, len(piece))
+            self._forward(route, OWNER)
+            self._process_here(item)
+            self._piece_rows = next_piece_rows(self._piece_rows, len(piece), item.busy_seconds, EVERY_SECONDS)
+            start = stop
+
+    def _route_in(self, batch: Batch, entrance: int, pool: int | None) -> Route:
         with self._lock:
-            thread = self._workers.pop(worker)
-        interrupt(thread)
-        step, others = self._steps[position], self._hanging.get(position, [])
-        hanging = self._hanging[position] = [*(other for other in others if other.is_alive()), thread]
-        if len(hanging) > max(self._options.most_abandoned, 2 * step.threads):
-            raise StoppedError(f"operator '{step.operator}': {len(hanging)} calls that took too long still hang")
+            self._account.entered(len(batch), batch.nbytes)
+            first = self._number_rows(entrance, len(batch))
+        return self._router.add(Route(), entrance, batch, pool, first)
+
+    def _number_rows(self, position: int, rows: int) -> int:
+        first = self._rows_made[position]
+        self._rows_made[position] = first + rows
+        return first
+
+    def _process_here(self, item: WorkItem) -> None:
+        try:
+            self._process(item, self._code[OWNER])
+        except BaseException as error:
+            self._tell(Failed(error))
+            raise
+
+    def _process(self, item: WorkItem, code: ThreadCode) -> None:
+        """Call code until nothing of the item is left in its pool. If it ends streams, code over frames ends after
+        that, step by step, and what it held back continues; nobody can tell which rows that came from."""
+        if item.shared is not None and item.call is None:
+            item.call, item.position = SharedRowsCall(item.shared), item.shared.position
+        self._run_agenda(item, code)
+        for position, (step, logic) in self._with_code.items() if item.ends_streams else ():
+            if logic.per is Per.MAP_IN_PANDAS and self._machine.pool_of[position] == item.pool:
+                frames, pieces = code.end_stream(step.operator, logic)
+                if frames or pieces:
+                    outcome = code.last_over_frames[step.operator].held_back(frames, pieces)
+                    self._send(position, outcome, 0, 0.0, 0.0, item, code)
+                    self._run_agenda(item, code)
+
+    def _run_agenda(self, item: WorkItem, code: ThreadCode) -> None:
+        while item.call is not None or item.agenda:
+            self._probe.look()
+            watch, cpu = Stopwatch(), thread_cpu_seconds()
+            call = item.call or self._begin(item, code)
+            function = code.function(call.operator, call.logic, partial(self._timed, code.thread))
+            call.run(function, code.arguments(call.operator, call.logic))
+            if isinstance(call, SharedRowsCall):
+                reply = self._tell(PartEnded(code.thread, call.shared))
+                outcome = call.outcome(settles=reply is not Reply.PROCEED, is_last=reply is Reply.SETTLE_ALL)
+                item.rows = call.size
+            else:
+                outcome = call.outcome()
+            if isinstance(outcome.made, Rows) and len(outcome.made):
+                as_wanted = to_columns if item.position in self._router.wants_columns else to_named_rows
+                made, misfits = as_wanted(call.operator, call.logic, outcome.made)
+                outcome = replace(outcome, made=made, dead_letters=[*outcome.dead_letters, *misfits])
+            item.call = None
+            busy = watch.seconds() + item.lost_seconds
+            item.busy_seconds += busy
+            self._send(item.position, outcome, call.size, busy, thread_cpu_seconds() - cpu, item, code)
+
+    def _begin(self, item: WorkItem, code: ThreadCode) -> RowCall | ColumnCall | SharedRowsCall:
+        item.position, piece = item.agenda.pop()
+        item.lost_seconds = 0.0
+        step, logic = self._with_code[item.position]
+        if self._machine.pools[item.pool].shares_rows:
+            item.shared = SharedRows(item.position, step, logic, columns(piece))
+            self._tell(RowsShared(code.thread, item.shared))
+            item.call = SharedRowsCall(item.shared)
+        else:
+            item.call = begin_call(step, logic, piece, self._options.crumbs)
+        if isinstance(item.call, ColumnCall) and logic.per is Per.MAP_IN_PANDAS:
+            code.last_over_frames[step.operator] = item.call
+        return item.call
+
+    def _timed(self, thread: int, limit: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call code that has a time limit. Only in here is the thread interrupted; when it is, another has its item."""
+        self._machine.call_started(thread, limit, self._watch.seconds())
+        try:
+            return function(*arguments)
+        finally:
+            with self._lock:
+                has_item = self._machine.call_ended(thread)
+            if not has_item:
+                forget_interrupt()
+                raise AbandonedError
+
+    def _send(
+        self, position: int, outcome: Outcome, rows: int, busy: float, cpu: float, item: WorkItem, code: ThreadCode
+    ) -> None:
+        """Count what became of `rows` at a step, and send what it made to those who read it."""
         with self._lock:
-            self._start(heir)
+            self._account.worked(self._steps[position].operator, rows, outcome, busy, cpu)
+            first = self._number_rows(position, len(outcome.made))
+        if outcome.dead_letters and self._options.emit_dead_letters:
+            self._let_out(DEAD_LETTERS, as_batch(outcome.dead_letters), code.thread)
+        route = Route(own_pool=item.agenda)
+        self._forward(self._router.add(route, position, outcome.made, item.pool, first), code.thread)
+
+    def _forward(self, route: Route, thread: int) -> None:
+        for operator, batch in route.leaving:
+            self._let_out(operator, batch, thread)
+        if route.counts:
+            with self._lock:
+                for count in route.counts:
+                    count(self._account)
+        for position, batch in route.other_pools:
+            self._ask(Sent(position, batch, thread))
+
+    def _let_out(self, operator: str, batch: Batch, thread: int) -> None:
+        if self._emit is not None:
+            self._emit(operator, batch)
+        else:
+            self._ask(Left(operator, batch, thread))
+
+
+def _effort(item: WorkItem | None) -> tuple[int, float]:
+    return (0, 0.0) if item is None else (item.rows, item.busy_seconds)
+
+
+class ThreadCode:
+    """What code has opened in one thread, and what is called there."""
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self._handles: dict[str, tuple[Logic, Any]] = {}
+        self._streams: dict[str, FrameStream] = {}
+        self.last_over_frames: dict[str, ColumnCall] = {}
+        """The last call of code over frames, by operator: what that holds back comes out as that call's would."""
+
+    def arguments(self, operator: str, logic: Logic) -> tuple[Any, ...]:
+        """Return what the code gets after its rows: what `open` made for this thread, if there is an `open`."""
+        if logic.open is None:
+            return ()
+        if operator not in self._handles:
+            try:
+                self._handles[operator] = (logic, logic.open())
+            except INTERRUPTIONS:
+                raise
+            except BaseException as error:
+                raise StoppedError(f"operator '{operator}': its open raised {error_line(error)}") from error
+        return (self._handles[operator][1],)
+
+    def function(self, operator: str, logic: Logic, timed: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function to call. If it has a time limit, `timed(limit, function, ...)` calls the user's code."""
+        limit = logic.timeout_seconds
+        call = _called if limit is None else partial(timed, limit)
+        if logic.per is Per.MAP_IN_PANDAS:
+            return partial(self._give, operator, logic, call)
+        if limit is None:
+            return logic.function
+        return partial(call, _rows_of, logic.function) if logic.per is Per.ROW else partial(call, logic.function)
+
+    def _give(
+        self, operator: str, logic: Logic, call: Callable[..., Any], frame: pd.DataFrame, piece: Batch
+    ) -> Yielded:
+        """Give code over frames one more; if it returned or raised, it is called anew."""
+        stream = self._streams.get(operator)
+        if stream is None or stream.over:
+            stream = self._streams[operator] = FrameStream(operator, logic.function, self.arguments(operator, logic))
+        return stream.give(frame, piece, call)
+
+    def end_stream(self, operator: str, logic: Logic) -> tuple[list[pd.DataFrame], list[Batch]]:
+        """Return what code over frames still yields when there are no more, and the pieces of which nothing came."""
+        stream = self._streams.pop(operator, None)
+        if stream is None or stream.over:
+            return [], []
+        try:
+            return stream.end(logic.timeout_seconds)
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
+            raise StoppedError(f"operator '{operator}', at the end of its frames: {error_line(error)}") from error
+
+    def drop_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.drop()
+        self._streams.clear()
+
+    def pass_on(self, other: ThreadCode, operator: str) -> FrameStream | None:
+        """Let another thread continue when this one hangs in `operator`; return the stream it hangs in.
+
+        The other gets the streams that wait for more, so that what they hold back is not lost, and what was opened for
+        them. Whatever else was opened belongs to this thread."""
+        stuck = self._streams.pop(operator, None)
+        other.last_over_frames = self.last_over_frames
+        other._streams, self._streams = self._streams, {}
+        for name in other._streams.keys() & self._handles.keys():
+            other._handles[name] = self._handles.pop(name)
+        return stuck
+
+    def close(self) -> None:
+        """Close what was opened, in the thread that opened it."""
+        self.drop_streams()
+        while self._handles:
+            _, (logic, handle) = self._handles.popitem()
+            if logic.close is not None:
+                logic.close(handle)
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def _rows_of(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A generator's code runs while its rows are taken: that belongs to its time limit."""
+    return one_or_several(function(*arguments))

@@ -16,11 +16,12 @@ from pydantic import AfterValidator, Field, StrictBool, StrictStr, ValidationErr
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import Name, Positive, Spec, describe, parse_json
 from penstock.base.text_checks import one_of
-from penstock.control.core.priorities import MEASURED
-from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger, TriggerKind
+from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger
+from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.options import FORMER_NAMES, checked_options
 from penstock.control.errors import FieldError
 from penstock.control.metrics import Metric
+from penstock.control.registry import CODE_TRIGGER, trigger_kind_names
 from penstock.control.user_code import USER_CODE
 from penstock.dataflow.load import parse_load
 from penstock.dataflow.secrets import is_secret, secret_in
@@ -270,33 +271,45 @@ def _named(choices: type[E], given: str, field: str) -> E:
         raise FieldError(field, str(error)) from error
 
 
-PLAIN_KINDS = tuple(kind for kind in TriggerKind if kind is not TriggerKind.CODE)
+_NEEDED = {"above": "a threshold", "field": "the name of a field", "share": "a share"}
+_CONDITION = ("above", "below", "share", "field")
 
 
 def trigger_of(body: TriggerBody) -> Trigger:
-    """`kind` is arrival-rate, lag, batch-share, or module:attribute of a function over the readings."""
+    """`kind` is a kind of `control.core.trigger_kinds`, or module:attribute of a function over the readings."""
     code = body.kind if CODE.fullmatch(body.kind) else ""
-    if not code and body.kind not in PLAIN_KINDS:
-        known = nearest(body.kind, [*map(str, PLAIN_KINDS), "module:attribute"])
-        raise FieldError("kind", f"unknown kind '{body.kind[:40]}'; {known}")
-    kind = TriggerKind.CODE if code else TriggerKind(body.kind)
-    if kind is not TriggerKind.CODE and body.above is None:
-        raise FieldError("above", f"{kind} needs a threshold")
-    if kind is TriggerKind.BATCH_SHARE and body.field is None:
-        raise FieldError("field", "batch-share needs the name of a field")
-    given = {name: value for name, value in body.model_dump(exclude={"kind"}).items() if value is not None}
+    if not code and body.kind.partition(":")[0] not in trigger_kind_names():
+        raise FieldError("kind", f"unknown kind '{body.kind[:40]}'; {nearest(body.kind, trigger_kind_names())}")
+    name = CODE_TRIGGER if code else body.kind
+    try:
+        kind = find_kind(name)
+    except BadInputError as error:
+        raise FieldError("kind", str(error)) from error
+    for needed in kind.needs:
+        if getattr(body, needed) is None:
+            raise FieldError(needed, f"{name} needs {_NEEDED[needed]}")
+    given = _fields_of(name, body)
     if code:
         USER_CODE.check(code, "kind")
-    return _checked(Trigger(0, kind, code=code, **given))
+    return _checked(Trigger(0, name, code=code, **given))
 
 
 def amended_trigger(trigger: Trigger, body: TriggerAmendBody) -> Trigger:
-    given = {name: value for name, value in body.model_dump().items() if value is not None}
-    return _checked(replace(trigger, **given))
+    return _checked(replace(trigger, **_fields_of(trigger.kind, body)))
+
+
+def _fields_of(name: str, body: TriggerBody | TriggerAmendBody) -> dict[str, Any]:
+    """Return the fields that are given. Raise `FieldError` if the kind reads one of them not at all."""
+    kind = find_kind(name)
+    given = {field: value for field, value in body.model_dump(exclude={"kind"}).items() if value is not None}
+    for field in _CONDITION:
+        if field in given and field not in (*kind.needs, *kind.takes):
+            raise FieldError(field, f"{name} has no {field}; leave it out")
+    return given
 
 
 def _checked(trigger: Trigger) -> Trigger:
-    on_at = trigger.above if trigger.kind in MEASURED else trigger.share
+    on_at = find_kind(trigger.kind).threshold(trigger)
     if trigger.below is not None and trigger.below > on_at:
         raise FieldError("below", f"{trigger.below:g} is above what switches the trigger on, {on_at:g}")
     return trigger

@@ -163,7 +163,8 @@ class Client:
         return self._object("PATCH", _at("pipelines", name), _told(fields))
 
     def trigger(self, name: str, kind: str, **options: Any) -> dict[str, Any]:
-        """A new trigger: `arrival-rate` or `lag` (above), `batch-share` (field, above, share), `module:attribute`."""
+        """Add a trigger. `kind` is one that `penstock pipelines trigger add --help` lists; `options` are its fields:
+        above, below, share, field, for_seconds, priority."""
         return self._object("POST", _at("pipelines", name, "triggers"), _told({"kind": kind, **options}))
 
     def triggers(self, name: str) -> Any:

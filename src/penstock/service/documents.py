@@ -6,9 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.core.elastic_sizes import options_of
-from penstock.control.core.records import NodeState, PipelineState, TriggerKind
+from penstock.control.core.records import NodeState, PipelineState
+from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.readings import BATCH_COST, SLOT_MEMORY
-from penstock.control.metrics import MEANINGS, Metric, Subject
+from penstock.control.metrics import Metric, Subject
 from penstock.planning.sharing.measures import fairness_degree, jain
 
 if TYPE_CHECKING:
@@ -104,14 +105,12 @@ def elastic(record: PipelineRecord) -> dict[str, Any] | None:
 
 
 def trigger(record: Trigger) -> dict[str, Any]:
-    code = record.kind is TriggerKind.CODE
+    kind = find_kind(record.kind)
+    given = (*kind.needs, *kind.takes)
     return {
         "id": record.id,
-        "kind": record.code if code else str(record.kind),
-        "above": None if code else record.above,
-        "below": None if code else record.below,
-        "share": record.share if record.kind is TriggerKind.BATCH_SHARE else None,
-        "field": record.field or None,
+        "kind": record.code if kind.runs_code else record.kind,
+        **{name: getattr(record, name) if name in given else None for name in ("above", "below", "share", "field")},
         "for_seconds": record.for_seconds,
         "priority": record.priority,
         "enabled": record.enabled,
@@ -205,12 +204,11 @@ def statistics_row(path: str, metric: str, at: float, seconds: int, value: float
     """The mean over `seconds` from `at` on."""
     subject = Subject.of(path)
     named = {key: value for key, value in asdict(subject).items() if value is not None}
-    meaning = MEANINGS[Metric(metric)] if metric in list(Metric) else None
     return {
         **named,
         "scope": str(subject.scope),
         "metric": metric,
-        "unit": None if meaning is None else meaning.unit,
+        "unit": Metric(metric).unit if metric in list(Metric) else None,
         "at": at,
         "seconds": seconds,
         "value": value,

@@ -24,14 +24,16 @@ from penstock.base.process_identity import own_identity
 from penstock.cluster.file import read_cluster
 from penstock.control.clocks import SteadyClock, WallClock
 from penstock.control.code_hooks import CodeSignals
+from penstock.control.contracts import NodeOffer, ProviderSetting
 from penstock.control.controller import Controller
 from penstock.control.core.records import ControllerState, NodeState, Policy
 from penstock.control.executors.attached_applications import WithAttached
 from penstock.control.executors.driver_processes import DriverExecutors
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
-from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
+from penstock.control.node_providers import ObservedProvider
 from penstock.control.pipeline_document import described
 from penstock.control.provisioning import Budget, ProvisioningOptions
+from penstock.control.registry import DEFAULT_PROVIDER, NODE_PROVIDERS
 from penstock.control.sizing import ModelSizing
 from penstock.control.store.store import Store
 from penstock.modelling.library import reference_library
@@ -196,16 +198,19 @@ def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller
 
 def _nodes(settings: ServiceSettings, known: ControllerState | None) -> tuple[Nodes, int, float | None]:
     """Return the node provider, and slots and price of one more node."""
+    setting = ProviderSetting(Path(settings.cluster_folder), settings.master, settings.price)
     if settings.provider:
-        commands = read_value(ProviderCommands, Path(settings.provider))
+        name, _, options = settings.provider.partition(":")
+        if name not in NODE_PROVIDERS.names():  # settings of 0.1 have the file of the commands alone
+            name, options = "command", settings.provider
+        provider_class = NODE_PROVIDERS.load(name)
+        offer = provider_class.offer(options) or NodeOffer(settings.slots, settings.price)
         there = [node.name for node in known.nodes.values() if node.state is not NodeState.GONE] if known else []
-        nodes = ObservedProvider(CommandProvider(commands, settings.master), there, every=ASK_COMMANDS_SECONDS)
-        return nodes, commands.slots, commands.price
+        nodes = ObservedProvider(provider_class.make(options, setting), there, every=ASK_COMMANDS_SECONDS)
+        return nodes, offer.slots, offer.price
     if settings.simulated:
         return _simulated_nodes(settings, known), settings.slots, settings.price
-    from penstock.control.node_providers import LocalProvider  # noqa: PLC0415 - only where there is a cluster
-
-    local = LocalProvider(Path(settings.cluster_folder), settings.price)
+    local = NODE_PROVIDERS.load(DEFAULT_PROVIDER).make("", setting)
     return ObservedProvider(local, every=ASK_MASTER_SECONDS), settings.slots, settings.price
 
 

@@ -168,9 +168,6 @@ class EventPipeline(EventFlow):
         self.counters.drained.append((at / NANOSECONDS, until / NANOSECONDS))
 
 
-# Links of nodes: one out and one in, each carrying one tuple after the other.
-
-
 class Links:
     """When every link is free, and how long it was busy past the warm-up."""
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from penstock.simulation.scenario import Scenario, SimulatedPipeline
 
 
-# One operator while it is simulated event by event.
-
-
 @dataclass(slots=True, eq=False)
 class Root:
     """A tuple of a source with everything it causes."""

@@ -120,12 +120,6 @@ class SimulatedPipeline:
     def operators(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(station.operator for station in self.stations))
 
-    @property
-    def last_operators(self) -> tuple[str, ...]:
-        """Operators that send nothing: sinks, and others like them."""
-        senders = {route.sender for route in self.routes}
-        return tuple(name for name in self.operators if name not in senders)
-
 
 @dataclass(frozen=True, slots=True)
 class Network:

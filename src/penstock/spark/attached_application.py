@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from pyspark import SparkContext
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ClusterError
 from penstock.spark.internals.executors import FusedExecutors, PinnedExecutors, executor_settings
+from penstock.spark.internals.java import parsed_megabytes, parsed_seconds
+from penstock.spark.internals.listeners import progress_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,42 +27,6 @@ def attachable_settings(executors: int, *, by_slot: bool = False) -> dict[str, s
     return executor_settings(executors, by_slot=by_slot)
 
 
-class _ToldByJava:
-    """Of what Spark tells listeners, the JSON of every progress, as plain values. Spark's own wrapper asks Java for
-    every figure of it one by one, some hundred calls: that cost batches of half a second 17 % of their time."""
-
-    def __init__(self, on_progress: Callable[[dict[str, Any]], None]) -> None:
-        self._on_progress = on_progress
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """A query without a batch says nothing yet."""
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        self._on_progress(json.loads(event.progress().json()))
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing arrived."""
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """What it did was heard already."""
-
-    class Java:
-        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
-
-
-class _Progress(_ToldByJava, StreamingQueryListener):
-    """What `addListener` takes."""
-
-    @property
-    def _jlistener(self) -> Any:
-        if self._wrapper is None:
-            java: Any = SparkContext._jvm
-            self._wrapper = java.PythonStreamingQueryListenerWrapper(_ToldByJava(self._on_progress))
-        return self._wrapper
-
-    _wrapper: Any = None
-
-
 def has_named_slots(session: SparkSession) -> bool:
     """Whether its executors ask for a slot each, as the Workers of our clusters offer them."""
     return session.sparkContext.getConf().get("spark.executor.resource.slot.amount", "0") == "1"
@@ -76,7 +38,7 @@ class SparkApplication:
         self._session = session
         self._pinned = pinned
         self._executors = PinnedExecutors(session, _memory_mb(session)) if pinned else FusedExecutors(session)
-        self._listener: _Progress | None = None
+        self._listener: Any = None
         settings = session.sparkContext.getConf()
         self._local = str(session.sparkContext.master).startswith("local")
         self.cores = 1 if self._local else int(settings.get("spark.executor.cores", "1") or 1)
@@ -90,16 +52,14 @@ class SparkApplication:
             return "a local session has no executors of its own"
         if settings.get("spark.dynamicAllocation.enabled", "false") != "true":
             return "spark.dynamicAllocation.enabled is false; see penstock.attachable_settings"
-        java: Any = self._session.sparkContext._jvm
-        seconds = java.org.apache.spark.network.util.JavaUtils.timeStringAsSec
         for name in SILENT:
             given = settings.get(f"spark.dynamicAllocation.{name}", "1s")
-            if given is not None and seconds(given) < LONG_SECONDS:
+            if given is not None and parsed_seconds(self._session, given) < LONG_SECONDS:
                 return f"spark.dynamicAllocation.{name} is {given}: Spark itself adds and ends executors"
         return None
 
     def listen(self, on_progress: Callable[[dict[str, Any]], None]) -> None:
-        self._listener = _Progress(on_progress)
+        self._listener = progress_listener(self._session, on_progress)
         self._session.streams.addListener(self._listener)
 
     def close(self) -> None:
@@ -130,6 +90,4 @@ class SparkApplication:
 
 
 def _memory_mb(session: SparkSession) -> int:
-    java: Any = session.sparkContext._jvm
-    given = session.sparkContext.getConf().get("spark.executor.memory", "1g")
-    return int(java.org.apache.spark.network.util.JavaUtils.byteStringAsMb(given))
+    return parsed_megabytes(session, session.sparkContext.getConf().get("spark.executor.memory", "1g") or "1g")

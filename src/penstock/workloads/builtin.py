@@ -7,11 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from penstock.base.files import parse_yaml
-from penstock.base.registry import (
-    Weight,
-    with_options,
-)
+from penstock.base.files import Weight, parse_yaml
+from penstock.base.registry import with_options
 from penstock.dataflow.code import parse_pipeline
 from penstock.dataflow.pipeline import Kind, Pipeline
 

@@ -31,7 +31,7 @@ from penstock.connectors.log_contract import UnknownTopicError
 from penstock.connectors.topic_address import LogAddress, parse_topic
 from penstock.dataflow.load import MOST_RATE, Load, parse_load
 from penstock.dataflow.secrets import check_no_secret
-from penstock.workloads.applications.messages import MESSAGES, Draws, happened, messages
+from penstock.workloads.applications.messages import Draws, happened, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -155,10 +155,6 @@ THRESHOLD = 50.0
 """Readings above it are those of an event."""
 EVENT_READINGS = 0.9
 """The part of an event batch's readings that are above the threshold; the detector asks for 0.8."""
-
-
-def known_data() -> list[str]:
-    return [*MESSAGES, BATCHES]
 
 
 def making(spec: ProducerSpec) -> Callable[[int, int], dict[str, Any]]:

@@ -11,14 +11,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.base.tolerance import TOLERANCE, whole_up
 from penstock.control.elasticity.memory import Memory, Observed
 from penstock.control.elasticity.options import Bounds, ElasticOptions
 from penstock.control.elasticity.size_decision import decide
+from penstock.plugins import TOLERANCE, whole_up
 from penstock.testing.plant import TICK_SECONDS
 
 if TYPE_CHECKING:
-    from penstock.testing.plant import LoadTrace, Site
+    from penstock.testing import LoadTrace, Site
 
 
 class TickReading(NamedTuple):

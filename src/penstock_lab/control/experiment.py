@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from penstock import Tenant, Tenants
 from penstock.control.elasticity.estimates import units_in_time
-from penstock.pictures.chart import Chart, Panel, Series, Style
-from penstock.planning.registry import SHARERS
-from penstock.planning.sharing.contract import Tenant, Tenants, equal_nodes
 from penstock.planning.sharing.measures import Served, fairness_degree, jain
 from penstock.planning.sharing.share import share_in_time
-from penstock.testing.plant import BASE_SECONDS, SHAPES, TICK_SECONDS, Plant, Site, site, traffic
+from penstock.plugins import SHARERS, Chart, Panel, Series, Style, equal_nodes
+from penstock.testing import Plant, Site, site, traffic
+from penstock.testing.plant import BASE_SECONDS, SHAPES, TICK_SECONDS
 from penstock_lab.contract import Agreement, Experiment, Line
 from penstock_lab.control import oracle
 from penstock_lab.control.controllers import BandRule, FixedSize, LagRule, OurRule, PublishedLoop, TickReading, ours
@@ -26,9 +26,9 @@ from penstock_lab.control.live import LIVE_LOADS, follow_live
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.cluster.topology import Cluster
-    from penstock.planning.sharing.contract import Sharer
-    from penstock.testing.plant import LoadTrace
+    from penstock import Cluster
+    from penstock.plugins import Sharer
+    from penstock.testing import LoadTrace
     from penstock_lab.contract import Case, Measures, Results
     from penstock_lab.control.controllers import SizeRule
     from penstock_lab.published_values import Published

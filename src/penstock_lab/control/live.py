@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from penstock.base import clock
-from penstock.base.errors import BadInputError, RunError, nearest
-from penstock.base.text_checks import is_whole
-from penstock.dataflow.builder import pipeline
+import penstock
+from penstock import BadInputError, RunError, pipeline
+from penstock.plugins import Stopwatch, is_whole, nearest, now, pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from penstock.dataflow.pipeline import Pipeline
+    from penstock import Pipeline
 
 NAME = "followed"
 OUT = "PENSTOCK_FOLLOWED_OUT"
@@ -39,7 +38,7 @@ RISEN = 1.5
 
 
 def wait(row: dict[str, Any]) -> dict[str, Any]:
-    clock.pause(WAIT_SECONDS)
+    pause(WAIT_SECONDS)
     return {"value": row["value"]}
 
 
@@ -80,15 +79,11 @@ class LiveReading:
 
 def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> dict[str, float | None]:
     """One load from start to drained; on Spark every tuple is looked for in the sink's files afterwards."""
-    from penstock.service.client import connect  # noqa: PLC0415 - needs the extra `control`
-    from penstock.service.local import stop_controller  # noqa: PLC0415
-    from penstock.spark.clusters.local.lifecycle import cluster_down  # noqa: PLC0415
-
     rates = live_rates(load, seconds)
     os.environ[OUT] = str(folder / "out")
     try:
-        _up(folder, simulated=simulated)
-        client = connect(folder=folder)
+        penstock.up(nodes=NODES, slots=1, simulated=simulated, folder=folder)
+        client = penstock.connect(folder=folder)
         client.submit(
             NAME,
             f"{__name__}:followed",
@@ -102,47 +97,29 @@ def follow_live(load: str, folder: Path, *, seconds: float, simulated: bool) -> 
         client.pause(NAME)
         _until(lambda: client.show(NAME)["state"] == "paused", "it is drained")
     finally:
-        stop_controller(folder)
-        cluster_down(folder)
+        penstock.down(folder)
     figures = judged(readings, decisions)
     if not simulated:
         figures.update(counted(_written(folder / "out"), committed_tuples(folder)))
     return figures
 
 
-def _up(folder: Path, *, simulated: bool) -> None:
-    from penstock.service.local import ServiceSettings, start_controller  # noqa: PLC0415
-    from penstock.spark.clusters.local.lifecycle import cluster_up  # noqa: PLC0415
-    from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415
-
-    if not simulated:
-        make_where_there_is_none()
-    cluster = None if simulated else cluster_up(NODES, 1, folder=folder)
-    settings = ServiceSettings(
-        simulated=simulated,
-        nodes=NODES,
-        cluster_folder="" if cluster is None else str(cluster.folder),
-        master="" if cluster is None else cluster.master_url,
-    )
-    start_controller(settings, folder)
-
-
 def _until(true: Any, what: str) -> None:
-    watch = clock.Stopwatch()
+    watch = Stopwatch()
     while not true():
         if watch.seconds() > START_SECONDS:
             raise RunError(f"{what}: not within {START_SECONDS:g} s")
-        clock.pause(LOOK_SECONDS)
+        pause(LOOK_SECONDS)
 
 
 def _watched(client: Any, seconds: float) -> list[LiveReading]:
     _until(lambda: (client.show(NAME)["offered_rate"] or 0) > 0, "tuples flow")
-    watch, readings = clock.Stopwatch(), []
+    watch, readings = Stopwatch(), []
     while watch.seconds() < seconds:
         shown = client.show(NAME)
         readings.append(
             LiveReading(
-                clock.now(),
+                now(),
                 shown["offered_rate"] or 0.0,
                 shown["rate"] or 0.0,
                 shown["backlog"] or 0.0,
@@ -150,7 +127,7 @@ def _watched(client: Any, seconds: float) -> list[LiveReading]:
                 shown["held"],
             )
         )
-        clock.pause(LOOK_SECONDS)
+        pause(LOOK_SECONDS)
     return readings
 
 

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.base.tolerance import TOLERANCE
-from penstock.testing.plant import TICK_SECONDS, Plant
+from penstock.plugins import TOLERANCE
+from penstock.testing import Plant
+from penstock.testing.plant import TICK_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from penstock.testing.plant import LoadTrace, Site
+    from penstock.testing import LoadTrace, Site
 
 BLOCK_TICKS = 6
 REPAIRS = 12

@@ -10,19 +10,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from penstock.base.errors import BadInputError, Refusal
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node
-from penstock.dataflow.pipeline import Grouping
-from penstock.planning.placement.contract import OperatorRequest, PlacementRequest, Room
-from penstock.planning.registry import PLACERS
-from penstock.simulation.scenario import Arrivals, Service, SimulatedPipeline, SimulatedRoute, Station
+from penstock import Arrivals, BadInputError, Cluster, Grouping, Node, Refusal, Service
+from penstock.plugins import CPU, CPU_POINTS_PER_SLOT, MEMORY, PLACERS, OperatorRequest, PlacementRequest, Room
+from penstock.simulation.scenario import SimulatedPipeline, SimulatedRoute, Station
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.cluster.topology import Slot
-    from penstock.dataflow.load import Load
-    from penstock.planning.placement.contract import Placement
+    from penstock import Load, Slot
+    from penstock.plugins import Placement
 
 EVEN_SKEW, MANY_KEYS = 1e-6, 24_000
 """Keys drawn at random, so many and so even that every thread gets its share."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.dataflow.load import Load
-from penstock.pictures.chart import Chart, Panel, Series, Style, spans_decades
-from penstock.simulation.scenario import Arrivals, Scenario, Service
+from penstock import Arrivals, Load, Service
+from penstock.plugins import Chart, Panel, Series, Style, spans_decades
+from penstock.simulation.scenario import Scenario
 from penstock_lab.contract import Case, Experiment, Line, Measures, Results
 from penstock_lab.experiments.declared_pipelines import (
     Declared,

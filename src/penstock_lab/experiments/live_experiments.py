@@ -10,13 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.base.clock import Stopwatch, pause
-from penstock.base.errors import RunError
-from penstock.base.files import temporary_folder, write_text
+from penstock import RunError, find_pipeline
 from penstock.control.deployment import costlier
-from penstock.inputs.finders import find_models, find_pipeline
-from penstock.modelling.library import models_document
-from penstock.pictures.chart import Chart, Panel, Series, Style
+from penstock.plugins import (
+    Chart,
+    Panel,
+    Series,
+    Stopwatch,
+    Style,
+    find_models,
+    models_document,
+    pause,
+    temporary_folder,
+    write_text,
+)
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results
 from penstock_lab.control.experiment import live_shown
 from penstock_lab.control.live import LIVE_LOADS, follow_live
@@ -352,7 +359,7 @@ class RStormLive(Experiment):
         return [{"placer": placer, "rate": RATE, "seconds": R_STORM_SECONDS} for placer in PLACERS]
 
     def run_case(self, case: Case) -> Measures:
-        from penstock.spark.clusters.local.lifecycle import running_cluster  # noqa: PLC0415 - needs Spark
+        from penstock.testing import running_cluster  # noqa: PLC0415 - needs Spark
 
         with (
             temporary_folder("sharing") as folder,
@@ -439,7 +446,7 @@ def _side_by_side(case: Case, folder: Path, environment: Mapping[str, str]) -> M
 
 def _await_held(state: Path, slots: int, name: str, process: subprocess.Popen[str]) -> None:
     """Until so many slots of the cluster are taken."""
-    from penstock.spark.clusters.local.lifecycle import cluster_status  # noqa: PLC0415 - needs Spark
+    from penstock import cluster_status  # noqa: PLC0415 - needs Spark
 
     watch = Stopwatch()
     while sum(node.used for node in cluster_status(state).nodes) < slots:

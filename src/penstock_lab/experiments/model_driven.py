@@ -12,7 +12,7 @@ from penstock_lab.experiments.model_driven_lines import rate_charts, rate_lines,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.pictures.chart import Chart
+    from penstock.plugins import Chart
     from penstock_lab.contract import Case, Line, Measures, Results
     from penstock_lab.published_values import Published
 

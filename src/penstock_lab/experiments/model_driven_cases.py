@@ -7,23 +7,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.catalogue import Catalogue, find_catalogue
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node
+import penstock
+from penstock import Catalogue, Cluster, Node
 from penstock.dataflow.rates import gains
-from penstock.inputs.planners import capacities, plan_at, planner_of
-from penstock.modelling.library import reference_library
 from penstock.planning.allocation.pipeline import demands_of
-from penstock.planning.prediction.rate import Routing
 from penstock.planning.prediction.usage import node_usage, slot_usage
+from penstock.plugins import CPU, CPU_POINTS_PER_SLOT, MEMORY, find_catalogue, reference_library
 from penstock.simulation.engine import simulate_scenario
 from penstock.simulation.from_plan import Options, from_plan
 from penstock.simulation.scenario import Scenario
+from penstock.types import Routing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.modelling.library import ModelLibrary
-    from penstock.planning.plan import Plan
+    from penstock import ModelLibrary, Plan
     from penstock.simulation.outcome import PipelineOutcome, SimulationOutcome
     from penstock_lab.contract import Case, Measures
 
@@ -144,8 +142,7 @@ def run(case: Case) -> Measures:
 def run_slots(case: Case) -> Measures:
     """Figs 7 and 8: slots allocated, slots the placer added, and the highest stable rate up to the planned one."""
     allocator, placer = policies(case["pair"])
-    planner = planner_of(case["pipeline"], catalogue=d3_catalogue())
-    plan = plan_at(planner, case["rate"], allocator=allocator, placer=placer)
+    plan = penstock.plan(case["pipeline"], case["rate"], catalogue=d3_catalogue(), allocator=allocator, placer=placer)
     asked = case["rate"] // RATE_STEP
     trial = SimulatedTrial(plan, case["seconds"])
     steps = highest(lambda multiple: trial.is_stable(multiple * RATE_STEP), asked, asked)
@@ -191,11 +188,11 @@ def run_rates(case: Case) -> Measures:
     """
     allocator, placer = policies(case["pair"])
     cluster = five_nodes()
-    planner = planner_of(case["pipeline"], cluster=cluster)
-    ((_, capacity),) = capacities(planner, PLAN_STEP, allocator, placer)
+    pipeline = case["pipeline"]
+    (capacity,) = penstock.capacity(pipeline, cluster, step=PLAN_STEP, allocator=allocator, placer=placer).values()
     if not capacity.placed:
         return {"planned": None, "allocated_rate": capacity.allocated}
-    plan = plan_at(planner, capacity.placed, allocator=allocator, placer=placer)
+    plan = penstock.plan(pipeline, capacity.placed, cluster=cluster, allocator=allocator, placer=placer)
     predicted = plan.prediction.slot_aware.rate
     trial = SimulatedTrial(plan, case["seconds"])
     guess = round(plan.prediction.shuffle.rate / PLAN_STEP)

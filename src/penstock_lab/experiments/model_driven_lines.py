@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
-from penstock.pictures.chart import Chart, Panel, Series, Style
+from penstock.plugins import Chart, Panel, Series, Style
 from penstock_lab.experiments.model_driven_cases import (
     APPLICATION_RATES,
     APPLICATIONS,

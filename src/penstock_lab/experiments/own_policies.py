@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.inputs.planners import plan_at, planner_of
-from penstock.modelling.library import reference_library
-from penstock.pictures.chart import Chart, Panel, Series, Style
+import penstock
 from penstock.planning.allocation.pipeline import demands_of
-from penstock.planning.prediction.rate import Routing
+from penstock.plugins import Chart, Panel, Series, Style, reference_library
+from penstock.types import Routing
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results
 from penstock_lab.experiments.e_stream import E_STREAM, MOST, run_stream_case, stream_cases
 from penstock_lab.experiments.e_stream import ROUND_ROBIN as STREAM_ROUND_ROBIN
@@ -106,7 +105,7 @@ def _at_default(case: Case) -> bool:
 
 def _slots(case: Case) -> Measures:
     allocator, _, placer = case["pair"].partition("+")
-    plan = plan_at(planner_of(case["pipeline"]), case["rate"], allocator=allocator, placer=placer)
+    plan = penstock.plan(case["pipeline"], case["rate"], allocator=allocator, placer=placer)
     return {"slots": plan.slots_asked, "bound": plan.fewest_slots, "price": plan.cluster.price}
 
 
@@ -116,7 +115,7 @@ def _routed(case: Case) -> Measures:
     from penstock.simulation.from_plan import Options, from_plan  # noqa: PLC0415
     from penstock.simulation.scenario import Scenario  # noqa: PLC0415
 
-    plan = plan_at(planner_of(case["pipeline"]), case["rate"], allocator="mba", placer="sam")
+    plan = penstock.plan(case["pipeline"], case["rate"], allocator="mba", placer="sam")
     demands = demands_of(plan.pipeline, reference_library())
     placed = from_plan(plan, demands, options=Options(routing=Routing(case["routing"])))
     outcome = simulate_scenario(Scenario(plan.cluster, (placed,), case["seconds"], warm_up=case["seconds"] / 2))

@@ -7,23 +7,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.base.errors import RefusedError
-from penstock.base.tolerance import covers, exceeds
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node
-from penstock.dataflow.builder import PipelineBuilder
-from penstock.inputs.planners import plan_at, planner_of
-from penstock.modelling.library import ModelLibrary
-from penstock.modelling.task_profile import Bound, TaskProfile
-from penstock.pictures.chart import Chart, Panel, Series
-from penstock.planning.registry import PLACERS
+import penstock
+from penstock import Cluster, ModelLibrary, Node, PipelineBuilder, RefusedError, TaskProfile
+from penstock.plugins import CPU, CPU_POINTS_PER_SLOT, MEMORY, PLACERS, Bound, Chart, Panel, Series, covers, exceeds
 from penstock_lab.contract import Agreement, Experiment, Line
 from penstock_lab.verdicts import Good, claimed, compared, not_comparable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.dataflow.pipeline import Pipeline
-    from penstock.planning.plan import Plan
+    from penstock import Pipeline, Plan
     from penstock_lab.contract import Case, Measures, Results
     from penstock_lab.published_values import Published
 
@@ -122,9 +115,6 @@ def pipelines() -> Mapping[str, Pipeline]:
     star = star.then("hub", reads=["op1", "op2"], model="io", selectivity=2)
     star = star.then("op4", reads="hub", model="io", selectivity=2).then("op5", reads="hub", model="io", selectivity=2)
     return {pipeline.name: pipeline for pipeline in (word_count, linear.build(), diamond.build(), star.build())}
-
-
-# Fig 12 of P-Deployer as a table and a chart.
 
 
 CHOSEN = "profiles are chosen"
@@ -290,8 +280,9 @@ def fewest_nodes(name: str, target: float, way: str) -> Measures:
     models = library(for_metis=way == "metis")
     for count in range(1, BUDGET + 1):
         try:
-            planner = planner_of(pipelines()[name], models=models, cluster=nodes(count))
-            plan = plan_at(planner, target, allocator=allocator, placer=placer)
+            plan = penstock.plan(
+                pipelines()[name], target, models=models, cluster=nodes(count), allocator=allocator, placer=placer
+            )
         except RefusedError:
             continue
         if reaches(plan, target):

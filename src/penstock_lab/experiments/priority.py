@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.base.tolerance import TOLERANCE
-from penstock.pictures.chart import Chart, Panel, Series, Style, spans_decades
+from penstock.plugins import TOLERANCE, Chart, Panel, Series, Style, spans_decades
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results
 from penstock_lab.experiments.priority_runs import TRIGGER_SECONDS, USE_1, USE_2, use_case_1, use_case_2
 from penstock_lab.published_values import read_published

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.base.clock import Stopwatch, now, pause
-from penstock.base.errors import RunError
-from penstock.base.files import temporary_folder
-from penstock.connectors.topic_address import LogAddress
-from penstock.dataflow.logic import Logic, Per
-from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
+import penstock
+from penstock import Kind, Operator, Pipeline, RunError, Stream
+from penstock.plugins import LogAddress, Stopwatch, now, pause, temporary_folder
+from penstock.types import Logic, Per
 from penstock_lab.experiments import priority_perf as perf
 from penstock_lab.experiments.priority import ISOLATION
 from penstock_lab.experiments.priority_perf import needed_for_event
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from penstock.connectors.log_contract import TopicLog
+    from penstock.plugins import TopicLog
     from penstock_lab.contract import Case, Measures
 
 
@@ -269,36 +267,14 @@ def quick_java() -> Iterator[None]:
 
 @contextmanager
 def site(use: int, policy: str) -> Iterator[LiveSite]:
-    from penstock.service.client import connect  # noqa: PLC0415 - needs the extra `control`
-    from penstock.service.local import (  # noqa: PLC0415
-        ServiceSettings,
-        start_controller,
-        stop_controller,
-    )
-    from penstock.spark.clusters.local.lifecycle import running_cluster  # noqa: PLC0415
-    from penstock.spark.session.make_archive import make_where_there_is_none  # noqa: PLC0415 - Spark loads when used
-
-    make_where_there_is_none()
-    with (
-        quick_java(),
-        temporary_folder("use-case") as folder,
-        running_cluster(1, SLOTS[use], folder=folder / "state") as cluster,
-    ):
-        settings = ServiceSettings(
-            policy=policy,
-            simulated=False,
-            nodes=1,
-            slots=SLOTS[use],
-            unit_slots=1,
-            cluster_folder=str(cluster.folder),
-            master=cluster.master_url,
-        )
-        start_controller(settings, folder / "state")
+    with quick_java(), temporary_folder("use-case") as folder:
+        state = folder / "state"
         try:
-            with connect(None, None, folder / "state") as client:
+            penstock.up(nodes=1, slots=SLOTS[use], unit_slots=1, policy=policy, folder=state)
+            with penstock.connect(folder=state) as client:
                 yield LiveSite(folder, USE_1 if use == 1 else USE_2, client)
         finally:
-            stop_controller(folder / "state")
+            penstock.down(state)
 
 
 def use_case_1_live(case: Case) -> Measures:

@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.connectors.log_contract import TopicLog
+    from penstock.plugins import TopicLog
 
 EVENT_SHARE = 0.8
 ROUNDING = 1e-9

@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
-from penstock.dataflow.load import Load
-from penstock.dataflow.pipeline import Grouping
-from penstock.planning.registry import SHARERS
-from penstock.planning.sharing.contract import Tenant, Tenants
-from penstock.simulation.scenario import Network, Scenario, SimulatedPipeline, SimulatedRoute, Station, Switch
+from penstock import Cluster, Grouping, Load, Network, Node, Slot, Tenant, Tenants
+from penstock.plugins import CPU, CPU_POINTS_PER_SLOT, MEMORY, SHARERS
+from penstock.simulation.scenario import Scenario, SimulatedPipeline, SimulatedRoute, Station, Switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

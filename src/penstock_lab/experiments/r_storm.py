@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.dataflow.load import Load
-from penstock.pictures.chart import Chart, Panel, Series, Style
+from penstock import Load
+from penstock.plugins import Chart, Panel, Series, Style
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results
 from penstock_lab.experiments.declared_pipelines import (
     Declared,
@@ -23,7 +23,7 @@ from penstock_lab.verdicts import claimed, compared, not_comparable, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cluster.topology import Cluster
+    from penstock import Cluster
     from penstock_lab.published_values import Published
 
 
@@ -190,8 +190,9 @@ def placer_cases(placers: Sequence[str], *, quick: bool) -> list[Case]:
 
 
 def run_placer_case(case: Case) -> Measures:
+    from penstock import Network  # noqa: PLC0415
     from penstock.simulation.engine import simulate_scenario  # noqa: PLC0415 - cases are listed without it
-    from penstock.simulation.scenario import Network, Scenario  # noqa: PLC0415
+    from penstock.simulation.scenario import Scenario  # noqa: PLC0415
 
     topologies = topologies_of(case["part"], case["topology"])
     cluster = storm_cluster(NODES_MANY if case["part"] == "both" else NODES)

@@ -92,13 +92,13 @@ def test_a_folder_is_looked_at_once_and_for_a_batch_that_is_run_again(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_for: list[int | None] = []
-    matching = FileWriter._matching
+    pattern = FileWriter._pattern
 
-    def noting(writer: FileWriter, files: Any, batch: int | None) -> Any:
+    def noting(writer: FileWriter, batch: int | None) -> str:
         looked_for.append(batch)
-        return matching(writer, files, batch)
+        return pattern(writer, batch)
 
-    monkeypatch.setattr(FileWriter, "_matching", noting)
+    monkeypatch.setattr(FileWriter, "_pattern", noting)
 
     def writer() -> FileWriter:
         return FileWriter(session, "sink", "parquet", {"path": str(tmp_path)}, "run-out", replaces_all=False)

@@ -11,7 +11,7 @@ from pyspark import java_gateway
 
 import penstock
 from penstock.engines.fused.accounting import BatchShares
-from penstock.spark.internals.observed_metrics import PassCounter, is_limited
+from penstock.spark.internals.listeners import PassCounter, is_limited
 
 pytestmark = pytest.mark.usefixtures("own_runs")
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import penstock
-from penstock.engines.fused.schemas import arrow_of
+from penstock.spark.internals.plans import arrow_of
 
 ZONE = "America/New_York"
 SCHEMA = "at timestamp, hour int, late boolean"

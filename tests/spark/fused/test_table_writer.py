@@ -9,6 +9,7 @@ import pytest
 
 from penstock.base.errors import BadInputError
 from penstock.engines.fused.sinks.table_writer import BATCHES, TableWriter, bare_name, beside
+from penstock.spark.internals.jdbc import Jdbc
 
 URL = "jdbc:derby:memory:penstock;create=true"
 
@@ -89,5 +90,4 @@ def test_a_table_that_cannot_be_reached_is_one_line(session: Any) -> None:
 
 @pytest.mark.parametrize(("url", "quoted"), [(URL, '"a b", "c"'), ("jdbc:mysql://host/shop", "`a b`, `c`")])
 def test_names_are_quoted_as_the_database_does(session: Any, url: str, quoted: str) -> None:
-    made = TableWriter(session, "sink 'table'", {"url": url, "dbtable": "orders"}, "run")
-    assert made._quoted(["a b", "c"]) == quoted
+    assert Jdbc(session, {"url": url}).quoted(["a b", "c"]) == quoted

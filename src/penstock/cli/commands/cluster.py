@@ -98,52 +98,6 @@ def _print_up(state: RunningCluster, notes: list[str]) -> None:
         screen.print("note     the driver is a host too: penstock dev enter COMMAND... runs a command there")
 
 
-def enter(
-    command: Annotated[list[str], typer.Argument(help="What to run there, with its own options.")],
-    host: Annotated[str, typer.Option("--host", help="driver, master, or a node.")] = "driver",
-    folder: FolderOption = None,
-) -> None:
-    """Run a command on a host of a cluster that was started with --namespaces."""
-    import os
-
-    from penstock.spark.clusters.local.lifecycle import find_cluster
-
-    state = find_cluster(folder)
-    if state.network is None:
-        raise BadInputError("this cluster has no hosts of its own; start one: penstock cluster up --namespaces")
-    os.environ["PENSTOCK_STATE"] = str(state.folder)
-    words = state.network.command(host, command)
-    os.execv(words[0], words)  # noqa: S606 - the command is what the user asks for
-
-
-def link(
-    host: Annotated[str, typer.Argument(help="master, driver, or a node of a cluster with --namespaces.")],
-    cut: Annotated[bool, typer.Option("--cut", help="Nothing goes in or out; nobody is told.")] = False,
-    restore: Annotated[bool, typer.Option("--restore", help="The link is what it was at first.")] = False,
-    delay: Annotated[float, typer.Option("--delay", min=0, help="Milliseconds that what it sends comes later.")] = 0.0,
-    loss: Annotated[float, typer.Option("--loss", min=0, max=100, help="Percent of it that never comes.")] = 0.0,
-    rate: Annotated[float, typer.Option("--rate", min=0, help="Megabits per second it sends at most.")] = 0.0,
-    folder: FolderOption = None,
-) -> None:
-    """Cut, restore, slow or narrow the link of a host: what happens between machines, on one."""
-    from penstock.spark.clusters.local.lifecycle import find_cluster
-
-    network = find_cluster(folder).network
-    if network is None:
-        raise BadInputError("this cluster has no hosts of its own; start one: penstock cluster up --namespaces")
-    if sum(map(bool, (cut, restore, delay or loss, rate))) != 1:
-        raise BadInputError("expected one of --cut, --restore, --rate, or --delay and --loss")
-    if cut:
-        network.cut(host)
-    elif restore:
-        network.restore(host)
-    elif rate:
-        network.narrow(host, rate)
-    else:
-        network.slow(host, delay, loss)
-    output.say(f"link of '{host}' {'cut' if cut else 'restored' if restore else 'changed'}")
-
-
 @cluster_app.command("status")
 def status(folder: FolderOption = None, json: JsonOption = False) -> None:
     """Nodes, their slots and processes, and what runs on them. Exit code 1 if a node or the Master is dead."""
@@ -235,6 +189,7 @@ def worker(
     node: Annotated[str, typer.Option("--node", help="The node's name, as plans use it.")],
     slots: Annotated[int, typer.Option("--slots", min=1, help="Slots it offers.")],
     memory: MemoryOption = None,
+    rack: Annotated[str | None, typer.Option("--rack", help="Rack the node stands in.")] = None,
     host: HostOption = "127.0.0.1",
     secret_file: SecretOption = None,
     open_to_all: OpenOption = False,
@@ -243,7 +198,7 @@ def worker(
     from penstock.spark.clusters.local.foreground import run_worker
 
     _check_door(secret_file, f"the Worker of '{node}'", open_to_all=open_to_all)
-    run_worker(master_url, node, slots, memory, host, secret_file)
+    run_worker(master_url, node, slots, memory, host, secret_file, rack)
 
 
 def _check_door(secret_file: Path | None, what: str, *, open_to_all: bool) -> None:

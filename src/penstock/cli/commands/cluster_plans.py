@@ -10,6 +10,7 @@ import typer
 from penstock.base.errors import BadInputError, nearest
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
+from penstock.planning.registry import DEFAULT_SHARER, DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS, SHARERS
 
 if TYPE_CHECKING:
     from penstock.planning.sharing.contract import Tenants
@@ -28,7 +29,10 @@ def place(
         typer.Argument(metavar="FILE", help="Nodes and pipelines (JSON or YAML), or the built-in yahoo-1312-nodes."),
     ],
     placer: Annotated[
-        str, typer.Option("--placer", help="compact, r-storm, round-robin, random, packing, eft or balanced-eft.")
+        str,
+        typer.Option(
+            "--placer", help=f"{PLACERS.listed(DEFAULT_WHOLE_CLUSTER_PLACER)}; one that places whole clusters."
+        ),
     ] = "compact",
     compare: Annotated[
         bool | None,
@@ -185,9 +189,6 @@ def _print(placed: list[tuple[ClusterPlacement, float]], threads: int, nodes: in
         screen.print(f"refused  {pipeline}: {refusal}")
 
 
-# `penstock share`: who gets how much of one cluster.
-
-
 MOST_SHARES = 8
 """Shares the comparison prints one by one; of more pipelines it prints the range."""
 MOST_NODES = 6
@@ -200,8 +201,7 @@ def share(
         str | None,
         typer.Option(
             "--policy",
-            help="As published: shared, isolation, static-priority, dynamic-priority, max-min. Better: fair-priority "
-            "(default), fair-max-min, dominant-fair; options as fair-priority:ratio=4.",
+            help=f"{SHARERS.listed(DEFAULT_SHARER)}; options as fair-priority:ratio=4.",
         ),
     ] = None,
     nodes: Annotated[int | None, typer.Option("--nodes", help="So many nodes instead of those of the file.")] = None,

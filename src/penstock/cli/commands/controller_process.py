@@ -10,6 +10,8 @@ import typer
 from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, StoreFileOption, StoreOption, TakeOverOption, store_url
+from penstock.control.registry import DEFAULT_PROVIDER, NODE_PROVIDERS
+from penstock.planning.registry import DEFAULT_SHARER, SHARERS
 
 if TYPE_CHECKING:
     from penstock.control.store.repair import StoreRepair
@@ -25,8 +27,8 @@ def up(
         int | None, typer.Option("--unit-slots", help="Slots of what is shared out as one; without, a whole node.")
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", help="How the cluster is shared, as in `penstock share`.")
-    ] = "fair-priority",
+        str, typer.Option("--policy", help=f"How the cluster is shared: {SHARERS.listed()}.")
+    ] = DEFAULT_SHARER,
     store: StoreOption = None,
     store_file: StoreFileOption = None,
     take_over: TakeOverOption = False,
@@ -40,8 +42,13 @@ def up(
     speed: Annotated[float, typer.Option("--speed", help="Simulated: so many times as fast as the clock.")] = 1.0,
     price: Annotated[float | None, typer.Option("--price", help="Of a node for an hour.")] = None,
     provider: Annotated[
-        str, typer.Option("--provider", help="Where more nodes come from: local, or command:FILE (simulated only).")
-    ] = "local",
+        str,
+        typer.Option(
+            "--provider",
+            help=f"Source of more nodes: {NODE_PROVIDERS.listed(DEFAULT_PROVIDER)}; options follow a colon, as "
+            "command:FILE. All but local need --simulated.",
+        ),
+    ] = DEFAULT_PROVIDER,
     budget: Annotated[
         int | None, typer.Option("--budget", help="Nodes at most: with it they come and go by themselves.")
     ] = None,
@@ -104,16 +111,15 @@ def down(json: JsonOption = False) -> None:
         output.say("no controller runs here" if ended is None else f"ended the controller at {ended}")
 
 
-# `penstock serve`: the controller in the foreground.
-
-
 def serve(
     nodes: Annotated[int, typer.Option("--nodes", help="Nodes of the cluster.")] = 2,
     slots: Annotated[int, typer.Option("--slots", help="Slots of every node.")] = 1,
     unit_slots: Annotated[
         int | None, typer.Option("--unit-slots", help="Slots of what is shared out as one; without, a whole node.")
     ] = None,
-    policy: Annotated[str, typer.Option("--policy", help="How the cluster is shared.")] = "fair-priority",
+    policy: Annotated[
+        str, typer.Option("--policy", help=f"How the cluster is shared: {SHARERS.listed()}.")
+    ] = DEFAULT_SHARER,
     store: StoreOption = None,
     store_file: StoreFileOption = None,
     take_over: TakeOverOption = False,
@@ -150,9 +156,6 @@ def serve(
     )
 
 
-# `penstock dashboard`: the link to the page.
-
-
 def dashboard(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Whoever opens it may look and change nothing.")
@@ -172,9 +175,6 @@ def dashboard(
         output.print_json({"link": link})
     else:
         output.say(link)
-
-
-# `penstock controller repair`: a new store from what a damaged one still holds.
 
 
 def repair(
@@ -214,9 +214,6 @@ def _print(result: StoreRepair) -> None:
         output.say(f"{result.store} was written anew; the damaged one is {result.damaged}")
         if any(fault.table in {"pipelines", "submissions", "holdings"} for fault in result.faults):
             output.say("drivers of pipelines that are not readable are unknown to the controller: end them by hand")
-
-
-# `penstock manifests`: files for Kubernetes and YARN.
 
 
 def manifests(

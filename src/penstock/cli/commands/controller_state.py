@@ -10,6 +10,7 @@ from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
 from penstock.cli.controller_access import TokenFileOption, UrlOption, controller, warn_of_trouble
+from penstock.planning.registry import SHARERS
 
 PipelineOption = Annotated[str | None, typer.Option("--pipeline", help="Only of this one.")]
 LastOption = Annotated[int, typer.Option("--last", help="So many of the newest.")]
@@ -17,7 +18,7 @@ LastOption = Annotated[int, typer.Option("--last", help="So many of the newest."
 
 def policy(
     sharing: Annotated[
-        str | None, typer.Argument(help="The policy from now on; without, the present one is shown.")
+        str | None, typer.Argument(help=f"Set this policy ({SHARERS.listed()}); without one, show the present policy.")
     ] = None,
     rescheduling: Annotated[
         str | None,

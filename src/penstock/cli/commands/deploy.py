@@ -9,6 +9,8 @@ import typer
 from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption
+from penstock.control.registry import DEFAULT_ROUND_PLANNER, ROUND_PLANNERS
+from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 
 if TYPE_CHECKING:
     from penstock.control.deployment import DeployRound
@@ -24,9 +26,15 @@ def deploy(
     ] = None,
     budget: Annotated[int, typer.Option("--budget", help="Nodes at most.")] = 16,
     node_slots: Annotated[int, typer.Option("--node-slots", help="Slots of a node.")] = 2,
-    planner: Annotated[str, typer.Option("--planner", help="How costs are raised: measured, published.")] = "measured",
-    allocator: Annotated[str | None, typer.Option("--allocator", help="Threads and slots, as in `plan`.")] = None,
-    placer: Annotated[str | None, typer.Option("--placer", help="Where threads go, as in `plan`.")] = None,
+    planner: Annotated[
+        str, typer.Option("--planner", help=f"How costs are raised: {ROUND_PLANNERS.listed(DEFAULT_ROUND_PLANNER)}.")
+    ] = DEFAULT_ROUND_PLANNER,
+    allocator: Annotated[
+        str | None, typer.Option("--allocator", help=f"Threads and slots: {ALLOCATORS.listed(DEFAULT_ALLOCATOR)}.")
+    ] = None,
+    placer: Annotated[
+        str | None, typer.Option("--placer", help=f"Where threads go: {PLACERS.listed(DEFAULT_PLACER)}.")
+    ] = None,
     models: Annotated[str | None, typer.Option("--models", help="File or folder of models.")] = None,
     simulated: Annotated[bool, typer.Option("--simulated", help="Execute the rounds in simulated time.")] = False,
     truth: Annotated[

@@ -75,9 +75,6 @@ def down(
     typer.echo("the broker has ended" if ran else "no broker was running")
 
 
-# `penstock produce`: messages at a rate over time, to a topic or into files.
-
-
 def produce(
     spec: Annotated[
         Path | None, typer.Argument(metavar="[SPEC]", help="A file (.yaml, .json) that says what, where to, how fast.")

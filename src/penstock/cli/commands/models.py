@@ -176,9 +176,6 @@ def import_csv(
     output.say(f"wrote {to_file}: {', '.join(model.name for model in imported)}")
 
 
-# `penstock profile`: models of operators from trials on embedded Spark.
-
-
 def profile(
     pipeline: PipelineArgument,
     to_file: Annotated[Path, typer.Option("--output", "-o", help="The model file to write, or to go on with (JSON).")],

@@ -11,6 +11,7 @@ from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, takes_run_options
 from penstock.cli.controller_access import NameArgument, TokenFileOption, UrlOption, controller, warn_of_trouble
+from penstock.control.registry import trigger_kind_names
 from penstock.runs.config import Appears
 
 if TYPE_CHECKING:
@@ -259,9 +260,6 @@ def _print_outcome(row: dict[str, Any], *, json: bool) -> None:
     output.say(f"{row['name']}: {row['state']}, priority {row['priority']}, {row['assigned']} assigned{waits}")
 
 
-# `penstock trigger`: conditions that raise a pipeline's priority while they hold.
-
-
 trigger_app = typer.Typer(
     help="Add, edit and switch the triggers of a pipeline.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -271,9 +269,10 @@ NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Of the tr
 @trigger_app.command()
 def add(
     name: NameArgument,
-    kind: Annotated[str, typer.Argument(help="arrival-rate, lag, batch-share, or module:attribute of a function.")],
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(trigger_kind_names())} (a function over the readings).")],
     above: Annotated[
-        float | None, typer.Option("--above", help="Tuples/s, messages, or what the field must exceed.")
+        float | None,
+        typer.Option("--above", help="The threshold: rows/s, messages, or the value of the field."),
     ] = None,
     below: Annotated[float | None, typer.Option("--below", help="Off only below this.")] = None,
     share: Annotated[float | None, typer.Option("--share", help="batch-share: part of a batch, 0 to 1.")] = None,

@@ -11,6 +11,7 @@ import typer
 from penstock.base.errors import BadInputError, RefusedError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
+from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,14 +25,13 @@ def plan(
     pipeline: PipelineArgument,
     rate: Annotated[float, typer.Option("--rate", help="Tuples per second every source emits.")],
     allocator: Annotated[
-        str | None, typer.Option("--allocator", help="lsa, mba (default), joint, profiled or per-node.")
+        str | None, typer.Option("--allocator", help=f"{ALLOCATORS.listed(DEFAULT_ALLOCATOR)}.")
     ] = None,
     placer: Annotated[
         str | None,
         typer.Option(
             "--placer",
-            help="round-robin, rsm, sam (default), joint, exact, even-split, r-storm, compact, random, packing, metis, "
-            "eft or balanced-eft; options as rsm:demand=single-thread.",
+            help=f"{PLACERS.listed(DEFAULT_PLACER)}; options as rsm:demand=single-thread.",
         ),
     ] = None,
     models: ModelsOption = None,

@@ -10,6 +10,7 @@ import typer
 from penstock.base.errors import BadInputError
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
+from penstock.planning.registry import ALLOCATORS, DEFAULT_SEGMENTER, PLACERS, SEGMENTERS
 
 
 def capacity(
@@ -19,8 +20,10 @@ def capacity(
         float | None,
         typer.Option("--step", help="Rates tried are multiples of this: 10, or a higher power of ten for high rates."),
     ] = None,
-    allocator: Annotated[str | None, typer.Option("--allocator", help="Only this allocator.")] = None,
-    placer: Annotated[str | None, typer.Option("--placer", help="Only this placer.")] = None,
+    allocator: Annotated[
+        str | None, typer.Option("--allocator", help=f"Only this allocator: {ALLOCATORS.listed()}.")
+    ] = None,
+    placer: Annotated[str | None, typer.Option("--placer", help=f"Only this placer: {PLACERS.listed()}.")] = None,
     models: ModelsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -70,9 +73,6 @@ def capacity(
     )
     for warning in warnings:
         screen.print(f"warning    {warning}")
-
-
-# `penstock diff`: what moves from one plan to another.
 
 
 def diff(
@@ -128,15 +128,13 @@ def diff(
     screen.print(f"{difference.threads_moved} threads move")
 
 
-# `penstock segments`: which operators run fused as one.
-
-
 def segments(
     pipeline: PipelineArgument,
     segmenter: Annotated[
         str,
         typer.Option(
-            "--segmenter", help="ccr (default), whole, ends or single; options as ccr:delta=2,overhead_us=20."
+            "--segmenter",
+            help=f"{SEGMENTERS.listed(DEFAULT_SEGMENTER)}; options as ccr:delta=2,overhead_us=20.",
         ),
     ] = "ccr",
     rate: Annotated[
@@ -173,9 +171,6 @@ def segments(
     )
     channels = ", ".join(f"{stream.sender} -> {stream.receiver}" for stream in segmentation.channels)
     screen.print(f"channels   {channels or 'none'}")
-
-
-# `penstock rewrite`: heavy operators separated, busy streams fused away.
 
 
 def rewrite(

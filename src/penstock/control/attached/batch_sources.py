@@ -186,10 +186,6 @@ def _slots(cores: dict[str, int]) -> int | None:
     return slots or None
 
 
-def queries_of(batches: Iterable[BatchSeen]) -> list[str]:
-    return sorted({batch.query for batch in batches})
-
-
 # Batches from the checkpoint of a query: what every batch read of Kafka, when it began, and what still waits there.
 
 

@@ -16,11 +16,11 @@ from penstock.control.core.records import Engine, PipelineState
 from penstock.control.core.turn import working_on
 from penstock.control.elasticity import readings as gathering
 from penstock.control.elasticity.learned_factor import UNKNOWN, drifted, drifted_from
-from penstock.control.elasticity.load_forecasts import FORECASTS
 from penstock.control.elasticity.memory import Memory, Observed, VerdictKind
 from penstock.control.elasticity.options import Bounds, ElasticOptions, checked_options
 from penstock.control.elasticity.readings import BATCH_COST, NOTHING, SLOT_MEMORY, still_risen
 from penstock.control.elasticity.size_decision import decide
+from penstock.control.registry import FORECASTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

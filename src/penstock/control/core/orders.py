@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.control.core.messages import OrderKind, PipelineOrder
-from penstock.control.core.records import RUNNING, Happening, NodeHappening, NodeState, PipelineState, TriggerKind
+from penstock.control.core.records import RUNNING, Happening, NodeHappening, NodeState, PipelineState
+from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.core.turn import Blamable, Blaming, working_on
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def orders(state: ControllerState) -> Iterator[PipelineOrder]:
             record.requested,
             record.forced,
             record.load,
-            tuple(_condition(trigger) for trigger in record.triggers if trigger.kind is TriggerKind.BATCH_SHARE),
+            tuple(_condition(trigger) for trigger in record.triggers if find_kind(trigger.kind).watches_rows),
         )
 
 

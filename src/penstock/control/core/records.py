@@ -215,25 +215,19 @@ class Submission:
     """Options of its runs, by the names of `RunConfig`."""
 
 
-class TriggerKind(StrEnum):
-    ARRIVAL_RATE = "arrival-rate"
-    LAG = "lag"
-    BATCH_SHARE = "batch-share"
-    CODE = "code"
-
-
 @dataclass(frozen=True, slots=True)
 class Trigger:
     """A condition over what a pipeline reports; while it is on the pipeline has the trigger's priority."""
 
     id: int
-    kind: TriggerKind
+    kind: str
+    """A kind of `control.core.trigger_kinds`, with its options."""
     above: float = 0.0
-    """arrival-rate: tuples/s; lag: messages that wait in all its topics; batch-share: what the field must exceed."""
+    """The threshold; the kind says of what."""
     below: float | None = None
-    """Off only below this (hysteresis): of the rate, the lag or the share; None: 0.75 of what switches it on."""
+    """Off only below this (hysteresis); None: 0.75 of what switches it on."""
     share: float = 0.8
-    """batch-share: the part of a batch's tuples that must be above."""
+    """batch-share: the part of the rows of a batch that must be above."""
     field: str = ""
     code: str = ""
     """module:attribute of a function that takes the readings and says whether it is to be on."""

@@ -14,14 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import exp
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from penstock.base.registry import Registry
 from penstock.control.contracts import BUCKET_SECONDS
-
-if TYPE_CHECKING:
-    from penstock.control.contracts import Forecast
-
 
 SPREAD_SECONDS = 1800.0
 SLOW_SECONDS = 1200.0
@@ -141,11 +136,10 @@ def _is_weekend(at: float) -> bool:
     return (int(at // DAY) + THURSDAY) % 7 >= 5
 
 
-# It will be as it is.
-
-
 @dataclass(frozen=True, slots=True)
 class LastValue:
+    """Expect the load to stay as it is."""
+
     def after(self, start: float, mean_rate: float) -> Self:
         return self
 
@@ -153,28 +147,12 @@ class LastValue:
         return level
 
 
-# No forecast at all.
-
-
 @dataclass(frozen=True, slots=True)
 class NoForecast:
+    """Expect nothing: sizes follow the present load only."""
+
     def after(self, start: float, mean_rate: float) -> Self:
         return self
 
     def highest(self, now: float, ahead: float, level: float) -> float | None:
         return None
-
-
-# Forecasts by name.
-
-
-_HERE = "penstock.control.elasticity.load_forecasts"
-FORECASTS: Registry[Forecast] = Registry(
-    kind="forecast",
-    group="penstock.forecasts",
-    built_in={
-        "seasonal": f"{_HERE}:Seasonal",
-        "last-value": f"{_HERE}:LastValue",
-        "none": f"{_HERE}:NoForecast",
-    },
-)

@@ -98,9 +98,6 @@ class Following:
     """The last that was said although nothing changed."""
 
 
-# What comes out of a decision: a size, and why.
-
-
 class VerdictKind(StrEnum):
     HOLD = "hold"
     GROW = "grow"

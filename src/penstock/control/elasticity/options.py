@@ -11,8 +11,8 @@ from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import describe
 from penstock.base.former_names import with_present_names
-from penstock.control.elasticity.load_forecasts import FORECASTS
 from penstock.control.errors import FieldError
+from penstock.control.registry import FORECASTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,7 +24,7 @@ from penstock.control.core.messages import (
     Readings,
     Started,
 )
-from penstock.control.core.records import Engine, TriggerKind
+from penstock.control.core.records import Engine
 from penstock.control.executors.driver_files import (
     JOB,
     LOG,
@@ -159,7 +159,7 @@ class DriverExecutors:
             watched=tuple(
                 WatchedField(trigger=trigger.id, field=trigger.field, above=trigger.above)
                 for trigger in order.triggers
-                if trigger.enabled and trigger.kind is TriggerKind.BATCH_SHARE
+                if trigger.enabled
             ),
         )
         put(known.folder, ORDER, driver_order)

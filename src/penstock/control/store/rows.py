@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 from sqlalchemy import JSON, BigInteger, Boolean, Float, Integer, LargeBinary, String
 from sqlalchemy.exc import SQLAlchemyError
 
-from penstock.base.errors import PenstockError
+from penstock.base.errors import BadInputError, PenstockError
 from penstock.cluster.topology import Slot
 from penstock.control.core.records import (
     Change,
@@ -29,8 +29,8 @@ from penstock.control.core.records import (
     ServiceTarget,
     Submission,
     Trigger,
-    TriggerKind,
 )
+from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.errors import DamagedStoreError, StoreFault
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.measures import Served
@@ -343,7 +343,11 @@ def trigger_row(pipeline: str, trigger: Trigger) -> dict[str, Any]:
 
 def trigger_of(row: Mapping[str, Any]) -> Trigger:
     own = {name: row[name] for name in ("id", "enabled", "on")}
-    kind = to_typed(TriggerKind, row["kind"], "kind")
+    kind = _is(str, row["kind"], "kind", "text")
+    try:
+        find_kind(kind)
+    except BadInputError as error:
+        raise WrongValueError(f"kind: {error}") from error
     return Trigger(kind=kind, **own, **dataclass_arguments(Trigger, row["rest"], "rest", frozenset({*own, "kind"})))
 
 

@@ -17,7 +17,8 @@ from penstock.dataflow.regions import is_sparks_own
 from penstock.engines.fused.sources.topics import lag_of, parsed_offset
 from penstock.report.report import EMBEDDED_NODE, Audit, BatchObservation, OperatorObservation, SlotObservation
 from penstock.runtime.account import Account
-from penstock.spark.internals.observed_metrics import ROWS
+from penstock.spark.internals.listeners import ROWS
+from penstock.spark.internals.plans import stream_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import Logic
     from penstock.dataflow.pipeline import Pipeline
     from penstock.runtime.account import IdBitmaps
-    from penstock.spark.internals.observed_metrics import PassCounter
+    from penstock.spark.internals.listeners import PassCounter
     from penstock.spark.region_function import BatchRecords, TaskRecord
 
 
@@ -217,9 +218,7 @@ def load_progress(progress: StreamingQueryProgress) -> SourceProgress | None:
 
 def reads_of_sources(frame: DataFrame, sources: int) -> float:
     """How often a query reads each of its `sources`, on average: a frame that several read is in its plan as often."""
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    streams = sum(bool(leaves.apply(number).isStreaming()) for number in range(leaves.size()))
-    return max(1.0, streams / max(1, sources))
+    return max(1.0, len(stream_formats(frame)) / max(1, sources))
 
 
 def _tuples(offset: str | None) -> int:

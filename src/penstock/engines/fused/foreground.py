@@ -76,7 +76,7 @@ def search_highest(job: FusedJob, listener: Listener, scratch: Path) -> RunResul
     """Search for the highest stable rate with runs one after the other in one session."""
     from penstock.engines.fused.run import FusedRun, Hooks  # noqa: PLC0415
     from penstock.engines.rate_search import MORE_THAN_ANY, find_highest_rate  # noqa: PLC0415 - loads Spark
-    from penstock.spark.session.embedded import PARTITIONS  # noqa: PLC0415
+    from penstock.spark.internals.settings import PARTITIONS  # noqa: PLC0415
 
     config = job.config
 

@@ -22,11 +22,11 @@ from penstock.engines.fused.region_steps import (
     share_of,
     steps_of,
 )
-from penstock.engines.fused.schemas import arrow_of, struct_of_arrow
 from penstock.engines.fused.sources.readers import read_source
 from penstock.runtime.dead_letters import DEAD_LETTER_SCHEMA, DEAD_LETTERS
 from penstock.runtime.segment import SegmentOptions
 from penstock.spark.internals.error_messages import in_one_line, raised_in_code
+from penstock.spark.internals.plans import arrow_of, struct_of_arrow
 from penstock.spark.internals.watermarks import with_watermark
 from penstock.spark.region_function import (
     DUE_COLUMN,

@@ -38,7 +38,7 @@ from penstock.runs.config import RunConfig
 from penstock.spark import load_source
 from penstock.spark.internals.checkpoint import CheckpointLog, append_last_batch, closing_batch
 from penstock.spark.internals.error_messages import in_one_line
-from penstock.spark.internals.observed_metrics import PassCounter
+from penstock.spark.internals.listeners import PassCounter
 from penstock.spark.load_source import BatchBound
 from penstock.spark.region_function import CAREFUL_BATCH, Accounts, segments
 from penstock.spark.session.embedded import with_settings

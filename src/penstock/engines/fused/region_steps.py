@@ -13,8 +13,10 @@ from penstock.dataflow.formats import COUNT
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.regions import LOAD_ENTRY, entry_of, is_divided
-from penstock.engines.fused.schemas import arrow_of, struct_of
+from penstock.engines.fused.schemas import struct_of
 from penstock.runtime.steps import Read, Step, shares
+from penstock.spark.internals.plans import arrow_of
+from penstock.spark.internals.worker_process import pickled
 from penstock.spark.region_function import DUE_COLUMN, ENTRY_COLUMN, EXIT_COLUMN, ID_COLUMN
 
 if TYPE_CHECKING:
@@ -34,13 +36,12 @@ RESERVED = frozenset({ID_COLUMN, DUE_COLUMN, ENTRY_COLUMN, EXIT_COLUMN})
 
 def check_pickled(code: Mapping[str, Logic]) -> None:
     """Code that workers call must come to them; Spark's own operators are called here."""
-    from pyspark import cloudpickle  # noqa: PLC0415 - Spark loads only when it is used
 
     for name, logic in code.items():
         if logic.per is Per.DATAFRAME:
             continue
         try:
-            cloudpickle.dumps(logic)  # type: ignore[no-untyped-call] # ships no types
+            pickled(logic)
         except Exception as error:  # whatever the user's objects raise when they are asked to be bytes
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise BadInputError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.base.clock import Stopwatch, pause, seconds_of
 from penstock.base.errors import RunFailedError
 from penstock.dataflow.secrets import redact
+from penstock.spark.internals.error_messages import spark_errors
 from penstock.spark.session.embedded import ATTEMPTS
 
 if TYPE_CHECKING:
@@ -229,10 +230,7 @@ def reason(text: str) -> str:
 
 def as_failure(error: BaseException) -> BaseException:
     """What Spark raised, in one line; anything else as it is."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark loads only when it is used
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
-    if not isinstance(error, PySparkException | Py4JError):
+    if not isinstance(error, spark_errors()):
         return error
     failure = RunFailedError(f"Spark gave up: {reason(str(error))}")
     failure.__cause__ = error

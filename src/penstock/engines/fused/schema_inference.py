@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from penstock.runtime.nested_values import in_zone
 from penstock.runtime.schema_inference import Sampled, sample_steps
 from penstock.spark.internals.checkpoint import CheckpointLog
 from penstock.spark.internals.error_messages import in_one_line
+from penstock.spark.internals.plans import stream_formats
 from penstock.spark.region_function import VALUE_COLUMN
 
 if TYPE_CHECKING:
@@ -168,23 +169,7 @@ def _formats_read(stream: DataFrame, reading: Reading) -> list[str]:
     """Of a frame of the user's as its plan says, whose leaves are what is read."""
     if not reading.of_the_user:
         return [reading.format]
-    leaves = stream._jdf.queryExecution().analyzed().collectLeaves()
-    streams = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.isStreaming()]
-    return [_format_of_leaf(leaf) for leaf in streams]
-
-
-def _format_of_leaf(leaf: Any) -> str:
-    kind = str(leaf.getClass().getSimpleName())
-    if kind == "StreamingRelationV2":
-        return str(leaf.sourceName())
-    if kind != "StreamingRelation":
-        return kind
-    options = leaf.dataSource().options().iterator()
-    while options.hasNext():
-        option = options.next()
-        if str(option._1()).lower() == "cleansource" and str(option._2()).lower() != "off":
-            return f"a folder with cleanSource={option._2()}"
-    return str(leaf.dataSource().className())
+    return stream_formats(stream)
 
 
 def learn_schemas(session: SparkSession, steps: tuple[Step, ...], frames: list[DataFrame]) -> Mapping[str, pa.Schema]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from penstock.base.errors import BadInputError
-from penstock.runtime.nested_values import in_zone
 from penstock.spark.internals.error_messages import first_line
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
@@ -23,21 +20,3 @@ def struct_of(words: str, where: str) -> StructType:
         return cast("StructType", StructType.fromDDL(words))
     except PySparkException as error:
         raise BadInputError(f"{where}: schema '{words}': {first_line(error)}") from error
-
-
-def arrow_of(struct: StructType, timezone: str = "UTC") -> pa.Schema:
-    """`timezone` is that of the session: Spark hands timestamps to Python with it."""
-    from pyspark.sql.pandas import types  # noqa: PLC0415 - Spark loads only when it is used
-
-    to_arrow_schema: Any = types.to_arrow_schema
-    if "timezone" in inspect.signature(to_arrow_schema).parameters:
-        schema: pa.Schema = to_arrow_schema(struct, timezone=timezone)
-        return schema
-    # Spark before 4.1 does not ask, and says UTC of everything
-    return in_zone(to_arrow_schema(struct), timezone)
-
-
-def struct_of_arrow(schema: pa.Schema) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - Spark loads only when it is used
-
-    return from_arrow_schema(schema)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,8 +12,6 @@ from urllib.parse import urlsplit
 from penstock.base.clock import Stopwatch, now, stamp
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.cluster.cores import cores_here
-from penstock.cluster.file import read_cluster
-from penstock.cluster.topology import Slot
 from penstock.connectors.topic_address import absolute_place
 from penstock.engines.fused.preparation import FIGURES_SECONDS
 from penstock.engines.placed.preparation import PlacedJob, check_nodes, cluster_of, prepare_placed
@@ -28,7 +25,9 @@ from penstock.report.result import PlacedResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from penstock.cluster.topology import Cluster
+    from penstock.cluster.contract import Cluster as Manager
+    from penstock.cluster.contract import Holder
+    from penstock.cluster.topology import Cluster, Slot
     from penstock.connectors.commit import Commit
     from penstock.dataflow.load import Load
     from penstock.engines.placed.bundle_plan import Code, LaidOut
@@ -42,52 +41,46 @@ if TYPE_CHECKING:
     from penstock.report.listener import Listener
     from penstock.report.report import Report
     from penstock.runs.config import RunConfig
-    from penstock.spark.clusters.local.state import RunningCluster
 
 
 # The cluster a placed run is on, as it is now: nodes come and go while the run lives.
 
 
-_LOG = logging.getLogger(__name__)
-
-
 class PlacedCluster:
-    """`running` is the one of `penstock cluster up`; without one, what the plan says of its nodes is all there is."""
+    """`manager` answers about nodes. One that cannot tell them leaves what the plan says of its nodes."""
 
-    def __init__(self, running: RunningCluster | None, plan: SavedPlan) -> None:
-        self.running = running
-        self.offered = {node.name: node.slots for node in (running or plan).nodes}
-        self.machines: Cluster = cluster_of(plan) if running is None else read_cluster(running.cluster_file)
+    def __init__(self, manager: Manager, plan: SavedPlan) -> None:
+        known = manager.topology() if manager.pins else None
+        self.manager = manager if known is not None else None
+        """None if the manager does not tell its slots."""
+        self.machines: Cluster = known or cluster_of(plan)
+
+    @property
+    def offered(self) -> dict[str, int]:
+        """Slots by node, as last seen."""
+        return {node.name: node.slots for node in self.machines.nodes}
 
     def nodes(self) -> Collection[str]:
-        """Those of now."""
-        from penstock.spark.clusters.local.state import read_state  # noqa: PLC0415 - Spark loads only when it is used
-
-        try:
-            state = None if self.running is None else read_state(self.running.folder)
-            if state is not None and state != self.running:
-                self.running, self.machines = state, read_cluster(state.cluster_file)
-                self.offered = {node.name: node.slots for node in state.nodes}
-        except BadInputError as error:
-            # somebody takes the cluster down, or spoilt its files: the run goes on with what it knows
-            _LOG.warning("%s", error)
+        """Return the nodes of now; if nobody answers, those that are known."""
+        known = None if self.manager is None else self.manager.topology()
+        if known is not None:
+            self.machines = known
         return self.offered
 
     def slots(self) -> list[Slot]:
         self.nodes()
-        return [Slot(node, number) for node, count in self.offered.items() for number in range(count)]
+        return list(self.machines.slots)
 
-    def held_by_others(self, application: str) -> Mapping[Slot, str]:
-        from penstock.spark.clusters.standalone.master_page import held_slots  # noqa: PLC0415 - Spark loads only when it is used
-
-        return {} if self.running is None else held_slots(self.running.web_url, except_for=application)
+    def held_by_others(self, application: str) -> Mapping[Slot, Holder]:
+        held = {} if self.manager is None else self.manager.holdings() or {}
+        return {slot: holder for slot, holder in held.items() if holder.application != application}
 
     def check(self, job: PlacedJob, application: str) -> None:
-        """The nodes of a plan must be there, and its slots not be held by others."""
-        if self.running is None:
+        """Raise if a node or slot of a plan is not there, or is held by another application."""
+        if self.manager is None:
             return
         self.nodes()
-        check_nodes(job, self.running)
+        check_nodes(job, self.machines)
         held = self.held_by_others(application)
         taken = [f"{slot} ({held[slot]})" for slot in sorted(job.threads) if slot in held]
         if taken:
@@ -101,11 +94,12 @@ def placed_code(
     application: PlacedApplication, session: Any, launcher: Any, feed: Any, environment: Mapping[str, str]
 ) -> Code:
     """Of the operators, with what they send; of sinks and sources that are topics, with the names of their run."""
-    from penstock.engines.fused.schemas import arrow_of, struct_of  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.engines.fused.schemas import struct_of  # noqa: PLC0415 - Spark loads only when it is used
     from penstock.engines.placed.bundle.keyed_segment import plain_schema  # noqa: PLC0415
     from penstock.engines.placed.bundle_plan import Code, whole_pipeline  # noqa: PLC0415
     from penstock.engines.placed.endpoints import named_sinks, topic_shares  # noqa: PLC0415
     from penstock.engines.placed.monitoring import learn_schemas  # noqa: PLC0415
+    from penstock.spark.internals.plans import arrow_of  # noqa: PLC0415
 
     pipeline = application.job.pipeline
     logic = {**logic_of(pipeline), **feed.logic}
@@ -216,8 +210,7 @@ class PlacedApplication:
         self,
         job: PlacedJob,
         place: str | Path,
-        address: str,
-        cluster: RunningCluster | None,
+        manager: Manager,
         control: RunControl,
         listener: Listener,
         *,
@@ -229,9 +222,9 @@ class PlacedApplication:
         from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415 - Spark loads only when it is used
         from penstock.engines.placed.wire import read_identity  # noqa: PLC0415
 
-        self.job, self.config, self.address = job, job.config, address
+        self.job, self.config, self.address = job, job.config, manager.master
         self.listener, self.keep_executors = listener, keep_executors
-        self.cluster = PlacedCluster(cluster, job.plan)
+        self.cluster = PlacedCluster(manager, job.plan)
         self.control = control
         self.folder = RunFolder(place)
         self.threads: Mapping[Slot, Mapping[str, int]] = job.threads
@@ -287,17 +280,16 @@ class PlacedApplication:
         session = self.config.session
         application = "" if session is None else str(session.sparkContext.applicationId)
         cluster = self.cluster
-        if cluster.running is None:
+        if cluster.manager is None:
             return
-        web_url = cluster.running.web_url
-        dead = dead_nodes(web_url, cluster.offered) if going_on else set[str]()
+        dead = dead_nodes(cluster.manager, cluster.offered) if going_on else set[str]()
         if any(slot.node in dead for slot in self.job.threads):
             self.listener.on_message(f"nodes that are not there: {', '.join(sorted(dead))}")
             usable = [slot for slot in cluster.slots() if slot.node not in dead]
             left = on_slots_left(self.job, cluster.machines, usable)
             self.listener.on_message(left.note)
             self.threads = left.threads
-        check_free(web_url, self.threads.keys(), cluster.offered, application)
+        check_free(cluster.manager, self.threads.keys(), application)
 
     def run(  # noqa: PLR0915 - the whole of a run, in order
         self, session: Any, commit: Commit, environment: Mapping[str, str], onto: Path | None
@@ -385,7 +377,7 @@ class PlacedApplication:
         )
         report = from_topics(report, observer.lag, observer.gone)
         # nodes of `cluster up` are processes of this machine, but where each has a network of its own
-        shared = self.cluster.running is not None
+        shared = self.cluster.manager is not None and self.cluster.manager.is_on_this_machine
         predicted = job.predicted(cores_here() if shared else None)
         return PlacedResult(
             job.pipeline.name,
@@ -460,7 +452,7 @@ class PlacedApplication:
         from penstock.engines.placed.monitoring import NodeWatch  # noqa: PLC0415 - Spark loads only when it is used
 
         cluster = self.cluster
-        if cluster.running is None:
+        if cluster.manager is None:
             return None
 
         def is_home(gone: Collection[str]) -> bool:
@@ -477,7 +469,7 @@ class PlacedApplication:
                 conductor.change(home)
             return False
 
-        made = NodeWatch(conductor, cluster.running.web_url, cluster.nodes, is_home, note)
+        made = NodeWatch(conductor, cluster.manager, cluster.nodes, is_home, note)
         made.start()
         return made
 

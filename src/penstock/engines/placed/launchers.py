@@ -18,6 +18,7 @@ from penstock.base.clock import Stopwatch
 from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
 from penstock.engines.placed.bundle.process import Host
 from penstock.engines.placed.messages import TaskPlace
+from penstock.spark.internals.executors import executor_ids, kill_executors, request_executors_by_profile
 from penstock.spark.session.process_tree import tree_usage
 
 if TYPE_CHECKING:
@@ -134,20 +135,13 @@ class SparkLauncher:
             threading.Thread(target=_quietly, args=(rdd.count,), daemon=True).start()
 
     def _want(self, slots: Iterable[Slot]) -> None:
-        """Have the Master start executors now: Spark itself asks a second after it found that tasks wait. Where this
-        version of Spark has another inside, it does so all the same."""
+        """Have the Master start executors now. If that fails on this version of Spark, it asks later by itself."""
         new = set(slots) - self._wanted
         self._wanted |= new
         if not new:
             return
         try:
-            jvm: Any = self._session._jvm
-            none: Any = jvm.scala.collection.immutable.HashMap()
-            totals = none
-            for slot in sorted(self._wanted):
-                totals = totals.updated(self.profile(slot).id, 1)
-            context: Any = self._session.sparkContext._jsc.sc()
-            context.schedulerBackend().requestTotalExecutors(totals, none, none)
+            request_executors_by_profile(self._session, [self.profile(slot).id for slot in sorted(self._wanted)])
         except Exception as error:  # whatever Py4J says: this only saves time
             _LOG.info("executors are asked for by Spark itself: %s", error)
 
@@ -174,18 +168,15 @@ class SparkLauncher:
 
     def executors(self) -> set[str]:
         """Those registered with the driver now."""
-        context: Any = self._session.sparkContext._jsc.sc()
-        return set(filter(None, context.getExecutorIds().mkString(",").split(",")))
+        return set(executor_ids(self._session))
 
     def release(self, executors: Sequence[str], kept: Collection[Slot]) -> None:
-        """End executors nobody needs any more, so that their slots are free; those of `kept` stay. Spark has no public
-        way to."""
+        """End executors that no bundle is on, so that their slots are free; those of `kept` stay."""
         self._wanted &= set(kept)
-        jvm: Any = self._session._jvm
-        context: Any = self._session.sparkContext._jsc.sc()
-        present = [name for name in executors if name in self.executors()]
-        if present:
-            context.schedulerBackend().killExecutors(jvm.PythonUtils.toSeq(present), True, False, True)
+        present = self.executors()
+        surplus = [name for name in executors if name in present]
+        if surplus:
+            kill_executors(self._session, surplus, lower_target=True, force=True)
 
 
 def _quietly(work: Callable[[], object]) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.base.clock import Stopwatch, now, pause
 from penstock.base.errors import BadInputError, ClusterError
+from penstock.cluster.books import slots_left
 from penstock.cluster.slot_resources import slot_resource_name
 from penstock.connectors.commit import of_sources, taken_in
 from penstock.engines.placed.bundle.generation import VALUE_SCHEMA, shares_of
@@ -23,20 +24,20 @@ from penstock.report.report import Audit, OperatorObservation
 from penstock.report.result import BundlePlace
 from penstock.runtime.account import Histogram
 from penstock.runtime.schema_inference import sample_steps
-from penstock.spark.clusters.standalone.master_page import ALIVE, described, fetch_page, held_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from penstock.cluster.contract import Cluster as Manager
+    from penstock.cluster.contract import NodeState
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
     from penstock.dataflow.pipeline import Pipeline
     from penstock.engines.placed.conductor import Conductor, EpochDone
     from penstock.engines.placed.launchers import SparkLauncher
     from penstock.runtime.steps import Step
-    from penstock.spark.clusters.standalone.master_page import MasterPage
 
 LOOK_SECONDS = 1.0
 SAMPLES = 256
@@ -78,49 +79,51 @@ def learn_schemas(
     return {name: pa.ipc.read_schema(pa.py_buffer(data)) for name, data in schemas.items()}
 
 
-def check_free(web_url: str, slots: Collection[Slot], offered: Mapping[str, int], application: str = "") -> None:
+def check_free(cluster: Manager, slots: Collection[Slot], application: str = "") -> None:
     """Every slot the plan uses must be free, by its number: Spark would wait for ever for one that somebody holds.
     `application` is that of the run itself, where it has one already."""
     watch = Stopwatch()
     while True:
-        page = fetch_page(web_url)
-        if page is None:
-            raise ClusterError(f"the Master at {web_url} does not answer; penstock cluster status")
-        held = held_slots(web_url)
-        others = {slot: who for slot, who in held.items() if application not in who or not application}
+        nodes, holdings = cluster.nodes(), cluster.holdings()
+        if nodes is None or holdings is None:
+            raise ClusterError(f"the manager at {cluster.master} does not answer; penstock cluster status")
+        alive = {node.name: node for node in nodes if node.alive}
+        others = {slot: holder for slot, holder in holdings.items() if holder.application != application}
         short = []
-        for node in sorted({slot.node for slot in slots}):
-            needed = len({slot for slot in slots if slot.node == node})
-            worker = page.worker(node)
-            if worker is None or worker.state != ALIVE:
-                raise ClusterError(f"node '{node}' is not there; penstock cluster status")
-            own = sum(slot.node == node and slot not in others for slot in held)
-            if needed > offered[node] - (worker.used - own):
-                short.append(f"{worker.used} of {offered[node]} slots of '{node}' are held, the plan needs {needed}")
+        for name in sorted({slot.node for slot in slots}):
+            if name not in alive:
+                raise ClusterError(f"node '{name}' is not there; penstock cluster status")
+            needed = len({slot for slot in slots if slot.node == name})
+            offered, left = alive[name].slots, slots_left(alive[name])
+            own = sum(slot.node == name and slot not in others for slot in holdings)
+            if offered is not None and left is not None and needed > left + own:
+                short.append(f"{offered - left} of {offered} slots of '{name}' are held, the plan needs {needed}")
         taken = [f"{slot} by {others[slot]}" for slot in sorted(slots) if slot in others]
         if not taken and not short:
             return
         if watch.seconds() > FREE_SECONDS:
             if not taken:
-                names = ", ".join(described(app) for app in page.applications) or "somebody"
+                names = (
+                    ", ".join(sorted({str(holder) for holder in others.values()})) or "an application that has ended"
+                )
                 raise ClusterError(f"slots are held by {names}: {'; '.join(short)}")
             raise ClusterError(f"slots of the plan are held: {', '.join(taken)}; plan for others, or wait")
         pause(0.3)
 
 
 class NodeWatch(threading.Thread):
-    """Asks the Master about the nodes, again and again, and tells the conductor what changes.
+    """Asks the cluster manager about the nodes, again and again, and reports changes to the conductor.
 
     `nodes` says which there are now: some may have come since the run began. `is_home` is asked after a node came back,
     with those that are still gone, until it says that the run is where its plan wants it.
     """
 
     def __init__(
-        self, conductor: Conductor, web_url: str, nodes: Callable[[], Collection[str]],
+        self, conductor: Conductor, cluster: Manager, nodes: Callable[[], Collection[str]],
         is_home: Callable[[Collection[str]], bool], on_message: Callable[[str], None],
     ) -> None:  # fmt: skip
         super().__init__(daemon=True)
-        self._conductor, self._web_url, self._nodes = conductor, web_url, nodes
+        self._conductor, self._cluster, self._nodes = conductor, cluster, nodes
         self._is_home, self._on_message = is_home, on_message
         self._over = threading.Event()
         self._known: set[str] = set()
@@ -131,18 +134,18 @@ class NodeWatch(threading.Thread):
 
     def run(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
-            self.look(fetch_page(self._web_url))
+            self.look(self._cluster.nodes())
 
-    def look(self, page: MasterPage | None) -> None:
-        if (page is None) != self._silent:
-            self._silent = page is None
+    def look(self, answer: Sequence[NodeState] | None) -> None:
+        if (answer is None) != self._silent:
+            self._silent = answer is None
             self._on_message("the Master does not answer; what flows goes on" if self._silent else "the Master is back")
-        if page is None:
+        if answer is None:
             return
+        living = {node.name for node in answer if node.alive}
         self._known.update(self._nodes())
         for node in sorted(self._known):
-            worker = page.worker(node)
-            alive = worker is not None and worker.state == ALIVE
+            alive = node in living
             if not alive and node not in self._gone:
                 self._gone.add(node)
                 self._conductor.node_gone(node, "the Master has lost its Worker")
@@ -300,12 +303,12 @@ def places_of(conductor: Conductor) -> tuple[BundlePlace, ...]:
     return tuple(places)
 
 
-def dead_nodes(web_url: str, nodes: Collection[str]) -> set[str]:
-    """Nodes whose Worker the Master does not know, or has lost."""
-    page = fetch_page(web_url)
-    if page is None:
-        raise ClusterError(f"the Master at {web_url} does not answer; penstock cluster status")
-    return {node for node in nodes if (worker := page.worker(node)) is None or worker.state != ALIVE}
+def dead_nodes(cluster: Manager, nodes: Collection[str]) -> set[str]:
+    """Return the nodes that the cluster manager does not list as alive."""
+    listed = cluster.nodes()
+    if listed is None:
+        raise ClusterError(f"the manager at {cluster.master} does not answer; penstock cluster status")
+    return set(nodes) - {node.name for node in listed if node.alive}
 
 
 def leave_unused(conductor: Conductor, launcher: SparkLauncher) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import stamp
 from penstock.base.errors import BadInputError
+from penstock.cluster.contract import AppRequest, Purpose
 from penstock.dataflow.load import Load
 from penstock.engines.placed.application import PlacedApplication
 from penstock.engines.placed.preparation import PlacedJob, check_nodes
@@ -18,7 +19,8 @@ from penstock.modelling.fit import doubts_about
 from penstock.modelling.machine import this_machine
 from penstock.report.result import TriedRate
 from penstock.runs.config import RunConfig
-from penstock.runs.environment import cluster_access, services_of
+from penstock.runs.environment import cluster_of, services_of
+from penstock.spark.internals.settings import daemon_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +38,7 @@ OVERLOAD = 2.0
 _SETTINGS = {
     # the conductor decides what happens to a bundle that failed, and where
     "spark.task.maxFailures": "1",
-    "spark.python.daemon.module": "penstock.engines.placed.bundle.worker_daemon",
+    **daemon_settings("penstock.engines.placed.bundle.worker_daemon"),
 }
 
 
@@ -74,17 +76,15 @@ def conducted(
     `onto`: another plan it changes to as soon as it flows."""
     from penstock.engines.placed.run_control import RunControl  # noqa: PLC0415 - Spark loads only when it is used
     from penstock.engines.placed.run_folder import is_url  # noqa: PLC0415
-    from penstock.spark.session.cluster import cluster_session  # noqa: PLC0415
 
-    config = job.config
-    access = cluster_access(config)
-    address, cluster = access.master_url, access.cluster
-    if cluster is not None:
-        check_nodes(job, cluster)
+    config, manager = job.config, cluster_of(job.config)
+    known = manager.topology() if manager.pins else None
+    if known is not None:
+        check_nodes(job, known)
     for warning in doubts_about(job.pipeline, job.demands, here=this_machine(), code=logic_of(job.pipeline)):
         listener.on_message(warning)
     application = PlacedApplication(
-        job, place, address, cluster, control or RunControl(), listener, keep_executors=keep_executors
+        job, place, manager, control or RunControl(), listener, keep_executors=keep_executors
     )
     with application.taken(going_on=going_on) as commit, services_of(job.pipeline, listener) as environment:
         if not is_url(application.folder.place):
@@ -93,8 +93,8 @@ def conducted(
         if config.session is not None:
             return application.run(config.session, commit, environment, onto)
         settings = {**_SETTINGS, **_packages(config), **config.settings}
-        with cluster_session(address, job.pipeline.name, settings, secret=access.secret) as session:
-            return application.run(session, commit, environment, onto)
+        with manager.session(AppRequest(job.pipeline.name, Purpose.PLACED, settings=settings)) as app:
+            return application.run(app.spark, commit, environment, onto)
 
 
 def _packages(config: RunConfig) -> dict[str, str]:
@@ -104,11 +104,9 @@ def _packages(config: RunConfig) -> dict[str, str]:
 @contextmanager
 def placed_session(name: str, config: RunConfig | None = None) -> Iterator[Any]:
     """A session that several placed runs, one after the other, use: they find its executors warm."""
-    from penstock.spark.session.cluster import cluster_session  # noqa: PLC0415 - Spark loads only when it is used
-
-    access = cluster_access(config or RunConfig())
-    with cluster_session(access.master_url, name, _SETTINGS, secret=access.secret) as session:
-        yield session
+    manager = cluster_of(config or RunConfig())
+    with manager.session(AppRequest(name, Purpose.PLACED, settings=_SETTINGS)) as app:
+        yield app.spark
 
 
 def searched(job: PlacedJob, place: str | Path, listener: Listener) -> PlacedResult:

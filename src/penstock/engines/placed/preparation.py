@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from penstock.planning.files import SavedPlan
     from penstock.planning.prediction.rate import Demands
     from penstock.planning.segmentation import Segment
-    from penstock.spark.clusters.local.state import RunningCluster
 
 DEFAULT_PLACED_SEGMENTER = "ends"
 
@@ -168,13 +167,13 @@ def cluster_of(plan: SavedPlan) -> Cluster:
     return build_cluster(entries, {}, "plan")
 
 
-def check_nodes(job: PlacedJob, cluster: RunningCluster) -> None:
-    """The cluster must have the nodes and slots the plan names."""
+def check_nodes(job: PlacedJob, cluster: Cluster) -> None:
+    """Raise if the cluster lacks a node or slot that the plan names."""
     offered = {node.name: node.slots for node in cluster.nodes}
     for slot in job.threads:
         if slot.number >= offered.get(slot.node, 0):
             has = f"has {offered[slot.node]} slots" if slot.node in offered else "is not there"
             raise BadInputError(
                 f"the plan uses slot {slot}, but node '{slot.node}' of the cluster {has}; plan for this cluster "
-                f"(cluster='{cluster.folder / 'cluster.yaml'}')"
+                "(penstock plan --cluster live)"
             )

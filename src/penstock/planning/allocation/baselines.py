@@ -1,4 +1,4 @@
-"""LSA, linear scaling (Shukla and Simmhan, Algorithm 2): every thread does what one thread alone did."""
+"""Allocators to compare with: `lsa`, linear scaling (Shukla and Simmhan, Algorithm 2), and `per-node`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,9 @@ class LinearScaling:
         return OperatorAllocation(operator, rate, tuple(bundles), reason)
 
 
-# One thread of every operator on every node: how the Metis scheduler, P-Deployer's baseline, parallelises.
-
-
 @dataclass(frozen=True, slots=True)
 class PerNode(ByProfile):
-    """As many threads of every operator as there are nodes, whatever the operator needs: as published, with few nodes
+    """One thread of every operator per node, as the Metis scheduler of P-Deployer's baseline does: with few nodes
     that is too few. `nodes` sets the number; unset it is that of the cluster, or of the machines the work fills."""
 
     name: ClassVar[str] = "per-node"

@@ -126,9 +126,6 @@ def bundled(
     return tuple(bundles)
 
 
-# Which slot of a node each thread of a packing gets.
-
-
 class Slots(Protocol):
     """The slots of one node."""
 

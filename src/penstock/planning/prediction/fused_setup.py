@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Which operators of a fused slot share threads.
 #
-# The engine's rule (`penstock.runtime.steps.plan_crews`), for planning, which knows no engine: neighbours with one
+# The engine's rule (`penstock.runtime.steps.plan_pools`), for planning, which knows no engine: neighbours with one
 # thread each stay in one thread; an operator with several has its own, so that its waiting is another's working time.
 
 

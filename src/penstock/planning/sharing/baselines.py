@@ -1,4 +1,4 @@
-"""`shared`, Storm's default: workers are dealt out evenly over all nodes, and pipelines share nodes."""
+"""Sharing policies to compare with: `shared`, `isolation`, `static-priority` and `dynamic-priority`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """In submission order, every pipeline gets the workers it wants while there are slots: one slot of every node in
-    turn, the node with the most free slots first. Priorities and minima play no part."""
+    """Storm's default. In submission order, every pipeline gets the workers it wants while there are slots: one slot
+    of each node in turn, the node with the most free slots first. Priorities and minima have no effect."""
 
     name: ClassVar[str] = "shared"
     published: ClassVar[bool] = True
@@ -60,13 +60,10 @@ class Shared:
         return Shares(self.name, shares, waiting, slots)
 
 
-# `isolation`: first come, first served, every node to one pipeline.
-
-
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """In submission order, `min(desired, what is left)` of the nodes in declared order. Priorities and minima play no
-    part."""
+    """First come, first served: `min(desired, left)` nodes, in submission order and in declared order of nodes.
+    Priorities and minima have no effect."""
 
     name: ClassVar[str] = "isolation"
     published: ClassVar[bool] = True
@@ -85,12 +82,11 @@ class Isolation:
         return Shares(self.name, nodes, waiting, takers=tenants.pipelines)
 
 
-# `static-priority`, the published SPS: every level gets its proportion, higher levels round first.
-
-
 @dataclass(frozen=True, slots=True)
 class StaticPriority:
-    """C nodes; if the minima add up to exactly C, everyone gets its minimum. Otherwise, with ST the sum of all
+    """The published SPS: every level gets its proportion, higher levels round first.
+
+    C nodes; if the minima add up to exactly C, everyone gets its minimum. Otherwise, with ST the sum of all
     desired and X = min(C, ST), level by level with SP the sum of desired in the level:
 
         PF = min(X, round(min(C, ST) * SP / ST));  for each pipeline: cn = min(X, round(PF * desired / SP)), X -= cn
@@ -130,12 +126,11 @@ class StaticPriority:
         return Shares(self.name, nodes, short_of_minimum(tenants, nodes, reason))
 
 
-# `dynamic-priority`, the published DPS: a level takes all it desires before the next one is looked at.
-
-
 @dataclass(frozen=True, slots=True)
 class DynamicPriority:
-    """With ST the sum of all desired and X = min(C, ST), level by level with SP the sum of desired in the level:
+    """The published DPS: a level takes all it desires before the next level gets anything.
+
+    With ST the sum of all desired and X = min(C, ST), level by level with SP the sum of desired in the level:
 
         P = min(X, SP);  for each pipeline: cn = min(X, round(P * desired / SP)), X -= cn
 

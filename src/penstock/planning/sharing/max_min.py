@@ -1,4 +1,4 @@
-"""`max-min`, E-Stream's fairness among pipelines: node after node to whoever has the fewest."""
+"""`max-min` (E-Stream): node after node to the pipeline with the fewest; `fair-max-min`: the same above the minima."""
 
 from __future__ import annotations
 
@@ -48,9 +48,6 @@ def by_fairness(degrees: list[float]) -> list[int]:
     for rank, position in enumerate(sorted(range(len(degrees)), key=lambda position: tie_key(degrees[position], 1.0))):
         ranks[position] = rank
     return ranks
-
-
-# `fair-max-min`: max-min fairness above the minima; those who wait move up.
 
 
 @dataclass(frozen=True, slots=True)

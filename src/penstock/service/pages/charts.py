@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from penstock.control.executors.simulated import Flow, after, busy, latency_ms
-from penstock.control.metrics import MEANINGS, Metric
+from penstock.control.metrics import Metric
 from penstock.control.store import schema
 from penstock.dataflow.rates import topological_order
 
@@ -28,7 +28,7 @@ Column = list[float | None]
 def measured(store: Store, name: str, since: float) -> tuple[list[float], dict[str, Column]]:
     """Times, and one column for every metric; at most the newest `MOST_WINDOWS`."""
     windows = [(at, readings[""]) for at, _, readings in store.windows(name, since) if "" in readings][-MOST_WINDOWS:]
-    columns = {str(metric): [values.get(metric) for _, values in windows] for metric in MEANINGS}
+    columns = {str(metric): [values.get(metric) for _, values in windows] for metric in Metric}
     times = [at for at, _ in windows]
     return times, columns
 

@@ -7,7 +7,6 @@ import re
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -29,13 +28,13 @@ from penstock.service.guard import (
     session_of,
 )
 from penstock.service.http import body_of, body_schema
+from penstock.service.pages.page_list import ASSETS, menu, pages, preloads
 
 if TYPE_CHECKING:
     from penstock.service.guard import Doors
     from penstock.service.routes.history import Watching
 
 
-ASSETS = Path(__file__).parent / "assets"
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -80,15 +79,20 @@ class LoginPage:
 @cache
 def assets() -> dict[str, Asset]:
     """Assets by name."""
+    paths = {path.name: path for path in sorted(ASSETS.iterdir())}
+    paths |= {page.script: page.folder / page.script for page in pages()}
     return {
-        path.name: Asset(body := path.read_bytes(), MEDIA_TYPES[path.suffix], _tag(body))
-        for path in sorted(ASSETS.iterdir())
+        name: Asset(body := path.read_bytes(), MEDIA_TYPES[path.suffix], _tag(body))
+        for name, path in paths.items()
         if path.suffix in MEDIA_TYPES
     }
 
 
+@cache
 def page() -> bytes:
-    return assets()["index.html"].body
+    """Return the frame of all pages, with their scripts and the menu."""
+    frame = assets()["index.html"].body.decode()
+    return frame.replace("<!-- scripts of pages -->", preloads()).replace("<!-- menu -->", menu()).encode()
 
 
 @cache
@@ -110,21 +114,15 @@ def _tag(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:24]}"'
 
 
-# The page and its files.
-
-
-PLACES = ("/", "/pipeline", "/cluster", "/decisions", "/what-if")
-"""All are the same page; its script looks at the address."""
-
-
 def page_routes() -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     async def show() -> Response:
         return Response(page(), headers=PAGE_HEADERS, media_type="text/html; charset=utf-8")
 
-    for place in PLACES:
-        router.add_api_route(place, show, methods=["GET", "HEAD"])
+    for known in pages():
+        # all are the same document; its script looks at the address
+        router.add_api_route(known.path, show, methods=["GET", "HEAD"])
 
     @router.get("/assets/{name}")
     async def asset(name: str, request: Request) -> Response:

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from penstock.base.errors import nearest
 from penstock.control.core.records import NodeState, PipelineState
 from penstock.control.errors import FieldError, NotFoundError
-from penstock.control.metrics import MEANINGS, Scope
+from penstock.control.metrics import ClusterGauge, Metric, Scope
 from penstock.control.store import schema
 from penstock.control.store.metric_history import NODES, threads_of
 from penstock.service import documents
@@ -55,26 +55,22 @@ class Collector:
     def collect(self) -> Iterator[Family]:
         state = self._controller.state
         latest = list(self._controller.statistics.latest(state))
-        for metric, meaning in MEANINGS.items():
-            for scope in meaning.scopes:
+        for metric in Metric:
+            for scope, name in metric.families.items():
                 labels = LABELS[scope]
-                family = GaugeMetricFamily(
-                    f"penstock_{scope}_{metric}", f"{meaning.about} Unit: {meaning.unit}.", labels=labels
-                )
+                family = GaugeMetricFamily(name, f"{metric.help} Unit: {metric.unit}.", labels=labels)
                 for subject, values in latest:
                     if subject.scope is scope and metric in values:
                         family.add_metric([str(getattr(subject, label)) for label in labels], values[metric])
                 yield family
-        yield _counted(
-            "penstock_pipelines", "Pipelines by state.", PipelineState, (r.state for r in state.pipelines.values())
-        )
-        yield _counted("penstock_nodes", "Nodes by state.", NodeState, (node.state for node in state.nodes.values()))
-        yield GaugeMetricFamily("penstock_units", "Units of all nodes that are alive.", value=state.capacity)
+        yield _counted(ClusterGauge.PIPELINES, PipelineState, (r.state for r in state.pipelines.values()))
+        yield _counted(ClusterGauge.NODES, NodeState, (node.state for node in state.nodes.values()))
+        yield GaugeMetricFamily(str(ClusterGauge.UNITS), ClusterGauge.UNITS.help, value=state.capacity)
 
 
-def _counted(name: str, about: str, states: type[PipelineState] | type[NodeState], states_now: Iterator[str]) -> Family:
+def _counted(gauge: ClusterGauge, states: type[PipelineState] | type[NodeState], states_now: Iterator[str]) -> Family:
     counts = Counter(map(str, states_now))
-    family = GaugeMetricFamily(name, about, labels=["state"])
+    family = GaugeMetricFamily(str(gauge), gauge.help, labels=["state"])
     for state in states:
         family.add_metric([str(state)], counts[str(state)])
     return family
@@ -188,8 +184,8 @@ def history_routes(controller: Controller, watching: Watching) -> APIRouter:
     async def statistics(name: str, request: Request) -> JSONResponse:
         """Of a pipeline or a node; `?scope=` operator, thread or partition: of the parts of the pipeline."""
         wanted = request.query_params.get("metric")
-        if wanted and wanted not in list(MEANINGS):
-            raise FieldError("metric", f"unknown metric '{wanted}'; {nearest(wanted, map(str, MEANINGS))}")
+        if wanted and wanted not in list(Metric):
+            raise FieldError("metric", f"unknown metric '{wanted}'; {nearest(wanted, map(str, Metric))}")
         which, since, (first, last) = _which(controller, name, request), since_of(request), page_of(request)
         rows = await in_thread(request, _measured, controller.store, which, since, wanted or "", last + 1)
         return paged(request, rows[first:last], more=len(rows) > last)

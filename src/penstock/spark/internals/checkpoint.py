@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import json
 import secrets
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import RunFailedError
 from penstock.base.text_checks import is_whole
+from penstock.spark.internals.declarations import touches
 from penstock.spark.internals.error_messages import in_one_line
-from penstock.spark.session.embedded import PARTITIONS
+from penstock.spark.internals.hadoop_files import HadoopFiles
+from penstock.spark.internals.settings import PARTITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
 
@@ -30,46 +27,34 @@ END_OF_TIME_MS = 253_402_300_799_000
 WATERMARK = "batchWatermarkMs"
 
 
+@touches(
+    "the files `offsets/N` and `commits/N` of a checkpoint",
+    "No API reads how far a checkpoint is, or what its last batch was run with.",
+)
 class CheckpointLog:
     """Entries of a checkpoint (`offsets`, `commits`), by number; on any file system of Hadoop's."""
 
     def __init__(self, session: SparkSession, checkpoint: str, name: str) -> None:
-        self._java: Any = session.sparkContext._jvm
         self._path = f"{checkpoint.rstrip('/')}/{name}"
-        self._folder = self._at(self._path)
-        self._files = self._folder.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())
+        self._files = HadoopFiles(session)
 
     def numbers(self) -> list[int]:
         """The newest first."""
-        if not self._files.exists(self._folder):
-            return []
-        names = [status.getPath().getName() for status in self._files.listStatus(self._folder)]
-        return sorted((int(name) for name in names if is_whole(name)), reverse=True)
+        return sorted((int(name) for name in self._files.names(self._path) if is_whole(name)), reverse=True)
 
     def last(self) -> int:
         """-1: there is none."""
         return next(iter(self.numbers()), -1)
 
     def read(self, number: int) -> str:
-        stream = self._files.open(self._at(f"{self._path}/{number}"))
-        try:
-            return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        text = self._files.read(f"{self._path}/{number}")
+        if text is None:
+            raise RunFailedError(f"{self._path}: batch {number} is not there any more")
+        return text
 
     def write(self, number: int, text: str) -> None:
         """Whole or not at all."""
-        beside = self._at(f"{self._path}/.{number}.penstock")
-        stream = self._files.create(beside, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-        if not self._files.rename(beside, self._at(f"{self._path}/{number}")):
-            raise RunFailedError(f"{self._path}: batch {number} could not be written down")
-
-    def _at(self, path: str) -> Any:
-        return self._java.org.apache.hadoop.fs.Path(path)
+        self._files.write(f"{self._path}/{number}", text)
 
 
 def _about(entry: str) -> dict[str, Any] | None:
@@ -108,6 +93,10 @@ def closing_batch(session: SparkSession, checkpoint: str) -> int | None:
     return closing
 
 
+@touches(
+    "an entry of the offset log after the last, with `batchWatermarkMs` at the end of time",
+    "Only input moves a watermark: windows of an input that has ended would never close.",
+)
 def append_last_batch(session: SparkSession, checkpoint: str) -> int | None:
     """The number of the batch that closes everything, for a query that is started from `checkpoint` next. None: it
     cannot be had, because some batch is not committed, or Spark's log looks other than known."""
@@ -120,73 +109,6 @@ def append_last_batch(session: SparkSession, checkpoint: str) -> int | None:
         return None
     offsets.write(last + 1, entry)
     return last + 1
-
-
-# Files as Hadoop sees them: beside a checkpoint, wherever that is. Executors may be elsewhere.
-
-
-class HadoopFiles:
-    """By path or URI, of any scheme Spark can write to."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self._java: Any = session.sparkContext._jvm
-        self._configuration = session.sparkContext._jsc.hadoopConfiguration()
-
-    def exists(self, place: str) -> bool:
-        return bool(self._system(place).exists(self._at(place)))
-
-    def read(self, place: str) -> str | None:
-        """None: there is no such file."""
-        if not self.exists(place):
-            return None
-        stream = self._system(place).open(self._at(place))
-        try:
-            return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def write(self, place: str, text: str) -> None:
-        """A file that is not there yet, whole or not at all."""
-        folder, _, name = place.rpartition("/")
-        beside, system = self._at(f"{folder}/.{name}.penstock"), self._system(place)
-        stream = system.create(beside, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-        if not system.rename(beside, self._at(place)):
-            raise RunFailedError(f"{place}: could not be written")
-
-    def touch(self, place: str) -> None:
-        """An empty file."""
-        self._system(place).create(self._at(place), True).close()
-
-    def delete(self, place: str) -> None:
-        """With all that is in it, if it is there."""
-        self._system(place).delete(self._at(place), True)
-
-    @contextmanager
-    def on_this_machine(self, folder: str, ending: str) -> Iterator[list[Path]]:
-        """The files of a folder, in the order of their names, for whoever knows nothing of Hadoop: those of another
-        file system are copied, for as long as the block lasts."""
-        system = self._system(folder)
-        paths = [status.getPath() for status in system.listStatus(self._at(folder))]
-        paths = sorted((path for path in paths if path.getName().endswith(ending)), key=lambda path: path.getName())
-        # what Hadoop shows of a path is no URI: blanks and percent signs stand in it as they are
-        if all(path.toUri().getScheme() == "file" for path in paths):
-            yield [Path(path.toUri().getPath()) for path in paths]
-            return
-        with TemporaryDirectory(prefix="penstock-") as copies:
-            local = [Path(copies) / path.getName() for path in paths]
-            for path, copy in zip(paths, local, strict=True):
-                system.copyToLocalFile(False, path, self._at(f"file://{copy}"), True)
-            yield local
-
-    def _at(self, place: str) -> Any:
-        return self._java.org.apache.hadoop.fs.Path(place)
-
-    def _system(self, place: str) -> Any:
-        return self._at(place).getFileSystem(self._configuration)
 
 
 # The name under which sinks know the batches of a checkpoint.
@@ -229,6 +151,10 @@ def partitions_of(session: SparkSession, checkpoint: str) -> int:
         return int(session.conf.get(PARTITIONS) or 0) if kept is None else kept
 
 
+@touches(
+    "`conf` in the second line of an entry of the offset log",
+    "A checkpoint keeps the number of shuffle partitions it began with, and no API says it.",
+)
 def partitions_in(entry: str) -> int | None:
     """As an entry of the log of offsets says: behind its version stands a line of JSON with what a batch was run with.
     None: it does not."""

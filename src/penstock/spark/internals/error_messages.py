@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import BadInputError, PenstockError, RunFailedError
 from penstock.dataflow.formats import find_format
 from penstock.dataflow.secrets import redact
+from penstock.spark.internals.declarations import touches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,35 @@ _JAVA = re.compile(r"^(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*)+")
 _CAUSE = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 
 
+BY_PY4J = "PySpark turns some errors of Java's into its own, and lets the others through as py4j made them."
+
+
+@touches("py4j.protocol.Py4JJavaError", BY_PY4J)
+def java_error() -> type[Exception]:
+    """Return the class of errors that Java raised, for an `except`; Spark loads only when it is used."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+
+    kind: type[Exception] = Py4JJavaError
+    return kind
+
+
+@touches("py4j.protocol.Py4JError", BY_PY4J)
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of all that calls of Spark raise, for an `except`."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    return PySparkException, Py4JError
+
+
+def captured_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of errors with a message of Java's, for an `except`."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark loads only when it is used
+
+    return PySparkException, java_error()
+
+
+@touches("`desc` of captured errors", "Their text has the stack of Java, and a description in front of it or not.")
 def first_line(error: object) -> str:
     """The line that says what is wrong, without Spark's error code, Java's class names and the stack behind it. Of an
     error of Spark's, or an exception of Java's (which has a member of every name)."""
@@ -33,6 +63,7 @@ def first_line(error: object) -> str:
     return redact(line.partition(" SQLSTATE:")[0].rstrip())
 
 
+@touches("`_stackTrace` of captured errors", "The cause of an error is in the stack of Java only.")
 def root_cause(error: object) -> str | None:
     """What was behind it, as Java's stack says: a task that could not write does not say by itself that the disk is
     full. None: nothing else."""
@@ -68,14 +99,13 @@ def raised_by_code(text: str) -> str | None:
 def raised_in_code(who: str, failure: type[BadInputError] | type[RunFailedError]) -> Iterator[None]:
     """What a function of the user's raises inside, here in the driver, becomes a `failure` in one line that names
     `who`. What Spark says stays as it is: `in_one_line` knows how."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark loads only when it is used
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
     try:
         yield
-    except (PenstockError, PySparkException, Py4JError):
+    except PenstockError:
         raise
     except Exception as error:  # whatever the user's code raises
+        if isinstance(error, spark_errors()):
+            raise
         text = " ".join(str(error).split())
         raise failure(redact(f"{who}: {type(error).__name__}{f': {text}' if text else ''}")) from error
 
@@ -84,13 +114,10 @@ def raised_in_code(who: str, failure: type[BadInputError] | type[RunFailedError]
 def in_one_line(who: str, format: str | None = None) -> Iterator[None]:  # noqa: A002 - Spark's word
     """What Spark raises inside becomes one line that names `who`; a format it does not have, where to get it. Code that
     raised in a worker is not to be blamed on `who`, nor is a task that was tried too often bad input."""
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - Spark loads only when it is used
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
-        line = first_line(error.java_exception) if isinstance(error, Py4JJavaError) else first_line(error)
+    except captured_errors() as error:
+        line = first_line(getattr(error, "java_exception", error) if isinstance(error, java_error()) else error)
         if (raised := raised_by_code(str(error))) is not None:
             raise CodeFailedError(raised) from error
         if "stage failure" in str(error) or WRITE_FAILED in line:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
+from penstock.spark.internals.declarations import touches
+from penstock.spark.internals.error_messages import spark_errors
+from penstock.spark.internals.java import java_classes, java_context
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -50,15 +51,49 @@ def executor_settings(slots: int, *, by_slot: bool) -> dict[str, str]:
     return settings
 
 
+NO_WAY_BY_HAND = "PySpark can neither ask for executors nor end them; Scala's SparkContext does both."
+
+
+@touches("`SparkContext._jsc.sc().getExecutorIds`", "PySpark does not say which executors there are.")
+def executor_ids(session: SparkSession) -> list[str]:
+    """Return the ids of the executors that are registered now, the oldest first."""
+    listed = java_context(session).getExecutorIds().mkString(",").split(",")
+    return sorted((name for name in listed if name), key=lambda name: (len(name), name))
+
+
+@touches("`SparkContext._jsc.sc().requestTotalExecutors`", NO_WAY_BY_HAND)
+def request_executors(session: SparkSession, count: int) -> None:
+    """Ask for so many executors of the default profile in all."""
+    scala_map = getattr(java_classes(session).scala.collection.immutable, "Map$")
+    java_context(session).requestTotalExecutors(count, 0, getattr(scala_map, "MODULE$").empty())
+
+
+@touches("`schedulerBackend().requestTotalExecutors`", NO_WAY_BY_HAND)
+def request_executors_by_profile(session: SparkSession, profiles: Collection[int]) -> None:
+    """Ask for one executor of each of these resource profiles, by their ids: Spark itself asks a second after it found
+    that tasks wait."""
+    none: Any = java_classes(session).scala.collection.immutable.HashMap()
+    totals = none
+    for profile in profiles:
+        totals = totals.updated(profile, 1)
+    java_context(session).schedulerBackend().requestTotalExecutors(totals, none, none)
+
+
+@touches("`schedulerBackend().killExecutors`, PythonUtils.toSeq", NO_WAY_BY_HAND)
+def kill_executors(session: SparkSession, names: Collection[str], *, lower_target: bool, force: bool) -> set[str]:
+    """End executors, those with tasks only by `force`; return those that end. `lower_target`: ask for as many fewer."""
+    wanted = java_classes(session).PythonUtils.toSeq(list(names))
+    gone = java_context(session).schedulerBackend().killExecutors(wanted, lower_target, False, force)
+    return set(gone.mkString(",").split(",")) - {""}
+
+
 class FusedExecutors:
     def __init__(self, session: SparkSession) -> None:
-        self._context: Any = session.sparkContext._jsc.sc()
-        self._java: Any = session.sparkContext._jvm
+        self._session = session
 
     def ids(self) -> list[str]:
         """The oldest first."""
-        listed = self._context.getExecutorIds().mkString(",").split(",")
-        return sorted((name for name in listed if name), key=lambda name: (len(name), name))
+        return executor_ids(self._session)
 
     def wait_for(self, count: int, seconds: float = CHANGE_SECONDS) -> float:
         """Until at least so many are there; returns how long it took."""
@@ -80,28 +115,41 @@ class FusedExecutors:
         """Asks for more, or lets the youngest go; the query never stops. Returns how long it took. Spark chooses the
         nodes."""
         waited = Stopwatch()
-        scala_map = getattr(self._java.scala.collection.immutable, "Map$")
-        self._context.requestTotalExecutors(count, 0, getattr(scala_map, "MODULE$").empty())
+        request_executors(self._session, count)
         surplus = self.ids()[count:]
         self._let_go(surplus)
         try:
             self.wait_for(count, seconds)
         except ClusterError:
             # what cannot be had is not asked for any longer, or it would come when somebody else lets go of it
-            self._context.requestTotalExecutors(len(self.ids()), 0, getattr(scala_map, "MODULE$").empty())
+            request_executors(self._session, len(self.ids()))
             raise
         while len(self.ids()) > count and waited.seconds() < seconds:
             pause(0.1)
         return waited.seconds()
 
+    def hosts(self) -> dict[str, str]:
+        """Return the host of every executor, by its id."""
+        found, known = {}, set(self.ids())
+        listed = java_context(self._session).statusStore().executorList(True).iterator()
+        while listed.hasNext():
+            summary = listed.next()
+            if summary.id() in known:
+                found[str(summary.id())] = str(summary.hostPort()).rpartition(":")[0]
+        return found
+
+    def end(self, names: Collection[str]) -> None:
+        """End these executors and ask for no others in their place."""
+        request_executors(self._session, len(self.ids()) - len(names))
+        self._let_go(names)
+
     def _let_go(self, names: Collection[str]) -> None:
         """Each between two of its tasks, where such a moment comes soon: what is under way would be done again. They
         are no longer asked for, so the target is left as it is: lowered once more it would replace nobody who dies."""
-        backend, left, waited = self._context.schedulerBackend(), list(names), Stopwatch()
+        left, waited = list(names), Stopwatch()
         while left:
             by_force = waited.seconds() > GENTLE_SECONDS
-            gone = backend.killExecutors(self._java.PythonUtils.toSeq(left), False, False, by_force)
-            ended = set(gone.mkString(",").split(","))
+            ended = kill_executors(self._session, left, lower_target=False, force=by_force)
             left = [] if by_force else [name for name in left if name not in ended]
             if left:
                 pause(GENTLE_SECONDS / 50)
@@ -120,6 +168,59 @@ LOOK_SECONDS = 0.1
 _PROFILES = "resourceProfileIdToResourceProfile"
 
 
+PINNED = "Spark schedules a query on executors of the default profile only, which can name no node."
+
+
+@touches("`schedulerBackend().doRequestTotalExecutors`", PINNED)
+def request_pinned(session: SparkSession, counts: Mapping[Any, int]) -> None:
+    """Ask the Master for so many executors of each profile of Scala's."""
+    asked: Any = java_classes(session).scala.collection.immutable.HashMap()
+    for profile, count in counts.items():
+        asked = asked.updated(profile, count)
+    java_context(session).schedulerBackend().doRequestTotalExecutors(asked)
+
+
+@touches(
+    f"the field `{_PROFILES}` of ResourceProfileManager, by reflection; `setToDefaultProfile`",
+    PINNED,
+)
+def pretend_default_profile(session: SparkSession, asked: Any, answered: Any) -> None:
+    """Have executors that the Master starts by the profile `asked` work as those of the default profile."""
+    context = java_context(session)
+    answered.setToDefaultProfile()
+    try:
+        manager = context.resourceProfileManager()
+        table = manager.getClass().getDeclaredField(_PROFILES)
+        table.setAccessible(True)
+        table.get(manager).update(asked.id(), answered)
+    except spark_errors() as error:
+        version = context.version()
+        raise ClusterError(f"Spark {version} does not let executors be put on named nodes: {error}") from error
+
+
+@touches("org.apache.spark.resource: ResourceProfileBuilder by `_jvm`", "PySpark's profiles cannot be handed to Scala.")
+def scala_profile(session: SparkSession, memory_mb: int, resources: Collection[str], cores: int = 1) -> Any:
+    """Return a profile of Scala's: so many cores and MB, and one of each of these resources."""
+    made = java_classes(session).org.apache.spark.resource
+    executor = made.ExecutorResourceRequests().cores(cores).memory(f"{memory_mb}m")
+    for name in resources:
+        executor = executor.resource(name, 1, "", "")
+    task = made.TaskResourceRequests().cpus(1).resource(SLOT, 1.0)
+    return made.ResourceProfileBuilder().require(executor).require(task).build()
+
+
+@touches("`SparkContext._jsc.sc().statusStore().executorList`", "PySpark does not say what resources executors hold.")
+def executor_resources(session: SparkSession, names: Collection[str]) -> dict[str, set[str]]:
+    """Return which of these resources each executor holds, by its id."""
+    found: dict[str, set[str]] = {}
+    executors = java_context(session).statusStore().executorList(True).iterator()
+    while executors.hasNext():
+        summary = executors.next()
+        resources = summary.resources()
+        found[str(summary.id())] = {name for name in names if resources.contains(name)}
+    return found
+
+
 class PinnedExecutors(FusedExecutors):
     """On Workers that offer `slot`, a resource named after their node, and one for each of their slots; one core
     each."""
@@ -129,6 +230,8 @@ class PinnedExecutors(FusedExecutors):
         self._memory_mb = memory_mb
         self._asked: frozenset[Slot] = frozenset()
         """What the Master is to keep."""
+        self._sizes: dict[Slot, tuple[int, int]] = {}
+        """Cores and MB of executors that are not of one core and the usual memory."""
         self._profiles: dict[Slot, Any] = {}
         """What the Master is asked with."""
         self._slot_of: dict[str, Slot] = {}
@@ -136,7 +239,7 @@ class PinnedExecutors(FusedExecutors):
 
     def nodes(self) -> dict[str, int]:
         """How many are on each node now, as they say themselves."""
-        return dict(Counter(slot.node for slot in self._here().values()))
+        return dict(Counter(slot.node for slot in self.here().values()))
 
     def change_to(self, count: int, seconds: float = CHANGE_SECONDS, places: Collection[Slot] | None = None) -> float:
         """One on each of `places`, and no others. Those that are gained come before any is let go; returns how long it
@@ -145,7 +248,7 @@ class PinnedExecutors(FusedExecutors):
             raise BadInputError("slots: whoever started this run names its slots")
         waited, wanted = Stopwatch(), frozenset(places)
         self._ask(self._asked | wanted)
-        while missing := wanted - set(self._here().values()):
+        while missing := wanted - set(self.here().values()):
             if waited.seconds() > seconds:
                 # what cannot be had is not asked for any longer, or it would come when somebody else lets go of it
                 self._ask(self._asked - missing)
@@ -153,45 +256,39 @@ class PinnedExecutors(FusedExecutors):
                 raise ClusterError(f"slots that did not come within {seconds:g} s: {short}")
             pause(LOOK_SECONDS)
         self._ask(wanted)
-        surplus = [name for name, slot in self._here().items() if slot not in wanted]
+        surplus = [name for name, slot in self.here().items() if slot not in wanted]
         self._let_go(surplus)
         while set(surplus) & set(self.ids()) and waited.seconds() < seconds:
             pause(LOOK_SECONDS)
         return waited.seconds()
 
+    @property
+    def asked(self) -> frozenset[Slot]:
+        """Slots that the Master is asked to keep executors on."""
+        return self._asked
+
+    def set_size(self, slot: Slot, cores: int, memory_mb: int) -> None:
+        """Set the size of the next executor on a slot that is not held."""
+        if self._sizes.get(slot, (1, self._memory_mb)) != (cores, memory_mb):
+            self._sizes[slot] = (cores, memory_mb)
+            self._profiles.pop(slot, None)
+
     def _ask(self, slots: frozenset[Slot]) -> None:
         if slots == self._asked:
             return
-        asked: Any = self._java.scala.collection.immutable.HashMap()
-        for slot in sorted(slots | self._asked):
-            asked = asked.updated(self._profile(slot), int(slot in slots))
-        self._context.schedulerBackend().doRequestTotalExecutors(asked)
+        request_pinned(self._session, {self._profile(slot): int(slot in slots) for slot in sorted(slots | self._asked)})
         self._asked = slots
 
     def _profile(self, slot: Slot) -> Any:
         if slot not in self._profiles:
-            for_master, for_executor = self._made_profile(slot), self._made_profile(slot)
-            for_executor.setToDefaultProfile()
-            try:
-                manager = self._context.resourceProfileManager()
-                table = manager.getClass().getDeclaredField(_PROFILES)
-                table.setAccessible(True)
-                table.get(manager).update(for_master.id(), for_executor)
-            except Py4JError as error:
-                version = self._context.version()
-                raise ClusterError(f"Spark {version} does not let executors be put on named nodes: {error}") from error
-            self._profiles[slot] = for_master
+            names = (resource_name(slot.node), SLOT, slot_resource_name(slot.node, slot.number))
+            cores, memory_mb = self._sizes.get(slot, (1, self._memory_mb))
+            asked, answered = (scala_profile(self._session, memory_mb, names, cores) for _ in range(2))
+            pretend_default_profile(self._session, asked, answered)
+            self._profiles[slot] = asked
         return self._profiles[slot]
 
-    def _made_profile(self, slot: Slot) -> Any:
-        made = self._java.org.apache.spark.resource
-        executor = made.ExecutorResourceRequests().cores(1).memory(f"{self._memory_mb}m")
-        for name in (resource_name(slot.node), SLOT, slot_resource_name(slot.node, slot.number)):
-            executor = executor.resource(name, 1, "", "")
-        task = made.TaskResourceRequests().cpus(1).resource(SLOT, 1.0)
-        return made.ResourceProfileBuilder().require(executor).require(task).build()
-
-    def _here(self) -> dict[str, Slot]:
+    def here(self) -> dict[str, Slot]:
         """The slots of executors that are there and have said which they have, the oldest first."""
         names = self.ids()
         if any(name not in self._slot_of for name in names):
@@ -200,12 +297,7 @@ class PinnedExecutors(FusedExecutors):
 
     def _learn_places(self) -> None:
         """By the resource of its own slot: the address of `slot` may be another one of the same node's."""
-        executors = self._context.statusStore().executorList(True).iterator()
-        while executors.hasNext():
-            summary = executors.next()
-            if summary.id() in self._slot_of:
-                continue
-            resources = summary.resources()
-            for slot in self._profiles:
-                if resources.contains(slot_resource_name(slot.node, slot.number)):
-                    self._slot_of[str(summary.id())] = slot
+        slots = {slot_resource_name(slot.node, slot.number): slot for slot in self._profiles}
+        for executor, held in executor_resources(self._session, slots).items():
+            for name in held:
+                self._slot_of[executor] = slots[name]

@@ -6,9 +6,10 @@ declared where a stream comes to an operator of Spark's own, and not where it is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.dataflow.endpoints import reading_of
+from penstock.spark.internals.plans import has_watermark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +24,7 @@ def with_watermark(pipeline: Pipeline, sender: str, frame: DataFrame) -> DataFra
     where it has one already, as behind another operator of Spark's."""
     from pyspark.sql.types import TimestampType  # noqa: PLC0415 - Spark loads only when it is used
 
-    plan: Any = frame._jdf.queryExecution().analyzed()
-    if "EventTimeWatermark" in plan.toString():
+    if has_watermark(frame):
         return frame
     by_case = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     for source in sources_before(pipeline, sender):

@@ -6,10 +6,7 @@ takes milliseconds. Spark runs this module in place of its own daemon, which it 
 
 from __future__ import annotations
 
-import gc
-import runpy
-
-from penstock.spark.internals.worker_process import leave_out_spark_archives
+from penstock.spark.internals.worker_process import become_daemon, leave_out_spark_archives
 
 if __name__ == "__main__":
     leave_out_spark_archives()
@@ -19,7 +16,4 @@ if __name__ == "__main__":
     import penstock.spark.load_source
     import penstock.spark.region_function  # noqa: F401 - loaded for the workers
 
-    # What is loaded stays: Spark's workers collect garbage after every task, and to look at all this takes 30 to 50 ms
-    # of CPU each time, as much as a whole batch of few tuples.
-    gc.freeze()
-    runpy.run_module("pyspark.daemon", run_name="__main__")
+    become_daemon()

@@ -7,7 +7,9 @@ every task it takes signals back, and looks up what runs a task, which is where 
 
 from __future__ import annotations
 
+import gc
 import os
+import runpy
 import signal
 import sys
 import threading
@@ -15,6 +17,8 @@ from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+
+from penstock.spark.internals.declarations import touches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +35,10 @@ _SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 _closers: list[Callable[[], None]] = []
 
 
+@touches(
+    "`pyspark.worker.main`, the name `worker_main` in older daemons, SPARK_REUSE_WORKER",
+    "A worker leaves by `os._exit`, and has no hook that is called before.",
+)
 def close_at_end(close: Callable[[], None]) -> None:
     """In a task: `close` is called by the worker's main thread when the worker ends between tasks, or after a task that
     failed."""
@@ -91,6 +99,34 @@ def _close_all() -> None:
 # Where the processes that Spark's Python workers are forked from look for modules.
 
 
+@touches("`pyspark.daemon`, run as a program", "Spark has no hook in the process that its workers are forked from.")
+def become_daemon() -> None:
+    """Run Spark's daemon in this process, with everything that is loaded by now; it does not return."""
+    # What is loaded stays: Spark's workers collect garbage after every task, and to look at all this takes 30 to 50 ms
+    # of CPU each time, as much as a whole batch of few tuples.
+    gc.freeze()
+    runpy.run_module("pyspark.daemon", run_name="__main__")
+
+
+@touches("`pyspark.cloudpickle`", "The module is not documented; functions must be pickled as Spark pickles them.")
+def pickled(value: Any) -> bytes:
+    from pyspark import cloudpickle  # noqa: PLC0415 - Spark loads only when it is used
+
+    data: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call] # ships no types
+    return data
+
+
+@touches("`pyspark.cloudpickle`", "The module is not documented; functions must be pickled as Spark pickles them.")
+def unpickled(data: bytes) -> Any:
+    from pyspark import cloudpickle  # noqa: PLC0415 - Spark loads only when it is used
+
+    return cloudpickle.loads(data)
+
+
+@touches(
+    "names on a worker's `sys.path`: pyspark.zip, spark-core*.jar, py4j-*-src.zip",
+    "Spark puts them in front of what pip installed, and there is no setting.",
+)
 def leave_out_spark_archives() -> None:
     """Called before pyspark is imported. Spark puts archives of its own in front of Python's path: pyspark as source
     text, which every process would compile anew, and a jar of 15 MB, whose list of contents every worker would read.

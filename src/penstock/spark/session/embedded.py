@@ -5,19 +5,27 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.files import temporary_folder
 from penstock.spark.internals.class_archive import MAKING_SECONDS, archive_file, keep, making, using
-from penstock.spark.internals.worker_sockets import socket_settings
+from penstock.spark.internals.error_messages import spark_errors
+from penstock.spark.internals.java import end_java, forget_java, has_context
+from penstock.spark.internals.settings import (
+    FIRST_WITH_PACKAGES,
+    PARTITIONS,
+    checkpoint_settings,
+    daemon_settings,
+    release_of,
+    socket_settings,
+)
 from penstock.spark.session.java import find_java
 from penstock.spark.session.secret import secret_settings, settings_from_file
 
@@ -30,7 +38,6 @@ if TYPE_CHECKING:
 # Shuffle partitions: into how many tasks Spark divides its own operators, whatever slots there are.
 
 
-PARTITIONS = "spark.sql.shuffle.partitions"
 FEWEST = 2
 
 
@@ -72,24 +79,10 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     # on a machine that is busy a worker takes longer than 15 s to start, and that is no reason to give up a run
     "spark.python.authenticate.socketTimeout": "90s",
-    "spark.python.daemon.module": "penstock.spark.internals.worker_daemon",
+    **daemon_settings("penstock.spark.internals.worker_daemon"),
 }
 
-STREAMING = "org.apache.spark.sql.execution.streaming"
-FIRST_WITH_PACKAGES = (4, 1)
-"""Since this version the classes of streaming stand in packages by what they do, and workers have Unix sockets."""
-
 _LOG = logging.getLogger(__name__)
-
-
-def _checkpoint_settings(version: str) -> dict[str, str]:
-    """Checkpoints on a local disk: a rename is enough, and several times faster than the default."""
-    package = f"{STREAMING}.checkpointing" if _release(version) >= FIRST_WITH_PACKAGES else STREAMING
-    return {"spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager"}
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 @contextmanager
@@ -204,8 +197,6 @@ def configured_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     try:
         import pyspark  # noqa: PLC0415 - Spark loads only when it is used
-        from py4j.protocol import Py4JError  # noqa: PLC0415
-        from pyspark.errors import PySparkException  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
     except ImportError as error:
         raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
@@ -222,8 +213,8 @@ def configured_session(
     shared = {
         **_SETTINGS,
         **started,
-        **(sockets if _release(pyspark.__version__) >= FIRST_WITH_PACKAGES else {}),
-        **_checkpoint_settings(pyspark.__version__),
+        **(sockets if release_of(pyspark.__version__) >= FIRST_WITH_PACKAGES else {}),
+        **checkpoint_settings(pyspark.__version__),
         **spilled,
     }
     for key, value in {**shared, **settings}.items():
@@ -240,7 +231,7 @@ def configured_session(
             meanwhile.enter_context(_own_interrupts())
             try:
                 session = builder.getOrCreate()
-            except (Py4JError, PySparkException) as error:
+            except spark_errors() as error:
                 raise ClusterError(f"Spark on {master} did not start: {_why(log, error)}") from error
         session.sparkContext.setLogLevel("OFF")
         if warm_slots:
@@ -295,9 +286,7 @@ def _why(log: Path, error: Exception) -> str:
 
 def _refuse_to_adopt() -> None:
     """Spark would hand us the session this process has already; we would change it, and stop it when we are done."""
-    from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
-
-    if SparkContext._active_spark_context is not None:
+    if has_context():
         raise BadInputError(
             "this process has a Spark session already, which is left alone: stop it first, or use another process"
         )
@@ -307,27 +296,15 @@ def end_session(session: SparkSession) -> None:
     """Stops a session and its Java process, so that nothing is left and another session can start in this process. A
     Java process that `spark-submit` or the shell started is left: this process lives below it, and it serves the next
     session too."""
-    from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
-
-    gateway: Any = session.sparkContext._gateway
     _LOG.info("ending Spark on %s", session.sparkContext.master)
     made, archive = _archives.pop(session.sparkContext.applicationId, (None, None))
+
+    def keep_archive() -> None:
+        if made is not None and archive is not None:
+            keep(made, archive)
+
     with _interrupts_later():
-        try:
-            session.stop()
-        finally:
-            if gateway.proc is not None:
-                gateway.shutdown()
-                gateway.proc.stdin.close()
-                try:
-                    gateway.proc.wait(timeout=END_SECONDS if made is None else MAKING_SECONDS)
-                    if made is not None and archive is not None:
-                        keep(made, archive)
-                except subprocess.TimeoutExpired:
-                    gateway.proc.kill()
-                    gateway.proc.wait()
-                SparkContext._gateway = None
-                SparkContext._jvm = None
+        end_java(session, session.stop, END_SECONDS if made is None else MAKING_SECONDS, keep_archive)
 
 
 @contextmanager
@@ -337,15 +314,11 @@ def _nothing_left_behind() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        from pyspark import SparkContext  # noqa: PLC0415 - Spark loads only when it is used
-
         with _interrupts_later():
             for process in set(psutil.Process().children(recursive=True)) - before:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
-            SparkContext._gateway = None
-            SparkContext._jvm = None
-            SparkContext._active_spark_context = None
+            forget_java()
         raise
 
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 from penstock.base.errors import BadInputError
 from penstock.base.text_checks import is_whole
+from penstock.spark.internals.java import default_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ def is_local_by_default(settings: Mapping[str, str], session: Any = None) -> boo
     """Whether it lies on this machine's disks: as a session says that is there already; else as one would find it, in
     its own settings or in `core-site.xml` of the folders it looks in."""
     if session is not None:
-        return str(session.sparkContext._jsc.hadoopConfiguration().get(_KEYS[0])).startswith(LOCAL)
+        return default_file_system(session).startswith(LOCAL)
     named = [settings.get(f"spark.hadoop.{key}") for key in _KEYS]
     for variable in FOLDERS:
         if folder := os.environ.get(variable):

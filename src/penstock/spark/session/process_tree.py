@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
+
+from penstock.spark.internals.java import java_pid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,9 +28,8 @@ class TreeUsage:
 def java_process(session: SparkSession) -> psutil.Process | None:
     """The Java process of a session; None: it is not among the processes seen from here, as from another container.
     Java itself says its number: `spark-submit` and the shell start Java before Python, which then started nothing."""
-    java: Any = session.sparkContext._jvm
     try:
-        process = psutil.Process(int(java.java.lang.ProcessHandle.current().pid()))
+        process = psutil.Process(java_pid(session))
         return process if "java" in process.name() else None
     except psutil.NoSuchProcess:
         return None

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 import secrets
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
-from penstock.spark.internals.error_messages import first_line, in_one_line
+from penstock.spark.internals.error_messages import first_line, in_one_line, java_error
+from penstock.spark.internals.hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -87,34 +88,27 @@ class FileWriter:
         """Batches that were there when this process wrote its first; None: it wrote none yet."""
         self._last = -1
         """The last batch this process began to put in place."""
-        self._java: Any = session.sparkContext._jvm
-        self._configuration = session.sparkContext._jsc.hadoopConfiguration()
+        self._files = HadoopFiles(session)
 
     def prepare(self) -> None:
         """Makes the folder, and clears what an attempt before left half done."""
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - Spark loads only when it is used
-
         try:
-            files = self._files(self._path)
-            made = files.mkdirs(self._at(self._path))
+            made = self._files.make_folder(self._path)
             for staging in (self._staging, self._staging_of(self._earlier_owner)):
-                files.delete(self._at(staging), True)
-            self._at_work(files)
-        except Py4JJavaError as error:
-            reason = first_line(error.java_exception)
+                self._files.delete(staging)
+            # the folder may be there and not ours to write to
+            probe = f"{self._staging}-probe"
+            self._files.touch(probe)
+            self._files.delete(probe)
+        except java_error() as error:
+            reason = first_line(getattr(error, "java_exception", error))
             raise BadInputError(f"{self._who}: '{self._path}' cannot be written: {reason}") from error
         if not made:
             raise BadInputError(f"{self._who}: '{self._path}' cannot be written: no folder can be made there")
 
-    def _at_work(self, files: Any) -> None:
-        """A file made and removed: the folder may be there and not ours to write to."""
-        probe = self._at(f"{self._staging}-probe")
-        files.create(probe, True).close()
-        files.delete(probe, False)
-
     def close(self) -> None:
         """Nothing of its own stays behind."""
-        self._files(self._path).delete(self._at(self._staging), True)
+        self._files.delete(self._staging)
 
     def write(self, frame: DataFrame, batch: int) -> None:
         staged = f"{self._staging}/{batch:09d}-{self._process}"
@@ -133,55 +127,41 @@ class FileWriter:
         return f"{self._path.rstrip('/')}/{STAGING}-{owner}"
 
     def _put_in_place(self, staged: str, batch: int) -> None:
-        files = self._files(staged)
         mine = f"part-{self._owner}-{batch:09d}-"
         if self._replaces_all:
-            self._remove_earlier(files, None)
-        elif self._may_be_there(files, batch):
-            self._remove_earlier(files, batch)
+            self._remove_earlier(None)
+        elif self._may_be_there(batch):
+            self._remove_earlier(batch)
         self._last = max(self._last, batch)
-        root = files.makeQualified(self._at(staged)).toUri().getPath()
-        for number, (path, folder) in enumerate(self._data_files(files, staged, root)):
-            ending = path.getName().partition(".")[2]
-            target = self._at(f"{self._path.rstrip('/')}{folder}")
-            files.mkdirs(target)
-            if not files.rename(path, self._java.org.apache.hadoop.fs.Path(target, f"{mine}{number:05d}.{ending}")):
+        for number, (path, folder, name) in enumerate(self._data_files(staged)):
+            ending = name.partition(".")[2]
+            target = f"{self._path.rstrip('/')}{folder}"
+            self._files.make_folder(target)
+            if not self._files.rename(path, target, f"{mine}{number:05d}.{ending}"):
                 raise BadInputError(f"{self._who}: {path} could not be put in place")
-        files.delete(self._at(staged), True)
+        self._files.delete(staged)
 
-    def _may_be_there(self, files: Any, batch: int) -> bool:
+    def _may_be_there(self, batch: int) -> bool:
         """Whether something of a batch may be left from an attempt before, of this process or of another. To look for
         every batch would take longer with every file the run has written: so the folder is looked at once."""
         if self._left is None:
-            # all names in one text: of thousands of files, each asked for by itself would take a minute
-            listing = self._java.scala.runtime.ScalaRunTime.stringOf(self._matching(files, None))
-            self._left = batches_in(str(listing), self._owners)
+            self._left = batches_in(self._files.text_of_matching(self._pattern(None)), self._owners)
         return batch in self._left or batch <= self._last
 
-    def _remove_earlier(self, files: Any, batch: int | None) -> None:
+    def _remove_earlier(self, batch: int | None) -> None:
         """What this sink left of a batch (None: of all), also under the names of earlier versions. Java looks for names
         that begin like that, of which others may be somebody else's; each is looked at."""
         left = left_by(self._owners, batch)
-        for status in self._matching(files, batch) or []:
-            if left.match(status.getPath().getName()):
-                files.delete(status.getPath(), False)
+        for path, name in self._files.matching(self._pattern(batch)):
+            if left.match(name):
+                self._files.delete(path)
 
-    def _matching(self, files: Any, batch: int | None) -> Any:
+    def _pattern(self, batch: int | None) -> str:
         names = begin_like(self._owners, batch)
-        places = [in_pattern(self._path.rstrip("/")), *["*"] * len(self._partitioned_by), names]
-        return files.globStatus(self._at("/".join(places)))
+        return "/".join([in_pattern(self._path.rstrip("/")), *["*"] * len(self._partitioned_by), names])
 
-    def _data_files(self, files: Any, staged: str, root: str) -> Iterator[tuple[Any, str]]:
-        """Every file Spark wrote, and its folder below the sink's own (partitions)."""
-        listing = files.listFiles(self._at(staged), True)
-        while listing.hasNext():
-            status = listing.next()
-            path = status.getPath()
-            if not path.getName().startswith(("_", ".")) and status.getLen():
-                yield path, path.getParent().toUri().getPath()[len(root) :]
-
-    def _at(self, path: str) -> Any:
-        return self._java.org.apache.hadoop.fs.Path(path)
-
-    def _files(self, path: str) -> Any:
-        return self._at(path).getFileSystem(self._configuration)
+    def _data_files(self, staged: str) -> Iterator[tuple[str, str, str]]:
+        """Every file Spark wrote, its folder below the sink's own (partitions), and its name."""
+        for path, folder, name, size in self._files.files_below(staged):
+            if not name.startswith(("_", ".")) and size:
+                yield path, folder, name

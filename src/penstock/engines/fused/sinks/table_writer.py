@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 import secrets
-from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError
-from penstock.spark.internals.error_messages import in_one_line
+from penstock.spark.internals.error_messages import in_one_line, java_error
+from penstock.spark.internals.jdbc import Jdbc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -55,9 +55,9 @@ class TableWriter:
         for needed in ("url", "dbtable"):
             if needed not in options:
                 raise BadInputError(f"{who}: format jdbc needs options: {needed}")
-        self._session = session
         self._who = who
         self._options = options
+        self._jdbc = Jdbc(session, options)
         self._owner = owner
         self._table = options["dbtable"]
         self._staged_by_owner = f"{bare_name(self._table)}_staged_{sha256(owner.encode()).hexdigest()[:12]}"
@@ -68,7 +68,7 @@ class TableWriter:
 
     def prepare(self) -> None:
         """Makes the table of batches, and drops what an earlier process of the run left half done."""
-        with in_one_line(self._who, "jdbc"), self._connection() as connection:
+        with in_one_line(self._who, "jdbc"), self._jdbc.connection() as connection:
             if not self._knows_batches(connection):
                 columns = "sink VARCHAR(300) NOT NULL PRIMARY KEY, batch BIGINT"
                 self._run(connection, f"CREATE TABLE {BATCHES} ({columns})")
@@ -83,11 +83,9 @@ class TableWriter:
 
     def _knows_batches(self, connection: Any) -> bool:
         """By asking: databases differ in how they make a table only where there is none."""
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - Spark loads only when it is used
-
         try:
             self._run(connection, f"SELECT batch FROM {BATCHES} WHERE 1 = 0")  # noqa: S608 - its own name
-        except Py4JJavaError:
+        except java_error():
             connection.rollback()
             return False
         return True
@@ -108,7 +106,7 @@ class TableWriter:
         rows = frame.repartition(1) if self._is_sqlite else frame
         with in_one_line(self._who, "jdbc"):
             if self._last is None:
-                with self._connection() as connection:
+                with self._jdbc.connection() as connection:
                     last = self._last_batch(connection)
                 self._last = -1 if last is None else last
             if batch <= self._last:
@@ -125,19 +123,16 @@ class TableWriter:
     def _make_tables(self, frame: DataFrame) -> None:
         """Of SQLite Spark cannot tell whether a table is there: its driver gives errors no state. So they are made
         here, with the columns Spark would give them."""
-        java: Any = self._session.sparkContext._jvm
-        jdbc = java.org.apache.spark.sql.execution.datasources.jdbc.JdbcUtils
-        nothing = getattr(getattr(java.scala, "None$"), "MODULE$")
-        columns = jdbc.schemaString(self._dialect(), frame._jdf.schema(), False, nothing)
-        with self._connection() as connection:
+        columns = self._jdbc.columns(frame)
+        with self._jdbc.connection() as connection:
             self._run(connection, f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})")
             self._run(connection, f"DROP TABLE IF EXISTS {self._staged}")
             self._run(connection, f"CREATE TABLE {self._staged} ({columns})")
             connection.commit()
 
     def _commit(self, columns: list[str], batch: int) -> None:
-        quoted = self._quoted(columns)
-        with self._connection() as connection:
+        quoted = self._jdbc.quoted(columns)
+        with self._jdbc.connection() as connection:
             # whoever changes the row first has the batch: another process that was given up may be writing it too
             note = f"UPDATE {BATCHES} SET batch = ? WHERE sink = ? AND batch < ?"  # noqa: S608 - its own name
             if self._run(connection, note, batch, self._owner, batch):
@@ -146,11 +141,6 @@ class TableWriter:
             connection.commit()
             self._run(connection, f"DROP TABLE {self._staged}")
             connection.commit()
-
-    def _quoted(self, columns: list[str]) -> str:
-        """As the database quotes names: MySQL takes "name" for a text."""
-        dialect = self._dialect()
-        return ", ".join(str(dialect.quoteIdentifier(name)) for name in columns)
 
     def _last_batch(self, connection: Any) -> int | None:
         """None: this sink was never here."""
@@ -174,25 +164,3 @@ class TableWriter:
         changed = int(statement.getUpdateCount())
         statement.close()
         return changed
-
-    def _dialect(self) -> Any:
-        java: Any = self._session.sparkContext._jvm
-        return java.org.apache.spark.sql.jdbc.JdbcDialects.get(self._options["url"])
-
-    @contextmanager
-    def _connection(self) -> Iterator[Any]:
-        """A connection as Spark's own JDBC source makes it. What is not committed is undone."""
-        java: Any = self._session.sparkContext._jvm
-        given = java.java.util.HashMap()
-        for key, value in self._options.items():
-            given.put(key, value)
-        jdbc = java.org.apache.spark.sql.execution.datasources.jdbc
-        options = jdbc.JDBCOptions(java.org.apache.spark.api.python.PythonUtils.toScalaMap(given))
-        connection = self._dialect().createConnectionFactory(options).apply(-1)
-        try:
-            connection.setAutoCommit(False)
-            yield connection
-        finally:
-            # some databases do not close what has looked at something and not said that it is done
-            connection.rollback()
-            connection.close()

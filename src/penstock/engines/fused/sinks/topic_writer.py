@@ -20,7 +20,8 @@ from penstock.connectors.topic_address import LogAddress, parse_topic
 from penstock.dataflow.endpoints import reading_of, writing_of
 from penstock.dataflow.formats import find_format
 from penstock.dataflow.pipeline import Kind
-from penstock.spark.internals.checkpoint import CheckpointLog, HadoopFiles
+from penstock.spark.internals.checkpoint import CheckpointLog
+from penstock.spark.internals.hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError, RunFailedError
@@ -12,7 +12,7 @@ from penstock.connectors.connection_settings import KAFKA, with_secrets
 from penstock.connectors.topic_address import LogAddress, is_address
 from penstock.dataflow.code import write_function
 from penstock.dataflow.endpoints import writing_of
-from penstock.dataflow.formats import Commit, find_format
+from penstock.dataflow.formats import SinkCommit, find_format
 from penstock.dataflow.pipeline import Kind, OutputMode
 from penstock.engines.fused.sinks.file_writer import FileWriter
 from penstock.engines.fused.sinks.table_writer import TableWriter
@@ -21,6 +21,7 @@ from penstock.engines.fused.sources.topics import DELIVERY, EXACTLY_ONCE, sparks
 from penstock.runtime.dead_letters import DEAD_LETTERS
 from penstock.spark.internals.checkpoint import owner_of
 from penstock.spark.internals.error_messages import in_one_line, raised_in_code
+from penstock.spark.internals.plans import check_format_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -90,18 +91,15 @@ class _Format:
         self._more: Mapping[str, str] = {}
         self._version = ""
         form = find_format(writing.format)
-        self.exactly_once = form.commit is Commit.VERSION
+        self.exactly_once = form.commit is SinkCommit.VERSION
         if form.version_options is not None:
             name, self._version = form.version_options
             self._more = {name: f"{owner}-{sink}"}
 
     def prepare(self) -> None:
         """Spark finds the format, or says so."""
-        java: Any = self._session.sparkContext._jvm
-        source = java.org.apache.spark.sql.execution.datasources.DataSource
-        settings = self._session._jsparkSession.sessionState().conf()
         with in_one_line(f"sink '{self._sink}'", self._writing.format):
-            source.lookupDataSource(self._writing.format, settings)
+            check_format_exists(self._session, self._writing.format)
 
     def close(self) -> None:
         pass
@@ -142,20 +140,20 @@ def _format_writer(session: SparkSession, sink: str, writing: Writing, owner: st
     form = find_format(writing.format)
     options = writing.options if form.is_log else with_secrets(writing.options, who, form.name)
     match form.commit:
-        case Commit.NOTHING:
+        case SinkCommit.NOTHING:
             return CountingWriter()
-        case Commit.RENAME:
+        case SinkCommit.RENAME:
             whole = writing.mode is OutputMode.COMPLETE
             return FileWriter(session, who, form.name, options, name, replaces_all=whole)
-        case Commit.TABLE:
+        case SinkCommit.TABLE:
             return TableWriter(session, who, options, name)
-        case Commit.TRANSACTION:
+        case SinkCommit.TRANSACTION:
             return _topic_writer(session, sink, writing, owner, checkpoint)
-        case Commit.WRITER:
+        case SinkCommit.WRITER:
             module, _, function = form.writer.partition(":")
             writer: Writer = getattr(import_module(module), function)(session, sink, options, owner)
             return writer
-        case Commit.VERSION | Commit.AT_LEAST_ONCE:
+        case SinkCommit.VERSION | SinkCommit.AT_LEAST_ONCE:
             return _Format(session, replace(writing, options=options), owner, sink)
 
 

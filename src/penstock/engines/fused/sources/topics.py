@@ -19,6 +19,7 @@ from penstock.connectors.topic_address import LogAddress, subscribed, topics_the
 from penstock.dataflow.endpoints import check_known_to_us, most_per_batch, reading_of
 from penstock.dataflow.formats import find_format
 from penstock.report.figures import kept_apart
+from penstock.spark.internals.plans import check_format_exists
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,10 +102,8 @@ def has_connector(session: SparkSession) -> bool:
     """Whether Spark finds its own connector to Kafka, as it would look for it."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - Spark loads only when it is used
 
-    java: Any = session.sparkContext._jvm
-    settings = session._jsparkSession.sessionState().conf()
     try:
-        java.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(KAFKA, settings)
+        check_format_exists(session, KAFKA)
     except AnalysisException:
         return False
     return True

@@ -38,7 +38,8 @@ from penstock.engines.placed.messages import (
 from penstock.runtime.account import Histogram
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.dead_letters import StoppedError
-from penstock.runtime.segment import CLOSING_SECONDS, Segment, SegmentOptions
+from penstock.runtime.segment import Segment, SegmentOptions
+from penstock.runtime.segment_states import CLOSING_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,10 +5,7 @@ A bundle that has to import it takes seconds of CPU to start; forked from here i
 
 from __future__ import annotations
 
-import gc
-import runpy
-
-from penstock.spark.internals.worker_process import leave_out_spark_archives
+from penstock.spark.internals.worker_process import become_daemon, leave_out_spark_archives
 
 if __name__ == "__main__":
     leave_out_spark_archives()
@@ -17,6 +14,4 @@ if __name__ == "__main__":
 
     import penstock.engines.placed.launchers  # noqa: F401 - loaded for the workers
 
-    # what is loaded stays: Spark's workers collect garbage after every task, and need not look at it
-    gc.freeze()
-    runpy.run_module("pyspark.daemon", run_name="__main__")
+    become_daemon()

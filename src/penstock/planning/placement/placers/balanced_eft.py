@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 import numpy as np
 
 from penstock.base.errors import Refusal
-from penstock.base.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
+from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.base.tolerance import TOLERANCE, tie_key
 from penstock.planning.placement.contract import Placement
 from penstock.planning.placement.placers.eft import bundles_of

@@ -1,4 +1,4 @@
-"""Storm's default: threads dealt out in turn (DSM, Algorithm 4 of the model-driven document)."""
+"""Placers to compare with: `round-robin`, Storm's default (DSM, Shukla and Simmhan, Algorithm 4), and `random`."""
 
 from __future__ import annotations
 
@@ -75,12 +75,9 @@ class RoundRobin:
         return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots, reasons))
 
 
-# Random placement within all limits: the baseline any placer should beat.
-
-
 @dataclass(frozen=True, slots=True)
 class RandomFeasible:
-    """Each thread goes to a node drawn evenly from those with room in every dimension, soft ones too."""
+    """Place each thread on a random node that has room in every dimension, soft ones too."""
 
     seed: Annotated[int, Field(ge=0)] = 0
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from penstock.base.errors import Refusal
-from penstock.base.registry import Share  # noqa: TC001 - read when options are validated
+from penstock.base.files import Share  # noqa: TC001 - read when options are validated
 from penstock.base.tolerance import TOLERANCE, settled
 from penstock.cluster.topology import CPU, MEMORY
 from penstock.planning.placement.board import Board, no_node, no_slot

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.base.errors import Refusal
-from penstock.base.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
+from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.planning.placement.contract import Placement
 from penstock.planning.placement.placers.eft_schedule import Queue, Rules, Shortfall, schedule
 from penstock.planning.placement.placers.eft_work import held_now, new_floor, refusal, work_of

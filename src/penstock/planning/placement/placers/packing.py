@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from penstock.base.errors import Refusal, Shortage
-from penstock.base.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
+from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.base.tolerance import TOLERANCE, first_largest, whole_down
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT
 from penstock.planning.placement.board import Board, no_node

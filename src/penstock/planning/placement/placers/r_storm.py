@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from penstock.base.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
+from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.base.tolerance import cell, first_largest, key_in, tie_keys
 from penstock.planning.placement.board import Board, Fits, no_node
 from penstock.planning.placement.contract import Placement

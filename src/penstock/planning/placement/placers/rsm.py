@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from penstock.base.errors import Refusal, Shortage
-from penstock.base.registry import Weight  # noqa: TC001 - options are checked by their annotations at run time
+from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.base.tolerance import TOLERANCE, covers, first_smallest
 from penstock.cluster.topology import Slot
 from penstock.planning.placement.contract import OperatorRequest, PlacedBundle, Placement, PlacementRequest, Room

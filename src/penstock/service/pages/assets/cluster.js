@@ -6,7 +6,7 @@ import { empty, h, hue, money, pipelineAddress, pipelineLink, setText, stateMark
 
 const shortName = (name) => (name.length > 7 ? `${name.slice(0, 3)}…${name.slice(-3)}` : name);
 
-export function clusterView(start, frame) {
+export function view(start, frame) {
   let found = null, drawn = "", lit = "";
   const summary = h("p", { class: "summary" }), map = h("div", { class: "racks" }), legend = h("ul", { class: "legend" });
   const filter = h("input", { type: "search", placeholder: "Find a pipeline  ( / )", "data-filter": true, "aria-label": "Find a pipeline", oninput: () => drawLegend() });

@@ -34,7 +34,7 @@ export function decisionList(decisions, made = true) {
       h("div", {}, expectedAndDid(decision, made), overhead(decision.overhead))))));
 }
 
-export function decisionsView(start) {
+export function view(start) {
   const words = new URLSearchParams(location.search);
   let older = [], shown = "";
   const pipeline = h("input", { type: "search", list: "names", placeholder: "Any pipeline  ( / )", "data-filter": true, "aria-label": "Pipeline", value: words.get("pipeline") || "", onchange: again });

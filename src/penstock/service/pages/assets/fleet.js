@@ -79,7 +79,7 @@ function tile(label) {
   return { root: h("div", { class: "tile" }, h("div", { class: "tile-label" }, label), value, more), value, more };
 }
 
-export function fleetView(start, frame) {
+export function view(start, frame) {
   const rows = new Map();
   let sort = { key: "name", down: false, given: false };
   let found = start.fleet;

@@ -2,14 +2,9 @@
 
 import { get, post, Refused } from "./api.js";
 import { clock, h, setText } from "./dom.js";
-import { clusterView } from "./cluster.js";
-import { decisionsView } from "./decisions.js";
-import { fleetView } from "./fleet.js";
-import { pipelineView } from "./pipeline.js";
-import { whatIfView } from "./what-if.js";
 
-const VIEWS = { "/": fleetView, "/pipeline": pipelineView, "/cluster": clusterView, "/decisions": decisionsView, "/what-if": whatIfView };
-const PLACES = { "/": "fleet", "/pipeline": "fleet", "/cluster": "cluster", "/decisions": "decisions", "/what-if": "what-if" };
+// By path: what service/pages/page_list.py declares of a page, and the view of its script.
+const PAGES = new Map();
 const REFRESH_MS = 2000;
 const HEALTH_MS = 5000;
 
@@ -31,12 +26,12 @@ function go(address) {
 
 function show() {
   page.view?.close?.();
-  const make = VIEWS[location.pathname] || fleetView;
+  const shown = PAGES.get(location.pathname) || PAGES.get("/");
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.place === PLACES[location.pathname]) link.setAttribute("aria-current", "page");
+    if (link.pathname === (shown.menu || shown.path)) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const view = make(page.start, { go, toast, refresh });
+  const view = shown.view(page.start, { go, toast, refresh });
   page.view = view;
   document.title = `${view.title} – Penstock`;
   element("view").replaceChildren(view.root);
@@ -109,7 +104,6 @@ function switchTheme() {
 }
 
 const KEYS = [
-  ["g f", "fleet"], ["g c", "cluster"], ["g d", "decisions"], ["g w", "what-if"],
   ["/", "filter"], ["j, k", "next, previous row"], ["Enter", "open the row"], ["t", "light or dark"], ["Esc", "close"], ["?", "this list"],
 ];
 
@@ -117,7 +111,7 @@ function showKeys() {
   const dialog = element("dialog");
   dialog.replaceChildren(
     h("h2", {}, "Keys"),
-    h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
+    h("dl", { class: "keys" }, [...[...PAGES.values()].filter((known) => known.key).map((known) => [`g ${known.key}`, known.title.toLowerCase()]), ...KEYS].map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
     h("div", { class: "dialog-buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close")),
   );
   dialog.showModal();
@@ -133,8 +127,8 @@ function pressed(event) {
   if (element("dialog").open) return;
   const afterG = performance.now() - went < 1200;
   went = 0;
-  const places = { f: "/", c: "/cluster", d: "/decisions", w: "/what-if" };
-  if (afterG && places[event.key]) go(places[event.key]);
+  const wanted = afterG && [...PAGES.values()].find((known) => known.key === event.key);
+  if (wanted) go(wanted.path);
   else if (event.key === "g") went = performance.now();
   else if (event.key === "t") switchTheme();
   else if (event.key === "?") showKeys();
@@ -154,7 +148,7 @@ function pressed(event) {
 function clicked(event) {
   const link = event.target.closest("a");
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
-  if (link.origin !== location.origin || !VIEWS[link.pathname] || link.classList.contains("skip")) return;
+  if (link.origin !== location.origin || !PAGES.has(link.pathname) || link.classList.contains("skip")) return;
   event.preventDefault();
   go(link.pathname + link.search);
 }
@@ -162,6 +156,8 @@ function clicked(event) {
 async function begin() {
   if (location.hash) history.replaceState(null, "", location.pathname + location.search);
   page.start = await get("/v1/views/start");
+  const scripts = await Promise.all(page.start.pages.map((known) => import(`./${known.script}`)));
+  page.start.pages.forEach((known, number) => PAGES.set(known.path, { ...known, view: scripts[number].view }));
   setText(element("who"), page.start.may_act ? page.start.who : `${page.start.who} (may only look)`);
   document.addEventListener("click", clicked);
   document.addEventListener("keydown", pressed);

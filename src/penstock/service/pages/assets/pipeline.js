@@ -14,7 +14,7 @@ function tile(label) {
   return { root: h("div", { class: "tile" }, h("div", { class: "tile-label" }, label), value, more), value, more };
 }
 
-export function pipelineView(start, frame) {
+export function view(start, frame) {
   const name = new URLSearchParams(location.search).get("name") || "";
   let span = 900, series = null, found = null, drawn = "", seated = "", triggered = "";
   const title = h("h1", {}, name), state = h("span"), why = h("p", { class: "waiting", role: "status" });

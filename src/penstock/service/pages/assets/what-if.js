@@ -7,7 +7,7 @@ import { duration, empty, figure, h, milliseconds, pipelineLink, setText } from 
 
 const LINES = [{ label: "as it is", colour: "--c-offered" }, { label: "with the change", colour: "--c-predicted", dash: [6, 4], width: 2.2 }];
 
-export function whatIfView(start) {
+export function view(start) {
   const words = new URLSearchParams(location.search);
   const rows = start.fleet.pipelines;
   const choose = h("select", { id: "wi-pipeline", required: true }, rows.map((row) => h("option", { value: row.name, selected: row.name === words.get("pipeline") }, row.name)));

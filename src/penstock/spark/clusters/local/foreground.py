@@ -50,7 +50,13 @@ def run_master(host: str, port: int, web_port: int, secret_file: Path | None) ->
 
 
 def run_worker(
-    master_url: str, node: str, slots: int, memory_mb: float | None, host: str, secret_file: Path | None
+    master_url: str,
+    node: str,
+    slots: int,
+    memory_mb: float | None,
+    host: str,
+    secret_file: Path | None,
+    rack: str | None = None,
 ) -> None:
     """The Worker of a node until it is interrupted; `memory_mb` is that of one slot."""
     slot_mb = DEFAULT_SLOT_MEMORY_MB if memory_mb is None else memory_mb
@@ -62,7 +68,7 @@ def run_worker(
         host,
         secret_file,
         f"the Worker of '{node}'",
-        lambda cluster: worker_command(cluster, node, slots, slot_mb, master_url),
+        lambda cluster: worker_command(cluster, node, slots, slot_mb, master_url, rack),
     )
 
 

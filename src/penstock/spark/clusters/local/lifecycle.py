@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,6 @@ from penstock.spark.clusters.local.state import (
 from penstock.spark.clusters.standalone.daemons import LOWEST_SLOT_MB, master_command, own_environment, worker_command
 from penstock.spark.clusters.standalone.master_page import ALIVE, DEAD, ListedApplication, MasterPage, fetch_page
 from penstock.spark.session.java import find_java, spark_home
-from penstock.spark.session.secret import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -318,7 +317,7 @@ def _start_master(state: RunningCluster, patience: float, watch: Stopwatch) -> R
 
 def _start_worker(state: RunningCluster, node: ClusterNode) -> RunningCluster:
     environment = state.environment_on(node.name)
-    command = worker_command(environment, node.name, node.slots, node.memory_mb, state.master_url)
+    command = worker_command(environment, node.name, node.slots, node.memory_mb, state.master_url, node.rack)
     daemon = start(state.on_host(node.name, command), own_environment(environment), _worker_log(state, node.name))
     _LOG.info("Worker of '%s' with %d slots, process %d", node.name, node.slots, daemon.pid)
     state = state.with_worker(node.name, daemon)
@@ -515,29 +514,3 @@ def remove_node(node: str, folder: str | Path | None = None) -> None:
         kept = (place for place, there in enumerate(known.nodes) if there.name != node)
         write_cluster_file(state, known.only(kept))
         write_state(state.model_copy(update={"nodes": tuple(kept for kept in state.nodes if kept.name != node)}))
-
-
-# What it takes to use a cluster: where its Master is, and the secret it asks for.
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterAccess:
-    """`cluster` is the one of `penstock cluster up` on this machine, where it is that one."""
-
-    master_url: str
-    secret: str | None = field(default=None, repr=False)
-    cluster: RunningCluster | None = None
-
-
-def find_access(master: str | None, secret_file: Path | None) -> ClusterAccess:
-    """Access to the cluster at `master`; None asks for the one of `penstock cluster up`, whose secret is at hand."""
-    secret = None if secret_file is None else read_secret(secret_file)
-    try:
-        own = find_cluster()
-    except ClusterError:
-        if master is None:
-            raise
-        return ClusterAccess(master, secret)
-    if master not in {None, own.master_url}:
-        return ClusterAccess(str(master), secret)
-    return ClusterAccess(own.master_url, own.secret() if secret is None else secret, own)

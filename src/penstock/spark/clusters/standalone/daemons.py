@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.files import private_folder, write_text
 from penstock.base.processes import LOOPBACK, MARK
-from penstock.cluster.slot_resources import SLOT, resource_name, slot_resource_name
+from penstock.cluster.slot_resources import RACK, SLOT, resource_name, slot_resource_name
 from penstock.spark.internals.class_archive import using
 from penstock.spark.session.java import classes_of_spark, java_home, spark_home
 from penstock.spark.session.secret import properties_text, secret_settings, web_settings
@@ -53,14 +53,15 @@ def worker_memory_mb(slots: int, slot_memory_mb: float) -> int:
     return -int(-slots * slot_memory_mb // 1) + DEFAULT_EXECUTOR_MB
 
 
-def offered_resources(node: str, slots: int) -> list[dict[str, object]]:
+def offered_resources(node: str, slots: int, rack: str | None = None) -> list[dict[str, object]]:
     """What a Worker offers, in the shape Spark reads, with one address for every slot: of the node's own resource its
     number; of `slot`, which every node offers, the node as well, so that an executor knows where it is; and every slot
-    by itself."""
+    by itself. `rack` is the address of a resource `rack`."""
     offered = {
         resource_name(node): [str(number) for number in range(slots)],
         SLOT: [f"{node}/{number}" for number in range(slots)],
         **{slot_resource_name(node, number): [f"{node}/{number}"] for number in range(slots)},
+        **({} if rack is None else {RACK: [rack]}),
     }
     return [
         {"id": {"componentName": "spark.worker", "resourceName": name}, "addresses": addresses}
@@ -101,7 +102,7 @@ def master_command(cluster: ClusterEnvironment, port: int, web_port: int) -> lis
 
 
 def worker_command(
-    cluster: ClusterEnvironment, node: str, slots: int, slot_memory_mb: float, master_url: str
+    cluster: ClusterEnvironment, node: str, slots: int, slot_memory_mb: float, master_url: str, rack: str | None = None
 ) -> list[str]:
     """The Worker of a node, which offers its slots as addresses of two resources, the node's own and `slot`, and each
     as a resource of its own."""
@@ -109,7 +110,7 @@ def worker_command(
     conf = cluster.conf
     _prepare(cluster)
     offered = conf / f"{name}.json"
-    write_text(offered, json.dumps(offered_resources(node, slots)))
+    write_text(offered, json.dumps(offered_resources(node, slots, rack)))
     # its page shows what executors print
     settings = (
         _common(cluster)
@@ -119,6 +120,7 @@ def worker_command(
             f"spark.worker.resource.{name}.amount": str(slots),
             f"spark.worker.resource.{SLOT}.amount": str(slots),
             **{f"spark.worker.resource.{slot_resource_name(node, number)}.amount": "1" for number in range(slots)},
+            **({} if rack is None else {f"spark.worker.resource.{RACK}.amount": "1"}),
         }
     )
     file = conf / f"{name}.properties"

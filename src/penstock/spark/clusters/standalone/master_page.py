@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import logging
 import re
 import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -50,10 +50,23 @@ class Addresses(_Told):
 class WorkerEntry(_Told):
     """One of the Workers the Master has seen, those that died among them."""
 
+    id: str = ""
+    host: str | None = None
+    port: int = 0
     state: str
+    cores: int | None = None
+    cores_used: int | None = Field(default=None, alias="coresused")
+    memory_mb: float | None = Field(default=None, alias="memory")
+    memory_used_mb: float | None = Field(default=None, alias="memoryused")
     last_heartbeat: int = Field(alias="lastheartbeat")
-    offered: dict[str, Addresses] = Field(alias="resources")
-    used: dict[str, Addresses] = Field(alias="resourcesused")
+    offered: dict[str, Addresses] = Field(alias="resources", default_factory=dict)
+    used: dict[str, Addresses] = Field(alias="resourcesused", default_factory=dict)
+
+    @property
+    def node(self) -> str | None:
+        """Name of the node, which its slots carry; None for a Worker that offers no slots."""
+        slots = self.offered.get(SLOT, Addresses()).addresses
+        return slots[0].rpartition("/")[0] or None if slots else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,7 @@ def fetch_text(url: str, timeout: float = 5.0) -> str | None:
         return None
 
 
-# Which slots of a cluster executors hold, and whose they are, as the Master's pages say.
+# Which executors an application has, as its page says.
 
 
 _ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
@@ -114,33 +127,37 @@ _RESOURCE = re.compile(r"([^\s,:]+): \[([^\]]*)\]")
 _OWN = re.compile(rf"{SLOT}-\d+-.+")
 """The resource of one slot by itself."""
 _OVER = {"EXITED", "FINISHED", "FAILED", "KILLED", "LOST", "DECOMMISSIONED"}
+_EXECUTOR_CELLS = 7
+"""Id, Worker, cores, memory, resource profile, resources, state; then links to logs."""
 
 
-def held_slots(web_url: str, *, except_for: str = "") -> dict[Slot, str]:
-    """By slot: who holds it. `except_for` is the application that asks. Empty where the Master does not answer."""
-    page = fetch_page(web_url)
-    held: dict[Slot, str] = {}
-    for application in page.applications if page is not None else ():
-        if application.id != except_for:
-            text = fetch_text(f"{web_url}/app/?appId={quote(application.id)}")
-            held |= dict.fromkeys(slots_on_page(text or ""), described(application))
-    return held
+@dataclass(frozen=True, slots=True)
+class ListedExecutor:
+    id: str
+    worker: str
+    """Id of its Worker."""
+    cores: float | None
+    memory_mb: float | None
+    slot: Slot | None
+    """Slot it was given, if its Worker offers slots and it asked for one."""
+    named: bool = False
+    """Whether it asked for that slot by its number; otherwise it has one unit of `slot`, and another executor may ask
+    for that number."""
 
 
-def described(application: ListedApplication) -> str:
-    return f"'{application.name}', {application.id}"
-
-
-def slots_on_page(text: str) -> Iterator[Slot]:
-    """Of the executors an application has now. One that asked for a slot by its number has that one; any other the
+def listed_executors(text: str) -> Iterator[ListedExecutor]:
+    """Yield the executors an application has now. One that asked for a slot by its number has that one; any other the
     one whose unit of `slot` it was given."""
     for row in _ROW.findall(text):
-        cells = [re.sub("<[^>]*>", "", cell).strip() for cell in _CELL.findall(row)]
-        if _OVER & set(cells):
+        cells = [html.unescape(re.sub("<[^>]*>", "", cell)).strip() for cell in _CELL.findall(row)]
+        if len(cells) < _EXECUTOR_CELLS or _OVER & set(cells):
             continue
-        resources = {name: addresses for cell in cells for name, addresses in _RESOURCE.findall(cell)}
-        own = next((addresses for name, addresses in resources.items() if _OWN.fullmatch(name)), None)
-        for address in (own or resources.get(SLOT, "")).split(","):
-            node, _, number = address.strip().rpartition("/")
-            if node and is_whole(number):
-                yield Slot(node, int(number))
+        name, worker, cores, memory, _, resources, *_ = cells
+        if not is_whole(name):
+            continue
+        offered = dict(_RESOURCE.findall(resources))
+        own = next((addresses for each, addresses in offered.items() if _OWN.fullmatch(each)), None)
+        node, _, number = (own or offered.get(SLOT, "")).partition(",")[0].strip().rpartition("/")
+        slot = Slot(node, int(number)) if node and is_whole(number) else None
+        size = [float(each) if is_whole(each) else None for each in (cores, memory)]
+        yield ListedExecutor(name, worker, size[0], size[1], slot, own is not None)
