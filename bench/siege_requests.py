@@ -278,7 +278,7 @@ class Attacker:
         seconds = ("catch_up_seconds", "shrink_after_seconds", "worth_seconds", "ahead_seconds")
         fields: dict[str, Callable[[], Any]] = {
             **dict.fromkeys(seconds, self.day),
-            **dict.fromkeys(("shrink_most", "least_load", "most_load"), self.part),
+            **dict.fromkeys(("shrink_most", "min_utilisation", "max_utilisation"), self.part),
             **dict.fromkeys(("enabled", "advise_only"), self.maybe),
             "excluded_hours": self.hours,
             "forecast": lambda: self.draw.choice(FORECASTS),

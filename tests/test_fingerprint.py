@@ -456,7 +456,7 @@ def test_a_plan_warns_of_changed_code_and_of_a_profile_that_ended_too_soon(tmp_p
 
 
 def test_headroom() -> None:
-    plain, roomy = penstock.plan("linear", 80), penstock.plan("linear", 80, load=0.8)
+    plain, roomy = penstock.plan("linear", 80), penstock.plan("linear", 80, utilisation=0.8)
     sized = penstock.plan("linear", 100)
     # threads and slots are those of 80 / 0.8, the rate and what is predicted of it are not
     assert roomy.placement == sized.placement
@@ -464,8 +464,8 @@ def test_headroom() -> None:
     assert roomy.allocation.slots > plain.allocation.slots
     busiest = max(used.cpu for used in roomy.prediction.slots.values())
     assert busiest < max(used.cpu for used in sized.prediction.slots.values())
-    assert roomy.document()["load"] == 0.8
-    assert "load" not in plain.document()
-    for load in (0.0, 1.5, float("nan")):
-        with pytest.raises(penstock.BadInputError, match="load: expected a part"):
-            penstock.plan("linear", 80, load=load)
+    assert roomy.document()["utilisation"] == 0.8
+    assert "utilisation" not in plain.document()
+    for wrong in (0.0, 1.5, float("nan")):
+        with pytest.raises(penstock.BadInputError, match=r"utilisation=: expected 0.01 to 1, found"):
+            penstock.plan("linear", 80, utilisation=wrong)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
+from penstock.base import former_names
 from penstock.base.errors import BadInputError
 from penstock.base.files import check
 from penstock.cluster.topology import Slot
-from penstock.planning.files import SavedPlan, read_plan, write_plan
+from penstock.planning.files import SavedPlan, parse_plan, read_plan, write_plan
 from penstock.planning.plan_changes import diff
 
 if TYPE_CHECKING:
@@ -210,3 +211,14 @@ def test_diff_of_files(tmp_path: Path) -> None:
     found = penstock.diff(tmp_path / "a.json", tmp_path / "b.json")
     assert (found.before.rate, found.after.rate) == (50, 100)
     assert all(change.after >= change.before for change in found.operators)
+
+
+def test_a_plan_of_0_1_says_load_for_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(former_names, "_reported", set())
+    document = penstock.plan("linear", 80, utilisation=0.8).document()
+    former = {"load" if key == "utilisation" else key: value for key, value in document.items()}
+    with pytest.warns(FutureWarning, match="'load' is now 'utilisation'"):
+        assert parse_plan(json.loads(json.dumps(former)), "plan").utilisation == 0.8
+    both = {**json.loads(json.dumps(document)), "load": 0.8}
+    with pytest.raises(BadInputError, match=r"plan: .*two names of one option; keep 'utilisation'"):
+        parse_plan(both, "plan")

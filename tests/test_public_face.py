@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SAME = {
-    "batch_interval": "batch_interval_ms",
     "batch_overhead": "batch_overhead_ms",
     "budget": "budget_seconds",
     "executor_memory": "executor_memory_mb",

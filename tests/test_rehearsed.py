@@ -209,7 +209,7 @@ def test_a_plan_whose_slots_will_not_do_it_run_fused_says_so() -> None:
 def test_headroom_counts_run_fused_too() -> None:
     seen = penstock.ModelLibrary.of([model(SEEN)])
     # the two slots of 1,000/s do 754.7/s as above: enough for 640, but not for what that is to be a part of
-    (warning,) = penstock.plan(PIPELINE, 640, models=seen, load=0.64).warnings
+    (warning,) = penstock.plan(PIPELINE, 640, models=seen, utilisation=0.64).warnings
     assert warning.startswith("run fused on 2 slots it will do 754.7/s of the 1,000/s it is sized for")
     assert warning.endswith("; 3 slots would do")
 

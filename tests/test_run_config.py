@@ -296,6 +296,7 @@ FORMER_FLAGS = (
 
 
 @pytest.mark.parametrize(("typed", "meant"), FORMER_FLAGS)
+@pytest.mark.filterwarnings("ignore::penstock.base.former_names.FormerNameWarning")
 def test_former_flags_stand_for_present_ones(typed: list[str], meant: list[str]) -> None:
     assert list(with_present_flags(typed, former_run_flags())) == meant
 

@@ -68,7 +68,7 @@ def test_plan_for_people_names_every_operator_and_the_price(penstock: Penstock) 
 
 
 def test_plan_tells_runs_that_are_placed_from_fused_ones(penstock: Penstock) -> None:
-    out = penstock("plan", "linear", "--rate", 50, "--load", 0.5).out
+    out = penstock("plan", "linear", "--rate", 50, "--utilisation", 0.5).out
     assert "tuples/s placed, with slot-aware routing" in out
     assert "tuples/s fused, every slot with the whole pipeline, in batches of " in out
     assert re.search(r"latency    placed: p50 .* ms \(estimate for slot-aware routing\)\nlatency    fused: p50 ", out)

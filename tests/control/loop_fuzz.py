@@ -144,7 +144,7 @@ class LoopFuzz:
         values: dict[str, Any] = {}
         for name in ("catch_up_seconds", "shrink_after_seconds", "worth_seconds", "ahead_seconds", "decide_seconds",
                      "look_back_seconds", "memory_seconds", "unmeasured_seconds", "shrink_most", "shrink_least",
-                     "grow_least", "least_load", "most_load", "first_load", "no_effect"):  # fmt: skip
+                     "grow_least", "min_utilisation", "max_utilisation", "first_utilisation", "no_effect"):  # fmt: skip
             self.maybe(values, name, WILD, 0.12)
         for name in ("enabled", "advise_only"):
             self.maybe(values, name, [True, False, None, 1, "x"], 0.05)

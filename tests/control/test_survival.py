@@ -507,9 +507,9 @@ class TestRequests:
             ({"load": "1" * 20_000}, "load"),
             ({"elastic": {"catch_up_seconds": 0}}, "elastic.catch_up_seconds"),
             ({"elastic": {"catch_up_seconds": "9"}}, "elastic.catch_up_seconds"),
-            ({"elastic": {"most_load": 1e-300}}, "elastic.most_load"),
+            ({"elastic": {"max_utilisation": 1e-300}}, "elastic.max_utilisation"),
             ({"elastic": {"excluded_hours": [24]}}, "elastic.excluded_hours"),
-            ({"elastic": {"least_load": 0.99}}, "elastic.least_load"),
+            ({"elastic": {"min_utilisation": 0.99}}, "elastic.min_utilisation"),
             ({"elastic": {"forecast": "tea-leaves"}}, "elastic.forecast"),
             ({"elastic": {"catchup": 1}}, "elastic.catchup"),
             ({"desired": 2**64}, "desired"),
@@ -527,9 +527,9 @@ class TestRequests:
 
     def test_amendments_are_checked_with_what_they_amend(self) -> None:
         bench = Bench(cluster(2), PerUnit())
-        bench.tell(asked("a", elastic={"least_load": 0.5, "most_load": 0.6}))
-        with pytest.raises(FieldError, match="above most_load"):
-            bench.tell(incoming.Amend("a", elastic={"least_load": 0.7}))
+        bench.tell(asked("a", elastic={"min_utilisation": 0.5, "max_utilisation": 0.6}))
+        with pytest.raises(FieldError, match="above max_utilisation"):
+            bench.tell(incoming.Amend("a", elastic={"min_utilisation": 0.7}))
         with pytest.raises(FieldError, match=r"target.rate"):
             bench.tell(incoming.Amend("a", target=ServiceTarget(1e-9)))
 

@@ -81,7 +81,7 @@ CALLS = (
     "simulate {plan} --seconds {seconds} --json --load {load} --arrivals poisson --service exponential",
     "simulate {plan} {neighbour} --seconds 2 --load 5 --cluster {cluster}",
     "simulate {plan} --seconds 2 --load {load} --measured {measured} --models {models}",
-    "simulate {plan} --seconds 2 --load 5 --mode fused --slots {count} --batch-interval {rate} --cores {count}",
+    "simulate {plan} --seconds 2 --load 5 --mode fused --slots {count} --batch-interval-ms {rate} --cores {count}",
     "simulate {plan} --seconds 4 --load 5 --switch {other-plan}@{seconds} --pause {seconds}",
     "simulate {plan} --seconds 4 --load 5 --fail n1@1-{seconds} --replay {seconds} --queue {count}",
     "simulate {plan} --seconds 2 --load 5 --network same-node={rate},bandwidth={rate} --in-flight {count}",

@@ -61,7 +61,12 @@ def spoiled_lines(draw: Random, content: bytes) -> bytes:
 
 def options(draw: Random) -> list[str]:
     words = []
-    for option, values in (("--rate", RATES), ("--latency", RATES), ("--price", RATES), ("--load", ("0.5", *RATES))):
+    for option, values in (
+        ("--rate", RATES),
+        ("--latency", RATES),
+        ("--price", RATES),
+        ("--utilisation", ("0.5", *RATES)),
+    ):
         if draw.random() < 0.25:
             words += [option, draw.choice(values)]
     return [*words, *(["--json"] if draw.random() < 0.5 else [])]

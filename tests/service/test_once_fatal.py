@@ -40,7 +40,7 @@ def next_is_decided_upon(served: Served) -> None:
         ({"target": {"rate": 1e-7}}, "target.rate"),
         ({"elastic": {"veto": ".x:y"}}, "elastic.veto"),
         ({"elastic": {"veto": "nothing.there:y"}}, "elastic.veto"),
-        ({"elastic": {"most_load": 1e-300}}, "elastic.most_load"),
+        ({"elastic": {"max_utilisation": 1e-300}}, "elastic.max_utilisation"),
         ({"load": "1e13"}, "load"),
     ],
 )

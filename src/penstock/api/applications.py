@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.clock import now, pause
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import read_text
-from penstock.control.attached.advice import CALM_SECONDS, DEFAULT_LOAD, Advice, SizingGoal
+from penstock.base.former_names import former_keywords
+from penstock.control.attached.advice import CALM_SECONDS, DEFAULT_UTILISATION, Advice, SizingGoal
 from penstock.control.attached.advice import advise as advice_for
 from penstock.control.attached.attachment import Attachment
 from penstock.control.attached.batch_sources import (
@@ -137,6 +138,7 @@ class QueryAdvice:
         return {"query": self.query, **self.advice.document()}
 
 
+@former_keywords(load="utilisation")
 def advise(
     source: str | Path,
     *,
@@ -146,7 +148,7 @@ def advise(
     end_offsets: str | Path | None = None,
     broker: str | None = None,
     query: str | None = None,
-    load: float = DEFAULT_LOAD,
+    utilisation: float = DEFAULT_UTILISATION,
     price: float | None = None,
     seconds: float = DEFAULT_WATCH_SECONDS,
 ) -> list[QueryAdvice]:
@@ -155,7 +157,8 @@ def advise(
 
     A checkpoint does not say on how many cores its query runs: give `slots`. Where its topics end now is asked of
     `broker`, or read from the file `end_offsets` (`{"topic": {"0": 17}}`). `rate` and `latency_ms` are what is wanted;
-    without them what arrives, in batches of 10 s. `price` is that of a core for an hour.
+    without them what arrives, in batches of 10 s. Slots are sized for that target
+    `utilisation`. `price` is that of a core for an hour.
     """
     if slots is not None and not 1 <= slots <= MAX_SLOTS:
         raise BadInputError(f"slots: expected 1 to {MAX_SLOTS:,}, found {slots:.6g}")
@@ -170,7 +173,7 @@ def advise(
         batches = _with_slots(batches_of_log(Path(source)), slots)
     else:
         raise BadInputError(f"{source}: no event log, no checkpoint folder and no address of an application")
-    return _advice(address, batches, query, rate, latency_ms, load, price)
+    return _advice(address, batches, query, rate, latency_ms, utilisation, price)
 
 
 def _advice(
@@ -179,7 +182,7 @@ def _advice(
     query: str | None,
     rate: float | None,
     latency_ms: float | None,
-    load: float,
+    utilisation: float,
     price: float | None,
 ) -> list[QueryAdvice]:
     by_query: dict[str, list[BatchSeen]] = {}
@@ -191,7 +194,7 @@ def _advice(
     for name, seen in by_query.items():
         model = learn(seen) if query in (None, name) else None
         if model is not None:
-            advice = advice_for(model, rate=rate, latency_ms=latency_ms, load=load, price=price)
+            advice = advice_for(model, rate=rate, latency_ms=latency_ms, utilisation=utilisation, price=price)
             queries.append(QueryAdvice(name, advice))
     if not queries:
         count = sum(batch.rows > 0 for seen in by_query.values() for batch in seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.api.live import LIVE, live_cluster
+from penstock.base.former_names import former_keywords
 from penstock.cluster.catalogue import Acquisition, Catalogue
 from penstock.inputs.finders import ModelsLike, PipelineLike, PlanLike, find_models, find_pipeline, saved_plan
 from penstock.inputs.planners import ClusterLike, capacities, capacity_step, plan_at, planner_of, segments_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.planning.segmentation import Segmentation
 
 
+@former_keywords(load="utilisation", interval_ms="batch_interval_ms")
 def plan(
     pipeline: PipelineLike,
     rate: float,
@@ -43,13 +45,14 @@ def plan(
     explain: bool = False,
     current: PlanLike | None = None,
     move_cost: float | None = None,
-    load: float = 1.0,
+    utilisation: float = 1.0,
 ) -> Plan:
     """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue.
 
     With the plan that runs as `current`, threads stay where they are unless moving pays: a thread that moves counts
-    as `move_cost` slots (0.01). `eft` and `balanced-eft` weigh that by their own rule. `load` leaves headroom: with 0.8
-    the plan is sized for `rate / 0.8`. The cluster "live" is the one that runs here, without what runs on it.
+    as `move_cost` slots (0.01). `eft` and `balanced-eft` weigh that by their own rule. With a target
+    `utilisation` of 0.8 the plan is sized for `rate / 0.8`. The cluster "live" is the free part of the one that runs
+    here.
     """
     live = live_cluster() if cluster == LIVE else None
     planner = planner_of(
@@ -62,7 +65,9 @@ def plan(
         batch_interval_ms=batch_interval_ms,
         explain=explain,
     )
-    made = plan_at(planner, rate, allocator=allocator, placer=placer, current=current, move_cost=move_cost, load=load)
+    made = plan_at(
+        planner, rate, allocator=allocator, placer=placer, current=current, move_cost=move_cost, utilisation=utilisation
+    )
     return made if live is None else live.numbered(made)
 
 

@@ -23,6 +23,7 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import yaml
@@ -30,9 +31,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from penstock.base.errors import BadInputError, nearest
+from penstock.base.former_names import with_present_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 LARGEST_FILE = 32 * 2**20
@@ -78,10 +80,18 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
+    former: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Keys of earlier versions, which are still read, and the present key of each."""
+
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
+            if cls.former:
+                try:
+                    data = with_present_names(data, cls.former, "'{}'")
+                except BadInputError as error:
+                    raise PydanticCustomError("two_names", "{message}", {"message": str(error)}) from error
             known = [field.alias or name for name, field in cls.model_fields.items()]
             accepted = {*known, *cls.model_fields}
             for key in data:

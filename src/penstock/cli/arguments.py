@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from penstock.base.errors import BadInputError
-from penstock.cli import output
+from penstock.base.former_names import report_former_name
 from penstock.runs.config import AUTO, FUSED, PLACED, Appears, Option, list_options, options
 
 if TYPE_CHECKING:
@@ -119,14 +118,9 @@ def with_present_flags(args: list[str], former: Mapping[str, str]) -> Iterator[s
         present, with_value, _ = former[flag].partition("=")
         if present in given:
             raise BadInputError(f"{flag} and {present}: two names of one option; keep {present}")
-        _report_once(flag, former[flag].replace("=", " "))
+        report_former_name(flag, former[flag].replace("=", " "))
         yield former[flag] if with_value else f"{present}{equals}{value}"
     yield from args[len(words) :]
-
-
-@cache
-def _report_once(former: str, present: str) -> None:
-    output.complain(f"note: '{former}' is now '{present}'")
 
 
 # Options of all commands that open the controller's store.

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from contextlib import contextmanager, suppress
 from copy import copy
 from functools import cache
@@ -21,6 +22,7 @@ from typer.exceptions import Abort, TyperException
 
 from penstock import __version__
 from penstock.base.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError, nearest, printable
+from penstock.base.former_names import FormerNameWarning
 from penstock.cli import output
 from penstock.cli.arguments import command_with, former_run_flags
 from penstock.cli.commands.advise import advise
@@ -78,6 +80,7 @@ OPTION_OF = {
     "service": "--service",
     "skew": "--skew",
     "switches": "--switch",
+    "utilisation": "--utilisation",
     **{one.key: one.flag for one in run_options(Appears.COMMAND)},
 }
 """Arguments that errors name, and the option that gives each."""
@@ -143,7 +146,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-add(app, init, profile, plan, simulate, advise)
+add(app, init, profile)
+app.command("plan", cls=command_with({"--load": "--utilisation", "--interval-ms": "--batch-interval-ms"}))(plan)
+app.command("simulate", cls=command_with({"--batch-interval": "--batch-interval-ms"}))(simulate)
+app.command("advise", cls=command_with({"--load": "--utilisation"}))(advise)
 app.command(hidden=True)(drain)
 app.command("run", cls=command_with(former_run_flags()))(run_pipeline)
 
@@ -207,6 +213,23 @@ def options(
     context.with_resource(log_on_stderr("info" if verbose else None, os.environ.get("PENSTOCK_LOG")))
 
 
+@contextmanager
+def former_names_as_notes() -> Iterator[None]:
+    """Print a note for a former name that is used, instead of Python's form of a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FormerNameWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, FormerNameWarning):
+                output.complain(f"note: {message}")
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
+
+
 @cache
 def _command() -> Any:
     """Made once: typer would make every verb anew for every call in one process."""
@@ -246,7 +269,8 @@ def run(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retur
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - stands in until the process ends
     try:
         command = _command() if words not in ([], ["--help"]) else typer.main.get_command(_names_only(app))
-        code = command.main(args=words or ["--help"], prog_name="penstock", standalone_mode=False)
+        with former_names_as_notes():
+            code = command.main(args=words or ["--help"], prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except BadInputError as error:
         return _fail(f"error: {in_options(str(error))}", 2)

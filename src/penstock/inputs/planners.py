@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.planning.plan import Plan
 
-LEAST_LOAD = 0.01
+MIN_UTILISATION = 0.01
 """A plan for more than a hundred times what is asked is a slip."""
 
 ClusterLike = Cluster | str | Path | None
@@ -89,21 +89,21 @@ def plan_at(
     placer: str = DEFAULT_PLACER,
     current: PlanLike | None = None,
     move_cost: float | None = None,
-    load: float = 1.0,
+    utilisation: float = 1.0,
 ) -> Plan:
-    """A plan for `rate` tuples/s, which are `load` of what it is sized for, or `RefusedError`."""
+    """Return a plan for `rate` rows/s, sized for `rate / utilisation`, or raise `RefusedError`."""
     check_move_cost(move_cost, current)
-    if not LEAST_LOAD <= load <= 1:
-        raise BadInputError(f"load: expected a part from {LEAST_LOAD:g} to 1, found {load:g}")
+    if not MIN_UTILISATION <= utilisation <= 1:
+        raise BadInputError(f"utilisation=: expected {MIN_UTILISATION:g} to 1, found {utilisation:g}")
     policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
-    sized_for = checked_rate(rate) / load
+    sized_for = checked_rate(rate) / utilisation
     if current is None:
         answer = planner.plan(sized_for, *policies)
     else:
         answer = replan(planner, sized_for, *policies, saved_plan(current), move_cost)
     if isinstance(answer, Refusal):
         raise RefusedError(answer)
-    return answer if load == 1 else planner.at_load(answer, load)
+    return answer if utilisation == 1 else planner.at_utilisation(answer, utilisation)
 
 
 def check_move_cost(move_cost: float | None, current: object) -> None:

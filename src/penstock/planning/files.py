@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
@@ -42,7 +44,6 @@ from penstock.planning.placement.contract import OperatorRequest, PlacementReque
 from penstock.planning.plan import PLAN_FORMAT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from penstock.cluster.topology import Cluster
@@ -87,10 +88,11 @@ class SavedPlan(Versioned):
     """A plan as it stands in a file."""
 
     newest: ClassVar[int] = PLAN_FORMAT
+    former: ClassVar[Mapping[str, str]] = MappingProxyType({"load": "utilisation"})
 
     pipeline: Name
     rate: Positive
-    load: Positive = 1.0
+    utilisation: Positive = 1.0
     allocator: Name
     placer: Name
     operators: dict[Name, SavedOperator]

@@ -96,13 +96,13 @@ class Plan:
     """Where this plan replaces one that runs: what that takes."""
     library: ModelLibrary | None = None
     """What it was planned with: the models of its operators."""
-    load: float = 1.0
-    """The part of what it is sized for that `rate` is."""
+    utilisation: float = 1.0
+    """Target utilisation: `rate` as a share of the rate the plan is sized for."""
 
     @property
     def sized_for(self) -> float:
         """Tuples/s: threads, slots and machines are those of this rate."""
-        return self.rate / self.load
+        return self.rate / self.utilisation
 
     @property
     def growth(self) -> int:
@@ -202,7 +202,7 @@ class Plan:
                 "network_cost": prediction.network_cost,
                 "fused": None if prediction.fused is None else prediction.fused.document(),
             },
-            **({"load": self.load} if self.load < 1 else {}),
+            **({"utilisation": self.utilisation} if self.utilisation < 1 else {}),
             "bounds": {"slots": self.fewest_slots, "gap": self.gap},
             "price_per_hour": self.cluster.price,
             "currency": self.currency,

@@ -135,7 +135,7 @@ def _too_slow(plan: Plan, rate: float, slots: int, enough: int | None) -> str:
     Plans are made from models of single operators, which leave out Spark's own work per row. `enough` slots would do.
     """
     where = f"{slots} slot{'' if slots == 1 else 's'}"
-    of = "" if plan.load == 1 else f" of the {plan.sized_for:,.4g}/s it is sized for"
+    of = "" if plan.utilisation == 1 else f" of the {plan.sized_for:,.4g}/s it is sized for"
     hint = f"; {enough} slots would do" if enough else ""
     return f"run fused on {where} it will do {rate:,.4g}/s{of}, by what the whole pipeline did in its profile{hint}"
 
@@ -179,12 +179,13 @@ class Planner:
         cluster, placement = answer
         return self.finish(rate, allocation, cluster, slots, placement)
 
-    def at_load(self, plan: Plan, load: float) -> Plan:
-        """A plan that was made for its rate, to be run at `load` of it."""
-        prediction = self.predict(load * plan.rate, plan.allocation, plan.cluster, plan.placement)
+    def at_utilisation(self, plan: Plan, utilisation: float) -> Plan:
+        """Return a plan that was made for its rate, to be run at that share of it."""
+        rate = utilisation * plan.rate
+        prediction = self.predict(rate, plan.allocation, plan.cluster, plan.placement)
         before = plan.prediction.fused
         warnings = tuple(warning for warning in plan.warnings if before is None or warning != before.warning)
-        changed = replace(plan, rate=load * plan.rate, load=load, prediction=prediction, warnings=warnings)
+        changed = replace(plan, rate=rate, utilisation=utilisation, prediction=prediction, warnings=warnings)
         return self._with_fused(changed)
 
     def _with_fused(self, plan: Plan) -> Plan:

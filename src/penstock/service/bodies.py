@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, Field, StrictBool, StrictStr, ValidationError
 
@@ -17,7 +18,7 @@ from penstock.base.files import Name, Positive, Spec, describe, parse_json
 from penstock.base.text_checks import one_of
 from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger
 from penstock.control.core.trigger_kinds import find_kind
-from penstock.control.elasticity.options import checked_options
+from penstock.control.elasticity.options import FORMER_NAMES, checked_options
 from penstock.control.errors import FieldError
 from penstock.control.metrics import Metric
 from penstock.control.registry import CODE_TRIGGER, trigger_kind_names
@@ -65,7 +66,9 @@ class TargetBody(Spec):
 
 
 class ElasticBody(Spec):
-    """How a pipeline follows its load; what is not named is as it is."""
+    """Options of how a pipeline follows its load; those that are not given stay as they are."""
+
+    former: ClassVar[Mapping[str, str]] = FORMER_NAMES
 
     enabled: StrictBool | None = None
     advise_only: StrictBool | None = None
@@ -74,8 +77,8 @@ class ElasticBody(Spec):
     shrink_most: Part | None = None
     worth_seconds: Seconds | None = None
     ahead_seconds: Seconds | None = None
-    least_load: Part | None = None
-    most_load: Part | None = None
+    min_utilisation: Part | None = None
+    max_utilisation: Part | None = None
     excluded_hours: list[Annotated[int, Field(ge=0, le=23, strict=True)]] | None = None
     forecast: Text | None = None
     veto: Text | None = None

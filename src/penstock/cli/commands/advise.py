@@ -25,7 +25,7 @@ def advise(
     ] = None,
     broker: Annotated[str | None, typer.Option("--broker", help="Checkpoint: ask this Kafka broker for that.")] = None,
     query: Annotated[str | None, typer.Option("--query", help="Only this query of the application.")] = None,
-    load: Annotated[float, typer.Option("--load", help="Part of the slots that is to be used, 0 to 1.")] = 0.7,
+    utilisation: Annotated[float, typer.Option("--utilisation", help="Target utilisation of slots, 0 to 1.")] = 0.7,
     price: Annotated[float | None, typer.Option("--price", help="Of a core for an hour.")] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="Address: watch it for so long.")] = 30.0,
     json: JsonOption = False,
@@ -41,7 +41,7 @@ def advise(
         end_offsets=end_offsets,
         broker=broker,
         query=query,
-        load=load,
+        utilisation=utilisation,
         price=price,
         seconds=seconds,
     )

@@ -67,8 +67,9 @@ def plan(
         float | None,
         typer.Option("--move-cost", help="With --current: what moving one thread costs, in slots (0.01)."),
     ] = None,
-    load: Annotated[
-        float, typer.Option("--load", help="Headroom: the part of what it is sized for that the rate may be, as 0.8.")
+    utilisation: Annotated[
+        float,
+        typer.Option("--utilisation", help="Target utilisation; with 0.8 the plan is sized for the rate / 0.8."),
     ] = 1.0,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the placement (.png, .svg, .pdf).")] = None,
     to_file: Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan file (JSON).")] = None,
@@ -83,9 +84,10 @@ def plan(
     from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER
 
     if compare:
-        if plot or to_file or explain or current or move_cost is not None or load != 1.0:
+        if plot or to_file or explain or current or move_cost is not None or utilisation != 1.0:
             raise BadInputError(
-                "--compare prints a table of all policies: give --plot, --output, --explain, --current and --load "
+                "--compare prints a table of all policies: give --plot, --output, --explain, --current and "
+                "--utilisation "
                 "without it"
             )
         planner = planner_of(
@@ -126,7 +128,7 @@ def plan(
             explain=explain,
             current=current,
             move_cost=move_cost,
-            load=load,
+            utilisation=utilisation,
         )
     except RefusedError as refused:
         if json:
@@ -202,9 +204,9 @@ def _print_plan(made: Plan, screen: Console) -> None:
         f"{made.allocation.slots_with_sources_and_sinks} with source and sink"
         f"{grown}; no plan needs fewer than {made.fewest_slots} ({bound})"
     )
-    if made.load < 1:
+    if made.utilisation < 1:
         sized = output.figure(made.sized_for)
-        screen.print(f"headroom   sized for {sized} tuples/s, of which the rate is {100 * made.load:.0f} %")
+        screen.print(f"headroom   sized for {sized} tuples/s, of which the rate is {100 * made.utilisation:.0f} %")
     screen.print(f"machines   {machines}; {output.money(made.cluster.price)} {made.currency} per hour")
     for name, supported in (("shuffle", prediction.shuffle), ("slot-aware", prediction.slot_aware)):
         ends = prediction.rate_range.get(name.replace("-", "_"))

@@ -52,9 +52,9 @@ def simulate(
         int | None, typer.Option("--in-flight", help="Most tuples of a source on their way: a closed loop.")
     ] = None,
     skew: Annotated[float, typer.Option("--skew", help="Zipf exponent of the keys of streams dealt by key.")] = 0.0,
-    batch_interval: Annotated[
+    batch_interval_ms: Annotated[
         float | None,
-        typer.Option("--batch-interval", help="Milliseconds: tuples wait for the next batch, as on Spark."),
+        typer.Option("--batch-interval-ms", help="Milliseconds: tuples wait for the next batch, as on Spark."),
     ] = None,
     network: Annotated[
         str | None,
@@ -130,7 +130,7 @@ def simulate(
             queue_limit=queue,
             in_flight=in_flight,
             skew=skew,
-            batch_interval_ms=batch_interval,
+            batch_interval_ms=batch_interval_ms,
             network=network,
             contention=contention,
             outages=fail or (),

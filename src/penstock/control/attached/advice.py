@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from penstock.control.attached.query_model import BatchSeen, LearnedModel
 
 
-MIN_LOAD = 1e-3
-DEFAULT_LOAD = 0.7
+MIN_UTILISATION = 1e-3
+DEFAULT_UTILISATION = 0.7
 """Of what slots can do: the rest is for catching up, and for load that comes and goes."""
 DEFAULT_BATCH_SECONDS = 10.0
 """Batches are taken to last so long at most where neither a latency nor a longer batch was seen."""
@@ -88,15 +88,15 @@ def advise(
     *,
     rate: float | None = None,
     latency_ms: float | None = None,
-    load: float = DEFAULT_LOAD,
+    utilisation: float = DEFAULT_UTILISATION,
     price: float | None = None,
 ) -> Advice:
     """`rate` without: what arrives. `price` is that of a slot for an hour.
 
-    batch = latency / 2; slots = rate * batch * row / ((batch - fixed) * load), rounded up
+    batch = latency / 2; slots = rate * batch * row / ((batch - fixed) * utilisation), rounded up
     """
-    if not MIN_LOAD <= load <= 1:
-        raise BadInputError(f"load: expected a part above 0 ({MIN_LOAD:g} at least) and at most 1, found {load:g}")
+    if not MIN_UTILISATION <= utilisation <= 1:
+        raise BadInputError(f"utilisation=: expected {MIN_UTILISATION:g} to 1, found {utilisation:g}")
     for what, given in (("rate", rate), ("latency", latency_ms)):
         if given is not None and not MIN_FIGURE <= given <= MAX_FIGURE:
             raise BadInputError(
@@ -106,7 +106,7 @@ def advise(
         raise BadInputError(f"price: expected 0 to {MAX_FIGURE:g}, found {price:g}")
     target = rate or model.arrived_rate or model.done_rate
     batch = _batch_seconds(model, latency_ms)
-    needed = _needed(model, target, batch, load)
+    needed = _needed(model, target, batch, utilisation)
     most = model.most_rate(model.slots, batch)
     limit, evidence = find_limit(model, target, batch, needed, most)
     useful = model.partitions
@@ -133,19 +133,19 @@ def _batch_seconds(model: LearnedModel, latency_ms: float | None) -> float:
     return max(DEFAULT_BATCH_SECONDS, model.typical_seconds)
 
 
-def _needed(model: LearnedModel, rate: float, batch: float, load: float) -> int | None:
+def _needed(model: LearnedModel, rate: float, batch: float, utilisation: float) -> int | None:
     useful = batch - model.fixed_seconds
     if useful <= 0:
         return None
-    slots = max(1, whole_up(rate * batch * model.row_seconds / (useful * load)))
+    slots = max(1, whole_up(rate * batch * model.row_seconds / (useful * utilisation)))
     return slots if model.partitions is None or slots <= model.partitions else None
 
 
-def slots_to_keep_up(model: LearnedModel, rate: float, latency_ms: float | None, load: float) -> int | None:
+def slots_to_keep_up(model: LearnedModel, rate: float, latency_ms: float | None, utilisation: float) -> int | None:
     """For the rate, in batches of at least twice their fixed cost: where those are longer than the latency allows no
     number of slots makes them shorter, and rows must be done all the same."""
     batch = max(_batch_seconds(model, latency_ms), model.fixed_seconds / MUCH)
-    return _needed(model, rate, batch, load)
+    return _needed(model, rate, batch, utilisation)
 
 
 def _rows_per_batch(model: LearnedModel, needed: int | None, batch: float) -> int:
@@ -324,7 +324,7 @@ class SizingGoal:
     minimum: int = 1
     maximum: int | None = None
     calm_seconds: float = CALM_SECONDS
-    load: float = DEFAULT_LOAD
+    utilisation: float = DEFAULT_UTILISATION
 
     def __post_init__(self) -> None:
         if self.minimum < 1:
@@ -374,8 +374,8 @@ def follow(
     """needed = slots for what arrives (at least the target's rate) and what waits; clamped; up at once, down late."""
     rate = max(arriving(batches), wanted.rate or 0.0) or model.done_rate
     to_do = rate + (model.backlog or 0.0) / CATCH_UP_SECONDS
-    advice = advise(model, rate=to_do, latency_ms=wanted.latency_ms, load=wanted.load)
-    slots = slots_to_keep_up(model, to_do, wanted.latency_ms, wanted.load)
+    advice = advise(model, rate=to_do, latency_ms=wanted.latency_ms, utilisation=wanted.utilisation)
+    slots = slots_to_keep_up(model, to_do, wanted.latency_ms, wanted.utilisation)
     # more slots than partitions do nothing
     needed = wanted.within(math.ceil((slots or model.partitions or executors * cores) / cores))
     seen = f"{rate:,.0f} rows/s arrive" + (f" and {model.backlog:,.0f} wait" if model.backlog else "")

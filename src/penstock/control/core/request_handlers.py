@@ -22,7 +22,7 @@ from penstock.control.core.records import (
 )
 from penstock.control.core.turn import reason_of
 from penstock.control.elasticity.memory import Following
-from penstock.control.elasticity.options import checked_options
+from penstock.control.elasticity.options import changed_options, checked_options
 from penstock.control.errors import ConflictError, FieldError, NotFoundError
 from penstock.dataflow.load import LEAST_RATE, MOST_RATE, parse_load
 from penstock.planning.registry import SHARERS
@@ -243,7 +243,7 @@ def amend(turn: Turn, request: Amend) -> None:
         "minimum": minimum,
         "maximum": maximum,
         "load": record.load if request.load is None else request.load,
-        "elastic": record.elastic if request.elastic is None else {**(record.elastic or {}), **request.elastic},
+        "elastic": record.elastic if request.elastic is None else changed_options(record.elastic, request.elastic),
     }
     changed = [what for what, value in fields.items() if getattr(record, what) != value]
     if changed:
@@ -266,7 +266,7 @@ def _check_amendment(turn: Turn, record: PipelineRecord, request: Amend) -> None
         check_sizing(turn, record.submission, request.target)
     check_load(request.load)
     if request.elastic is not None:
-        check_elastic({**(record.elastic or {}), **request.elastic})
+        check_elastic(changed_options(record.elastic, request.elastic))
     if request.priority is not None:
         check_level(request.priority)
 

@@ -1,14 +1,16 @@
-"""What can be set about following the load, with bounds. Times in seconds, loads as parts of what a size can do."""
+"""Options of how a pipeline follows its load, with bounds: seconds, and utilisation as a share of what a size does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import describe
+from penstock.base.former_names import with_present_names
 from penstock.control.errors import FieldError
 from penstock.control.registry import FORECASTS
 
@@ -24,7 +26,7 @@ Seconds = Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False, strict=True)
 SomeSeconds = Annotated[float, Field(ge=0.1, le=DAY, allow_inf_nan=False, strict=True)]
 """What is divided by is never 0."""
 MemorySeconds = Annotated[float, Field(ge=0, le=30 * DAY, allow_inf_nan=False, strict=True)]
-LoadPart = Annotated[float, Field(ge=0.01, le=1, allow_inf_nan=False, strict=True)]
+Utilisation = Annotated[float, Field(ge=0.01, le=1, allow_inf_nan=False, strict=True)]
 SizePart = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 HourOfDay = Annotated[int, Field(ge=0, le=23, strict=True)]
 Words = Annotated[str, Field(max_length=500, strict=True)]
@@ -38,11 +40,11 @@ class ElasticOptions:
     decide_seconds: SomeSeconds = 10.0
     look_back_seconds: SomeSeconds = 60.0
     """Over which the load is smoothed."""
-    first_load: LoadPart = 0.85
-    """Load to size for while nothing is known of how much it swings."""
-    least_load: LoadPart = 0.7
-    most_load: LoadPart = 0.95
-    """Between these the load to size for follows from the measured spread."""
+    first_utilisation: Utilisation = 0.85
+    """Target utilisation until it is known how much the load varies."""
+    min_utilisation: Utilisation = 0.7
+    max_utilisation: Utilisation = 0.95
+    """Between these the target utilisation follows from the measured spread of the load."""
     catch_up_seconds: SomeSeconds = 120.0
     """A backlog that will last longer is a reason to grow at once."""
     shrink_after_seconds: Seconds = 15 * MINUTE
@@ -74,8 +76,22 @@ _SHAPE = TypeAdapter(ElasticOptions)
 _NAMES = [option.name for option in fields(ElasticOptions)]
 
 
+FORMER_NAMES = MappingProxyType(
+    {"first_load": "first_utilisation", "least_load": "min_utilisation", "most_load": "max_utilisation"}
+)
+
+
+def changed_options(before: Mapping[str, Any] | None, anew: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with those given anew in the place of former values, which a store may have by former names."""
+    return {
+        **with_present_names(before or {}, FORMER_NAMES, warn=False),
+        **with_present_names(anew, FORMER_NAMES, warn=False),
+    }
+
+
 def checked_options(given: Mapping[str, Any]) -> ElasticOptions:
-    """The options as they will be used, or a `FieldError` that names the one that cannot be."""
+    """Return the options as they will be used, or raise a `FieldError` that names the wrong one."""
+    given = with_present_names(given, FORMER_NAMES, warn=False)
     for name in given:
         if name not in _NAMES:
             raise FieldError(f"elastic.{name}", f"unknown option; {nearest(name, _NAMES)}")
@@ -88,8 +104,9 @@ def checked_options(given: Mapping[str, Any]) -> ElasticOptions:
         FORECASTS.create(options.forecast)
     except BadInputError as error:
         raise FieldError("elastic.forecast", str(error)) from error
-    if options.least_load > options.most_load:
-        raise FieldError("elastic.least_load", f"{options.least_load:g} is above most_load, {options.most_load:g}")
+    low, high = options.min_utilisation, options.max_utilisation
+    if low > high:
+        raise FieldError("elastic.min_utilisation", f"{low:g} is above max_utilisation, {high:g}")
     return options
 
 

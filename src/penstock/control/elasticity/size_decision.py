@@ -91,11 +91,11 @@ class _Case(NamedTuple):
     """Tuples/s of the units it has, by the models as corrected."""
 
 
-def target_load(smoothed: Smoothed, options: ElasticOptions, *, known: bool) -> float:
+def target_utilisation(smoothed: Smoothed, options: ElasticOptions, *, known: bool) -> float:
     """1 - SPREADS * spread, between the least and the most; the first load while the spread is not known."""
     if not known:
-        return options.first_load
-    return min(options.most_load, max(options.least_load, 1 - SPREADS * smoothed.spread))
+        return options.first_utilisation
+    return min(options.max_utilisation, max(options.min_utilisation, 1 - SPREADS * smoothed.spread))
 
 
 def _take_in(
@@ -182,14 +182,14 @@ def _grow(memory: Memory, case: _Case) -> tuple[Memory, SizeVerdict | None]:
     if not effect.may_grow(memory, observed.asked, now):
         why = f"growing to {memory.ineffective_at} had no effect: something else is short"
         return memory, SizeVerdict(VerdictKind.HELD_BACK, observed.asked, why)
-    load = target_load(smoothed, options, known=memory.speed.counts)
+    load = target_utilisation(smoothed, options, known=memory.speed.counts)
     clearing = catch_up.rate_to_catch_up(
         observed.backlog, rate, options.catch_up_seconds, waiting.change_seconds(memory)
     )
     soon = _soon(memory, smoothed, options, now, rate)
     # units that were asked for did not come: the cluster has no more, and asking for more brings none
     short = observed.held < observed.asked
-    ahead = max(min(clearing, MOST_CLEARING * rate), soon / options.most_load)
+    ahead = max(min(clearing, MOST_CLEARING * rate), soon / options.max_utilisation)
     needed = rate / load if short else max(rate / load, ahead)
     least = 1 if short else observed.asked + max(1, round(options.grow_least * observed.asked))
     units = bounds.clamp(even(max(least, sizes.units_for(needed / memory.speed.factor) or 1), bounds))
@@ -249,11 +249,11 @@ def _soon(memory: Memory, smoothed: Smoothed, options: ElasticOptions, now: floa
 def _shrink(memory: Memory, case: _Case) -> tuple[Memory, SizeVerdict]:
     smoothed, observed, sizes, bounds, options, now, capacity = case
     asked = observed.asked
-    load = target_load(smoothed, options, known=memory.speed.counts)
+    load = target_utilisation(smoothed, options, known=memory.speed.counts)
     forecast = memory.forecast.highest(now, options.ahead_seconds, smoothed.level) or 0.0
     # what is given back while the load rises is asked for again
     soon = max(forecast, smoothing.heading(smoothed, smoothed.level, options.look_back_seconds, options.ahead_seconds))
-    needed = _units_for(sizes, max(smoothed.level / load, soon / options.most_load), memory, bounds)
+    needed = _units_for(sizes, max(smoothed.level / load, soon / options.max_utilisation), memory, bounds)
     waits = observed.backlog > capacity * WAIT_SHARE * (observed.latency_target_s or options.decide_seconds)
     if needed >= asked or waits:
         if memory.low_since is not None:
