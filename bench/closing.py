@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.base.clock import now
 from penstock.engines.fused.preparation import INTERVAL_MS, prepare
-from penstock.planning.prediction.latency import closing_seconds
+from penstock.planning.prediction.placement import closing_seconds
 from unseen import WINDOWS, keyed, unseen
 
 if TYPE_CHECKING:

@@ -87,12 +87,12 @@ from .engines.placed.handle import PlacedHandle as PlacedHandle
 from .engines.run_index import Run as Run
 from .engines.simulated.preparation import LoadLike as LoadLike
 from .engines.simulated.preparation import Mode as Mode
+from .inputs.finders import ClusterLike as ClusterLike
 from .inputs.finders import ModelsLike as ModelsLike
 from .inputs.finders import PipelineLike as PipelineLike
 from .inputs.finders import PlanLike as PlanLike
 from .inputs.finders import RunnableLike as RunnableLike
 from .inputs.finders import find_pipeline as find_pipeline
-from .inputs.planners import ClusterLike as ClusterLike
 from .inputs.topic_endpoints import reading_from as reading_from
 from .inputs.topic_endpoints import writing_to as writing_to
 from .modelling.library import ModelLibrary as ModelLibrary
@@ -110,7 +110,7 @@ from .planning.files import write_plan as write_plan
 from .planning.plan import Plan as Plan
 from .planning.plan import Prediction as Prediction
 from .planning.plan_changes import PlanDiff as PlanDiff
-from .planning.prediction.rate import Routing as Routing
+from .planning.prediction.placement import Routing as Routing
 from .planning.rewrite import RewrittenPipeline as RewrittenPipeline
 from .planning.segmentation import Segmentation as Segmentation
 from .planning.sharing.contract import Tenant as Tenant

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.engines.placed.run_folder import RunFolder
     from penstock.inputs.finders import ModelsLike, RunnableLike
     from penstock.planning.files import SavedPlan
-    from penstock.planning.prediction.rate import Routing
+    from penstock.planning.prediction.placement import Routing
     from penstock.report.result import PlacedResult, RunResult
     from penstock.runs.handle import RunHandle
 

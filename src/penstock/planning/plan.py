@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.topology import MEMORY
 from penstock.dataflow.code import pipeline_document
 from penstock.modelling.library import models_document
-from penstock.planning.prediction.rate import Routing
-from penstock.planning.prediction.usage import SlotUsage, node_usage
+from penstock.planning.prediction.placement import Routing, SlotUsage, node_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.planning.allocation.contract import Allocation
     from penstock.planning.placement.contract import Placement
     from penstock.planning.plan_changes import ThreadMoves
-    from penstock.planning.prediction.rate import SupportedRate
+    from penstock.planning.prediction.placement import SupportedRate
 
 PLAN_FORMAT = 2
 """Of plan files. 2: they carry the models they were made with."""

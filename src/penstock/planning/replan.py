@@ -27,7 +27,7 @@ from penstock.planning.allocation.contract import Allocation, OperatorAllocation
 from penstock.planning.allocation.joint_problem import Fixed, JointLayout, Problem, is_right, loads, supplied
 from penstock.planning.allocation.joint_search import drop_surplus
 from penstock.planning.placement.contract import KeepsCurrent, PlacedBundle, Placement
-from penstock.planning.plan_changes import exchanged, moves, running
+from penstock.planning.plan_changes import exchanged, running
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,6 +53,8 @@ def replan(
     placer: Placer,
     current: SavedPlan,
     move_cost: float | None = None,
+    *,
+    load: float = 1.0,
 ) -> Plan | Refusal:
     """The better of keeping what runs and planning anew; a refusal where neither is possible.
 
@@ -62,31 +64,25 @@ def replan(
         raise BadInputError(
             f"current plan: it is of pipeline '{current.pipeline}', and '{planner.pipeline.name}' is to be planned"
         )
+    planner = replace(planner, current=current)
     if isinstance(placer, KeepsCurrent):
         if move_cost is not None:
             raise BadInputError(
                 f"placer '{placer.name}' weighs moves by its own rule, so a move cost means nothing to it; leave it out"
             )
-        own = replace(planner, current=current).plan(rate, allocator, placer)
-        return own if isinstance(own, Refusal) else _with_moves(own, current)
-    fresh = planner.plan(rate, allocator, placer)
+        return planner.plan(rate, allocator, placer, load=load)
+    fresh = planner.plan(rate, allocator, placer, load=load)
     if not isinstance(fresh, Refusal):
         # CPU may be pooled on a node, and what is above 1 on a slot relies on its neighbours
         pooled = any(max(slot.cpu, slot.memory) > 1 + TOLERANCE for slot in fresh.prediction.slots.values())
         alike = not (planner.nodes_matter or pooled)
         placement = exchanged(fresh.placement, fresh.cluster, running(current, fresh.cluster), alike=alike)
-        fresh = planner.finish(rate, fresh.allocation, fresh.cluster, fresh.slots_asked, placement)
-        fresh = _with_moves(fresh, current)
-    kept = _kept(planner, rate, current)
+        fresh = planner.finish(rate, fresh.allocation, fresh.cluster, fresh.slots_asked, placement, load)
+    kept = _kept(planner, rate, current, load)
     plans = [plan for plan in (kept, fresh) if plan is not None and not isinstance(plan, Refusal)]
     rented = isinstance(planner.offer, Catalogue)
     price = DEFAULT_MOVE_COST if move_cost is None else move_cost
     return min(plans, key=lambda plan: _cost(plan, price, rented=rented), default=fresh)
-
-
-def _with_moves(plan: Plan, current: SavedPlan) -> Plan:
-    needed = moves(current.threads_by_slot(), running(current, plan.cluster), plan.placement.by_slot())
-    return replace(plan, moves=needed)
 
 
 def _cost(plan: Plan, move_cost: float, *, rented: bool) -> float:
@@ -113,25 +109,25 @@ def _held_cluster(planner: Planner, current: SavedPlan, more: int) -> Cluster | 
     return Cluster((*nodes, *(replace(node, name=next(names)) for node in added)))
 
 
-def _kept(planner: Planner, rate: float, current: SavedPlan) -> Plan | None:
+def _kept(planner: Planner, rate: float, current: SavedPlan, load: float) -> Plan | None:
     """The current placement, changed as little as the rate needs, on as few further slots as that takes."""
     if planner.nodes_matter:
         return None
     more = 0
     while (cluster := _held_cluster(planner, current, more)) is not None and more <= 2 * len(current.nodes) + 16:
-        state = _State(planner, rate, cluster, running(current, cluster))
+        state = _State(planner, rate / load, cluster, running(current, cluster))
         if state.adapt():
-            return _plan(planner, rate, current, cluster, state)
+            return _plan(planner, rate, cluster, state, load)
         more += 1
     return None
 
 
-def _plan(planner: Planner, rate: float, current: SavedPlan, cluster: Cluster, state: _State) -> Plan:
+def _plan(planner: Planner, rate: float, cluster: Cluster, state: _State, load: float) -> Plan:
     placement = state.placement(planner.pipeline.name)
     used = {bundle.slot.node for bundle in placement.bundles}
     if isinstance(planner.offer, Catalogue):
         cluster = Cluster(tuple(node for node in cluster.nodes if node.name in used), cluster.dimensions)
-    return _with_moves(planner.finish(rate, state.allocation(), cluster, len(placement.by_slot()), placement), current)
+    return planner.finish(rate, state.allocation(), cluster, len(placement.by_slot()), placement, load)
 
 
 class _State:

@@ -18,8 +18,7 @@ from penstock.modelling.adjustments import at_one_pace, within_one_core
 from penstock.modelling.fit import QUIET, described, fits, other_selectivity, says_where
 from penstock.modelling.library import models_document
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.planning.prediction.fused import rows_of_batch
-from penstock.planning.prediction.fused_setup import fused_setup, rehearsals_of
+from penstock.planning.prediction.fused import fused_setup, rehearsals_of, rows_of_batch
 from penstock.report.listener import Listener, Progress
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.modelling.model import Rehearsal
     from penstock.modelling.task_profile import TaskProfile
     from penstock.planning.prediction.fused import FusedSetup
-    from penstock.planning.prediction.rate import Demands
+    from penstock.planning.prediction.placement import Demands
     from penstock.profiling.rehearsal import RehearsalSpec
     from penstock.profiling.samples import OperatorSample, OwnSample, SampledFlow, Taken
     from penstock.profiling.subject import ProfileSubject

@@ -137,7 +137,8 @@ class EStreamLive(Experiment):
     published: ClassVar[str | None] = None
     choices: ClassVar[tuple[str, ...]] = (
         f"A cluster of four nodes with a slot each, {E_STREAM_SECONDS:g} s of load between 70 and 210 tuples/s; "
-        "every tuple waits 9.5 ms, so that two cores carry four slots. Beside it the same controller over simulated pipelines.",
+        "every tuple waits 9.5 ms, so that two cores carry four slots. Beside it the same controller over simulated "
+        "pipelines.",
     )
     gaps: ClassVar[tuple[str, ...]] = (
         "Runs of minutes: a change takes its Java processes as long as the load takes to turn. `control` judges days.",

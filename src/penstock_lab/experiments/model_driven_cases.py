@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.catalogue import Catalogue, find_catalogue
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node
 from penstock.dataflow.rates import gains
-from penstock.inputs.planners import capacities, plan_at, planner_of
-from penstock.modelling.library import reference_library
-from penstock.planning.allocation.pipeline import demands_of
-from penstock.planning.prediction.rate import Routing
-from penstock.planning.prediction.usage import node_usage, slot_usage
+from penstock.inputs.finders import capacities, plan_at, planner_of
+from penstock.modelling.library import demands_of, reference_library
+from penstock.planning.prediction.placement import Routing, node_usage, slot_usage
 from penstock.simulation.engine import simulate_scenario
 from penstock.simulation.from_plan import Options, from_plan
 from penstock.simulation.scenario import Scenario

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.inputs.planners import plan_at, planner_of
-from penstock.modelling.library import reference_library
+from penstock.inputs.finders import plan_at, planner_of
+from penstock.modelling.library import demands_of, reference_library
 from penstock.pictures.chart import Chart, Panel, Series, Style
-from penstock.planning.allocation.pipeline import demands_of
-from penstock.planning.prediction.rate import Routing
+from penstock.planning.prediction.placement import Routing
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results
 from penstock_lab.experiments.e_stream import E_STREAM, MOST, run_stream_case, stream_cases
 from penstock_lab.experiments.e_stream import ROUND_ROBIN as STREAM_ROUND_ROBIN

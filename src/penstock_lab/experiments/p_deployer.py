@@ -11,7 +11,7 @@ from penstock.base.errors import RefusedError
 from penstock.base.tolerance import covers, exceeds
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node
 from penstock.dataflow.builder import PipelineBuilder
-from penstock.inputs.planners import plan_at, planner_of
+from penstock.inputs.finders import plan_at, planner_of
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.task_profile import Bound, TaskProfile
 from penstock.pictures.chart import Chart, Panel, Series

@@ -76,8 +76,7 @@ def plan(
 ) -> None:
     """What it takes to run PIPELINE at a rate."""
     from penstock.api import plans as planning
-    from penstock.api.live import LIVE
-    from penstock.inputs.planners import planner_of
+    from penstock.inputs.finders import planner_of
     from penstock.planning.compare import compare as comparing
     from penstock.planning.compare import pairs
     from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER
@@ -118,7 +117,7 @@ def plan(
             allocator=policies["allocator"],
             placer=policies["placer"],
             models=models,
-            cluster=LIVE if str(cluster) == LIVE else cluster,
+            cluster=cluster,
             catalogue=catalogue,
             acquisition=acquisition,
             routing=routing,

@@ -25,12 +25,12 @@ from penstock.engines.fused.preparation import prepare
 from penstock.engines.fused.sources.topic_notices import is_source_away
 from penstock.engines.placed.preparation import prepare_placed
 from penstock.inputs.finders import find_code_beside, find_code_in, find_models_for, find_pipeline
-from penstock.planning.allocation.pipeline import demands_to_run
+from penstock.modelling.library import demands_to_run
 from penstock.planning.capacity import capacity
 from penstock.planning.files import SavedPlan
 from penstock.planning.plan import PLAN_FORMAT
 from penstock.planning.planner import Planner
-from penstock.planning.prediction.fused_setup import most_work_seconds
+from penstock.planning.prediction.fused import most_work_seconds
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 from penstock.report.listener import Listener
 from penstock.runs.environment import CLUSTER_MASTER, SparkOptions
