@@ -25,7 +25,7 @@ from penstock.planning.compare import compare as compare_policies
 from penstock.planning.plan_changes import PlanDiff
 from penstock.planning.plan_changes import diff as diff_plans
 from penstock.planning.prediction.placement import DEFAULT_BATCH_INTERVAL_MS, Routing
-from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
+from penstock.planning.registry import DEFAULT_SEGMENTER
 from penstock.planning.rewrite import DEFAULT_FACTOR, RewrittenPipeline
 from penstock.planning.rewrite import rewrite as rewrite_pipeline
 
@@ -43,8 +43,8 @@ def plan(
     pipeline: PipelineLike,
     rate: float,
     *,
-    allocator: str = DEFAULT_ALLOCATOR,
-    placer: str = DEFAULT_PLACER,
+    allocator: str | None = None,
+    placer: str | None = None,
     models: ModelsLike = None,
     cluster: ClusterLike = None,
     catalogue: Catalogue | str | Path | None = None,
@@ -58,8 +58,9 @@ def plan(
 ) -> Plan:
     """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue.
 
-    With the plan that runs as `current`, threads stay where they are unless moving pays: a thread that moves counts
-    as `move_cost` slots (0.01). `eft` and `balanced-eft` weigh that by their own rule. `load` leaves headroom: with 0.8
+    `allocator` and `placer` default to `mba` and `sam`, or to those of `current`, the plan that runs: with it, threads
+    stay where they are unless moving keeps more of the rate, or pays: a thread that moves counts as `move_cost` slots
+    (0.01). `eft` and `balanced-eft` weigh that by their own rule. `load` leaves headroom: with 0.8
     the plan is sized for `rate / 0.8`. The cluster "live" is the one that runs here, without what runs on it.
     """
     live = None

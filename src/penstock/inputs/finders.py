@@ -316,19 +316,24 @@ def plan_at(
     planner: Planner,
     rate: float,
     *,
-    allocator: str = DEFAULT_ALLOCATOR,
-    placer: str = DEFAULT_PLACER,
+    allocator: str | None = None,
+    placer: str | None = None,
     current: PlanLike | None = None,
     move_cost: float | None = None,
     load: float = 1.0,
 ) -> Plan:
-    """Return a plan for `rate` tuples/s, which are `load` of what it is sized for; raise `RefusedError` if there is no such plan."""
+    """Return a plan for `rate` tuples/s, which are `load` of what it is sized for; raise `RefusedError`
+    if there is none. Policies default to those of `current`."""
     check_move_cost(move_cost, current)
-    policies = ALLOCATORS.create(allocator), PLACERS.create(placer)
-    if current is None:
+    before = None if current is None else saved_plan(current)
+    if before is not None:
+        allocator = allocator or (before.allocator if before.allocator in ALLOCATORS.names() else None)
+        placer = placer or (before.placer if before.placer in PLACERS.names() else None)
+    policies = ALLOCATORS.create(allocator or DEFAULT_ALLOCATOR), PLACERS.create(placer or DEFAULT_PLACER)
+    if before is None:
         answer = planner.plan(rate, *policies, load=load)
     else:
-        answer = replan(planner, rate, *policies, saved_plan(current), move_cost, load=load)
+        answer = replan(planner, rate, *policies, before, move_cost, load=load)
     if isinstance(answer, Refusal):
         raise RefusedError(answer)
     return answer

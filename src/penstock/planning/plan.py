@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.tolerance import covers
 from penstock.cluster.topology import MEMORY
 from penstock.dataflow.code import pipeline_document
 from penstock.modelling.library import models_document
@@ -78,6 +79,31 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class Considered:
+    """One of the plans a re-plan chose from."""
+
+    name: str
+    """`fewest moves` or `fresh`."""
+    rate: float
+    slots: int
+    moved: int
+    chosen: bool
+
+    @classmethod
+    def of(cls, name: str, plan: Plan, *, chosen: bool) -> Considered:
+        return cls(name, plan.predicted_rate, plan.slots_used, plan.moves.moved if plan.moves else 0, chosen)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "rate": finite(self.rate),
+            "slots": self.slots,
+            "moved": self.moved,
+            "chosen": self.chosen,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The decision and its reasons. `cluster` is what was rented or given; `slots_asked` counts growth in."""
 
@@ -92,11 +118,22 @@ class Plan:
     warnings: tuple[str, ...] = ()
     currency: str = "USD"
     moves: ThreadMoves | None = None
-    """Where this plan replaces one that runs: what that takes."""
+    """The threads that move if this plan replaces one that runs."""
     library: ModelLibrary | None = None
     """What it was planned with: the models of its operators."""
     load: float = 1.0
     """The part of what it is sized for that `rate` is."""
+    considered: tuple[Considered, ...] = ()
+    """The plans a re-plan chose from."""
+
+    @property
+    def predicted_rate(self) -> float:
+        """Tuples/s placed: with the planned routing or with the groupings as declared, whichever is lower."""
+        return min(self.prediction.supported.rate, self.prediction.declared.rate)
+
+    @property
+    def keeps_rate(self) -> bool:
+        return covers(self.predicted_rate, self.rate)
 
     @property
     def sized_for(self) -> float:
@@ -207,6 +244,7 @@ class Plan:
             "currency": self.currency,
             "warnings": list(self.warnings),
             **({"moves": self.moves.document()} if self.moves else {}),
+            **({"considered": [plan.document() for plan in self.considered]} if self.considered else {}),
             **self._models(),
             "definition": pipeline_document(self.pipeline),
         }

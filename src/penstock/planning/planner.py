@@ -321,12 +321,13 @@ class Planner:
         return grow(needed, needed + sum(operator.threads for operator in allocation.operators), attempt)
 
     def _place(self, allocation: Allocation, cluster: Cluster, placer: Placer) -> tuple[Cluster, Placement] | Refusal:
-        request = self._request(allocation, cluster)
+        request = self.request(allocation, cluster)
         check_words(request, cluster)
         answer = ask(placer, request, Room(cluster, slot_memory_shared=True))
         return answer if isinstance(answer, Refusal) else (cluster, answer)
 
-    def _request(self, allocation: Allocation, cluster: Cluster) -> PlacementRequest:
+    def request(self, allocation: Allocation, cluster: Cluster) -> PlacementRequest:
+        """Return what a placer is asked for an allocation on a cluster."""
         demands = self._demands
         position = {operator.name: index for index, operator in enumerate(allocation.operators)}
         extra = [d.name for d in cluster.dimensions if d.name not in (CPU, MEMORY)]
@@ -474,7 +475,7 @@ class Planner:
             latency_ms=latency_ms(
                 self.pipeline, pipeline_gains, demands, threads, cluster, rate, self.routing, self.assumptions
             ),
-            network_cost=mean_cost(stream_costs(self._request(allocation, cluster), placement, cluster)),
+            network_cost=mean_cost(stream_costs(self.request(allocation, cluster), placement, cluster)),
             fused=predict_fused(
                 allocation,
                 self.pipeline,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.base.tolerance import exceeds
+from penstock.base.tolerance import exceeds, ratio_key
 from penstock.cluster.topology import CPU_POINTS_PER_SLOT, Distance, Slot
 from penstock.dataflow.pipeline import Grouping, Pipeline
 from penstock.dataflow.rates import Gain, flows, stream_rates
@@ -88,7 +88,7 @@ def supported_rate(
             total = sum(spread.values())
             operator_rate = min((supports(model, count) * total / count for count in spread.values()), default=0.0)
         limit = gain.pipeline_rate_at(operator_rate)
-        if limit < best.rate:
+        if ratio_key(limit) < ratio_key(best.rate):
             best = SupportedRate(limit, operator)
     return best
 
@@ -142,7 +142,7 @@ def supported_rate_as_declared(
                 part = shares.get(slot, 0.0) / capacity
                 load = Gain(load.factor + carried.factor * part, load.constant + carried.constant * part)
             limit = load.pipeline_rate_at(1.0)
-            if limit < best.rate:
+            if ratio_key(limit) < ratio_key(best.rate):
                 best = SupportedRate(limit, operator)
     return best
 
