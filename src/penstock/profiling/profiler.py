@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.clock import Stopwatch, today
 from penstock.base.errors import BadInputError, RunFailedError
 from penstock.base.files import write_output
+from penstock.base.text_checks import one_of
 from penstock.cluster.cores import cores_here
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.dataflow.endpoints import is_driven_by_load
@@ -194,9 +195,12 @@ def profile_settings(
     trial_seconds: float | None = None,
     most_threads: int | None = None,
     repeats: int = 1,
+    search: str = "bracket",
+    rate_step: float | None = None,
+    thread_step: int | None = None,
 ) -> ProfileSettings:
-    """Those of a thorough or a quick profile, with what was asked for in their place."""
-    from penstock.profiling.trial_search import QUICK, THOROUGH  # noqa: PLC0415 - the package of Spark loads when it is used
+    """Return the settings of a thorough or a quick profile, with those given in their place."""
+    from penstock.profiling.trial_search import QUICK, THOROUGH, Search  # noqa: PLC0415 - the package of Spark loads when it is used
 
     chosen = QUICK if quick else THOROUGH
     for what, given in (
@@ -204,11 +208,19 @@ def profile_settings(
         ("trial", trial_seconds),
         ("threads", most_threads),
         ("repeats", repeats),
+        ("rate step", rate_step),
+        ("thread step", thread_step),
     ):
         if given is not None and not 0 < given < float("inf"):
             raise BadInputError(f"{what}: expected a number above 0, found {given:g}")
+    way = one_of(Search, search, "search")
+    if way is Search.BRACKET and (rate_step is not None or thread_step is not None):
+        raise BadInputError("steps of rates and threads are those of search=stepwise")
     return replace(
         chosen,
+        search=way,
+        rate_step=rate_step or chosen.rate_step,
+        thread_step=thread_step or chosen.thread_step,
         budget_seconds=chosen.budget_seconds if budget_seconds is None else budget_seconds,
         trial_seconds=chosen.trial_seconds if trial_seconds is None else trial_seconds,
         most_threads=chosen.most_threads if most_threads is None else most_threads,
@@ -282,11 +294,11 @@ class Profile:
 
     def pending(self, named: Mapping[str, Logic]) -> dict[str, Logic]:
         """The operators with something left to measure."""
-        from penstock.profiling.trial_search import thread_counts  # noqa: PLC0415 - the package of Spark loads when it is used
+        from penstock.profiling.trial_search import Search, thread_counts  # noqa: PLC0415 - the package of Spark loads when it is used
 
         def is_pending(name: str, code: Logic) -> bool:
             known = {point.threads: point.rate for point in self._known(name)}
-            if code.per is Per.DATAFRAME:
+            if code.per is Per.DATAFRAME or self._settings.search is Search.STEPWISE:
                 return not known
             return thread_counts(known, self._settings) is not None
 
