@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.base.clock import now
 from penstock.engines.fused.preparation import prepare
-from penstock.planning.prediction.latency import closing_seconds
+from penstock.planning.prediction.placement import closing_seconds
 from penstock.runs.config import RunConfig
 from unseen import WINDOWS, keyed, unseen
 

@@ -22,10 +22,10 @@ import simpy
 import penstock
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT
 from penstock.dataflow.load import Load
-from penstock.planning.allocation.pipeline import demands_of
+from penstock.modelling.library import demands_of
 from penstock.planning.files import read_whole_cluster
 from penstock.planning.placement.placers.compact import Compact
-from penstock.planning.prediction.rate import Routing
+from penstock.planning.prediction.placement import Routing
 from penstock.planning.whole_cluster import place_all
 from penstock.simulation.array_engine import simulate_arrays
 from penstock.simulation.event_engine import simulate_events

@@ -13,10 +13,9 @@ from penstock.cluster.catalogue import Catalogue, find_catalogue
 from penstock.cluster.topology import CPU, MEMORY, Cluster, Node
 from penstock.dataflow.pipeline import KEYED, Grouping, Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
-from penstock.modelling.library import ModelLibrary
+from penstock.modelling.library import ModelLibrary, demands_of
 from penstock.modelling.model import Model, Point
 from penstock.modelling.task_profile import Bound, TaskProfile
-from penstock.planning.allocation.pipeline import demands_of
 from penstock.planning.planner import Planner
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from penstock.dataflow.pipeline import Operator
 from penstock.inputs.finders import find_pipeline, logic_of
 from penstock.modelling.fingerprint import fingerprint
 from penstock.modelling.fit import changed_code
-from penstock.modelling.library import ModelLibrary
+from penstock.modelling.library import ModelLibrary, demands_of
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.planning.allocation.pipeline import demands_of
 from penstock.profiling.profiler import Profile, profile_settings
 from penstock.report.listener import Listener
 

@@ -13,9 +13,8 @@ from penstock.base.errors import BadInputError
 from penstock.dataflow.endpoints import reading_of, writing_of
 from penstock.engines.fused.preparation import prepare
 from penstock.inputs.finders import find_models_for, find_pipeline
-from penstock.modelling.library import ModelLibrary, models_document, read_models
+from penstock.modelling.library import ModelLibrary, demands_of, models_document, read_models
 from penstock.modelling.model import Model, Point
-from penstock.planning.allocation.pipeline import demands_of
 from penstock.planning.files import read_plan, write_plan
 from penstock.runs.config import RunConfig
 

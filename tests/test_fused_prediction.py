@@ -15,10 +15,15 @@ from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import Gain, topological_order
 from penstock.engines.fused.preparation import closing_notes, unmeasured_ends
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
-from penstock.planning.prediction.fused import PIECE_SECONDS, FusedSetup, fused_usage, rows_of_batch, slowest_of
-from penstock.planning.prediction.fused_setup import crews_of
-from penstock.planning.prediction.latency import closing_seconds
-from penstock.planning.prediction.rate import Demands
+from penstock.planning.prediction.fused import (
+    PIECE_SECONDS,
+    FusedSetup,
+    crews_of,
+    fused_usage,
+    rows_of_batch,
+    slowest_of,
+)
+from penstock.planning.prediction.placement import Demands, closing_seconds
 from penstock.profiling.profiler import rows_to_rehearse
 from penstock.runtime import steps as runtime_steps
 from penstock.runtime.steps import Read, Step, plan_pools

@@ -12,7 +12,7 @@ from adapters import model
 from penstock.cluster.topology import Slot
 from penstock.dataflow.pipeline import KEYED, Grouping, Stream
 from penstock.engines.placed.flow import routing as flow
-from penstock.planning.prediction.rate import stream_shares
+from penstock.planning.prediction.placement import stream_shares
 from penstock.runtime.batch import Batch
 from penstock.simulation.dealing import StreamDealer
 from penstock.simulation.scenario import SimulatedRoute, Station

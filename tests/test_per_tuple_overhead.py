@@ -6,9 +6,9 @@ import pytest
 
 import penstock
 from penstock.modelling.adjustments import handling_cpu_seconds, handling_seconds, without_handling
+from penstock.modelling.library import demands_to_run
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.planning.allocation.pipeline import demands_to_run
-from penstock.planning.prediction.fused_setup import fused_setup
+from penstock.planning.prediction.fused import fused_setup
 
 ON = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=250, handling_us=2000)
 POINT = Point(threads=2, rate=100, cpu=0.9, memory=0.1, operator_cpu=0.7)

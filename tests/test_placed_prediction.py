@@ -19,8 +19,7 @@ from penstock.planning.prediction.placed import (
     slots_at,
     without_engine,
 )
-from penstock.planning.prediction.rate import Demands, Routing
-from penstock.planning.prediction.usage import cpu_seconds_per_tuple
+from penstock.planning.prediction.placement import Demands, Routing, cpu_seconds_per_tuple
 
 FAST = Model("fast", (Point(threads=1, rate=100.0, cpu=0.5, memory=0.1),))
 SLOW = Model(

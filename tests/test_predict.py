@@ -17,15 +17,20 @@ from penstock.dataflow.pipeline import Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
 from penstock.modelling.bounds import ModelledDemand, fewest_slots
 from penstock.modelling.model import FixedDemand, Model, Point
-from penstock.planning.prediction.latency import LatencyAssumptions, erlang_c, latency_ms, sojourn_seconds
-from penstock.planning.prediction.rate import (
+from penstock.planning.prediction.placement import (
+    LatencyAssumptions,
     Routing,
+    SlotUsage,
+    erlang_c,
     highest_peak,
+    latency_ms,
     lowest_peak,
+    node_usage,
+    slot_usage,
+    sojourn_seconds,
     supported_rate,
     supported_rate_as_declared,
 )
-from penstock.planning.prediction.usage import SlotUsage, node_usage, slot_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -26,8 +26,7 @@ from penstock.cluster.topology import CPU, MEMORY
 from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.dataflow.pipeline import Grouping, Pipeline
 from penstock.dataflow.rates import gains, stream_rates
-from penstock.modelling.library import parse_models
-from penstock.planning.allocation.pipeline import profiles_of
+from penstock.modelling.library import parse_models, profiles_of
 from penstock.planning.files import parse_whole_cluster, read_plan, write_plan
 from penstock.planning.placement.placers.packing import Packing
 from penstock.planning.plan import Plan

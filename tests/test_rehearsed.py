@@ -13,14 +13,15 @@ from penstock.engines.fused.preparation import unmeasured_ends
 from penstock.modelling.fingerprint import shape_of
 from penstock.modelling.library import models_document, parse_models
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
-from penstock.planning.prediction.fused import FusedSetup, rows_of_batch
-from penstock.planning.prediction.fused_setup import (
+from penstock.planning.prediction.fused import (
     Correction,
+    FusedSetup,
     correction_by,
     correction_for,
     fused_setup,
     rehearsals_of,
     rehearsed_cpu_seconds,
+    rows_of_batch,
 )
 
 

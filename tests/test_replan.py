@@ -72,7 +72,23 @@ def test_moving_pays_when_it_costs_nothing() -> None:
     dear = penstock.plan("linear", 50, current=current, move_cost=1.0)
     assert dear.moves is not None
     assert dear.moves.moved == 0
-    assert dear.allocation.allocator == "kept"
+    assert (dear.allocation.allocator, dear.placement.placer) == ("mba", "sam")
+    assert [plan.name for plan in dear.considered if plan.chosen] == ["fewest moves"]
+
+
+def test_the_plan_that_keeps_the_rate_wins_over_the_one_that_moves_less() -> None:
+    # with the groupings declared: 165 tuples/s fresh, 150 if no thread moves
+    plan = penstock.plan("linear", 200, current=penstock.plan("linear", 100))
+    rates = {considered.name: considered.rate for considered in plan.considered}
+    assert rates == {"fewest moves": pytest.approx(150), "fresh": pytest.approx(165)}
+    assert plan.predicted_rate == pytest.approx(165)
+    assert not plan.keeps_rate
+
+
+def test_policies_default_to_those_that_made_the_current_plan() -> None:
+    current = penstock.plan("linear", 100, allocator="lsa", placer="rsm")
+    again = penstock.plan("linear", 120, current=current)
+    assert (again.allocation.allocator, again.placement.placer) == ("lsa", "rsm")
 
 
 def test_a_node_that_is_gone() -> None:

@@ -21,11 +21,10 @@ from penstock.engines.fused.preparation import prepare
 from penstock.engines.placed.preparation import prepare_placed
 from penstock.inputs.finders import logic_of
 from penstock.modelling.fusion import fused_model
-from penstock.modelling.library import ModelLibrary
+from penstock.modelling.library import ModelLibrary, demands_to_run
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.modelling.task_profile import handled_per_tuple, traffic_of
-from penstock.planning.allocation.pipeline import demands_to_run
-from penstock.planning.prediction.fused_setup import fused_setup
+from penstock.planning.prediction.fused import fused_setup
 from penstock.runs.config import RunConfig
 from strategies import pipelines
 

@@ -8,15 +8,18 @@ import pytest
 
 from adapters import Given, cases, close
 from penstock.base.errors import BadInputError
-from stepwise import Steps, Used, slope, stepwise_points
+from penstock.modelling.model import Point
+from penstock.profiling.stepwise import Steps, slope, stepwise_points
 
 
 @pytest.mark.parametrize(("given", "expected"), cases("perf_model"))
 def test_worked_cases(given: Given, expected: dict[str, list[float]]) -> None:
-    def try_rate(threads: int, rate: float) -> Used | None:
+    def try_rate(threads: int, rate: float) -> Point | None:
         if rate > given["capacity"][str(threads)]:
             return None
-        return Used(given["cpu_per_tuple"] * rate, given["mem_per_thread"] * threads)
+        return Point(
+            threads=threads, rate=rate, cpu=given["cpu_per_tuple"] * rate, memory=given["mem_per_thread"] * threads
+        )
 
     steps = Steps(
         given["tau_max"], given["w_max"], given.get("d_tau", 1), given.get("d_w", 1), window=given.get("window", 3)
@@ -29,9 +32,9 @@ def test_a_window_of_two_ends_at_the_first_count_that_is_no_better() -> None:
     peaks = {1: 2.0, 2: 4.0, 3: 4.0, 4: 9.0}
     tried: list[tuple[int, float]] = []
 
-    def try_rate(threads: int, rate: float) -> Used | None:
+    def try_rate(threads: int, rate: float) -> Point | None:
         tried.append((threads, rate))
-        return Used(0.5, 0.5) if rate <= peaks[threads] else None
+        return Point(threads=threads, rate=rate, cpu=0.5, memory=0.5) if rate <= peaks[threads] else None
 
     found = list(stepwise_points(try_rate, Steps(4, 100, window=2)))
     assert [(point.threads, point.rate) for point in found] == [(1, 2.0), (2, 4.0), (3, 4.0)]

@@ -38,14 +38,12 @@ from penstock.modelling.task_profile import (
     threads_per_tuple,
 )
 from penstock.planning.allocation.contract import ThreadBundle
-from penstock.planning.allocation.pipeline import allocate_pipeline
 from penstock.planning.capacity import capacity
 from penstock.planning.placement.contract import Placement
 from penstock.planning.placement.placers.packing import OpenNode, Packing, PackingTasks, pack
 from penstock.planning.placement.placers.rsm import Rsm
-from penstock.planning.planner import Planner
-from penstock.planning.prediction.rate import Routing, supported_rate
-from penstock.planning.prediction.usage import slot_usage
+from penstock.planning.planner import Planner, allocate_pipeline
+from penstock.planning.prediction.placement import Routing, slot_usage, supported_rate
 from penstock.planning.registry import ALLOCATORS, PLACERS
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from .dataflow.pipeline import OutputMode as OutputMode
 from .dataflow.pipeline import SharedMemory as SharedMemory
 from .engines.simulated.preparation import LoadLike as LoadLike
 from .engines.simulated.preparation import Mode as Mode
+from .inputs.finders import ClusterLike as ClusterLike
 from .inputs.finders import ModelsLike as ModelsLike
 from .inputs.finders import PipelineLike as PipelineLike
 from .inputs.finders import PlanLike as PlanLike
 from .inputs.finders import RunnableLike as RunnableLike
-from .inputs.planners import ClusterLike as ClusterLike
 from .modelling.model import MeasuredOn as MeasuredOn
 from .modelling.model import Point as Point
 from .planning.capacity import Capacity as Capacity
@@ -33,7 +33,7 @@ from .planning.files import SavedPlan as SavedPlan
 from .planning.files import WholeCluster as WholeCluster
 from .planning.plan import Prediction as Prediction
 from .planning.plan_changes import PlanDiff as PlanDiff
-from .planning.prediction.rate import Routing as Routing
+from .planning.prediction.placement import Routing as Routing
 from .planning.rewrite import RewrittenPipeline as RewrittenPipeline
 from .planning.segmentation import Segmentation as Segmentation
 from .planning.sharing.handover import HandOver as HandOver

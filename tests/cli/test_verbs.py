@@ -160,10 +160,19 @@ def test_place_exits_with_1_when_a_pipeline_is_refused(penstock: Penstock, tmp_p
 def test_plans_and_placements_keep_what_runs(penstock: Penstock, tmp_path: Path) -> None:
     now = tmp_path / "now.json"
     assert penstock("plan", "linear", "--rate", "100", "-o", now).code == 0
+    # with the groupings declared the plan without moves does 90 tuples/s; the fresh one keeps the rate
     outcome = penstock("plan", "linear", "--rate", "105", "--current", now)
-    assert "threads move" in outcome.out
+    assert outcome.code == 0
+    assert "considered fewest moves: 90 tuples/s on 8 slots, 0 threads move\n" in outcome.out
     document = penstock("plan", "linear", "--rate", "105", "--current", now, "--json").document
-    assert document["moves"]["moved"] < 10
+    assert [(plan["name"], plan["chosen"]) for plan in document["considered"]] == [
+        ("fewest moves", False),
+        ("fresh", True),
+    ]
+    assert (document["allocator"], document["placer"]) == ("mba", "sam")
+    missed = penstock("plan", "linear", "--rate", "200", "--current", now)
+    assert missed.code == 1
+    assert "missed     165 of 200 tuples/s" in missed.out
     assert penstock("plan", "linear", "--rate", "105", "--current", now, "--compare").code == 2
     nodes = [{"count": 2, "slots": 4, "cpu": 400, "memory_mb": 8000}]
     pipeline = {"name": "p", "operators": [{"name": "s", "kind": "source", "threads": 4, "cpu": 100, "memory_mb": 500}]}

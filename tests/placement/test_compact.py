@@ -17,7 +17,7 @@ from penstock.planning.placement.contract import Placement, PlacementRequest, Ro
 from penstock.planning.placement.placers.compact import SPARE, Compact, small_and_large
 from penstock.planning.placement.placers.compact_layout import Search
 from penstock.planning.placement.placers.r_storm import RStorm
-from penstock.planning.prediction.network import stream_costs
+from penstock.planning.prediction.placement import stream_costs
 from penstock.planning.whole_cluster import place_all
 
 

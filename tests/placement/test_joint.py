@@ -15,7 +15,7 @@ from adapters import chain, model, sink, source
 from effort import tries
 from penstock.cluster.catalogue import find_catalogue
 from penstock.dataflow.pipeline import Operator
-from penstock.modelling.library import ModelLibrary
+from penstock.modelling.library import ModelLibrary, profiles_of
 from penstock.planning.allocation import joint as joint_module
 from penstock.planning.allocation import joint_problem as joint_solver
 from penstock.planning.allocation.contract import Need, OperatorAllocation, ThreadBundle
@@ -23,12 +23,11 @@ from penstock.planning.allocation.joint import JointPacking
 from penstock.planning.allocation.joint_problem import Fixed, JointLayout, Problem, is_right, loads, use
 from penstock.planning.allocation.joint_search import thinned
 from penstock.planning.allocation.mba import ModelBased
-from penstock.planning.allocation.pipeline import profiles_of
 from penstock.planning.placement.placers.joint import Joint as JointPlacer
 from penstock.planning.placement.placers.sam import Sam
 from penstock.planning.plan import Plan
 from penstock.planning.planner import Planner
-from penstock.planning.prediction.usage import moving_cpu
+from penstock.planning.prediction.placement import moving_cpu
 from strategies import Asked, requests
 
 generated = bench_module("joint_quality").generated

@@ -23,7 +23,7 @@ from penstock.planning.placement.placers.compact import Compact
 from penstock.planning.placement.placers.eft import Eft
 from penstock.planning.placement.placers.packing import Packing
 from penstock.planning.placement.placers.r_storm import RStorm
-from penstock.planning.prediction.network import mean_cost, stream_costs
+from penstock.planning.prediction.placement import mean_cost, stream_costs
 from penstock.planning.whole_cluster import place_all, usage
 
 PLACERS: list[Placer] = [RStorm(), Compact(), RandomFeasible(), RoundRobin(), Packing(), Eft(), BalancedEft()]

@@ -20,16 +20,16 @@ from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.load import Load
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rates import gains
+from penstock.modelling.library import demands_of
 from penstock.modelling.model import SINK_DEMAND, SOURCE_DEMAND
-from penstock.planning.allocation.pipeline import demands_of
-from penstock.planning.prediction.rate import Routing, supported_rate_as_declared
+from penstock.planning.prediction.placement import Routing, supported_rate_as_declared
 from penstock.simulation.engine import simulate_scenario
 from penstock.simulation.from_plan import Options, from_plan, placed_pipeline, routes_of, stations_of
 from penstock.simulation.scenario import Network, Scenario
 
 if TYPE_CHECKING:
     from penstock.planning.plan import Plan
-    from penstock.planning.prediction.rate import Demands
+    from penstock.planning.prediction.placement import Demands
     from penstock.simulation.outcome import SimulationOutcome
 
 

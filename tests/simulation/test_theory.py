@@ -11,7 +11,7 @@ import pytest
 from systems import alone, queue, station
 
 from penstock.dataflow.load import Load
-from penstock.planning.prediction.latency import erlang_c
+from penstock.planning.prediction.placement import erlang_c
 from penstock.simulation.engine import simulate_scenario
 from penstock.simulation.scenario import Arrivals, Service, SimulatedPipeline, SimulatedRoute
 

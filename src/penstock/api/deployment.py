@@ -22,11 +22,10 @@ from penstock.control.deployment import (
 from penstock.control.registry import DEFAULT_ROUND_PLANNER, ROUND_PLANNERS
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import checked_rate, gains
-from penstock.inputs.finders import find_models, find_pipeline
-from penstock.inputs.planners import plan_at, planner_of
+from penstock.inputs.finders import find_models, find_pipeline, plan_at, planner_of
+from penstock.modelling.library import demands_of
 from penstock.modelling.model import Model
-from penstock.planning.allocation.pipeline import demands_of
-from penstock.planning.prediction.rate import spread_of
+from penstock.planning.prediction.placement import spread_of
 from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER
 from penstock.planning.sharing.contract import equal_nodes
 from penstock.report.listener import Listener, Progress

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from penstock.service.client import Client
 
 
-LIVE = "live"
-"""Instead of a cluster file: what the controller that runs here, or else the Master, says is free."""
-
-
 @dataclass(frozen=True)
 class LiveCluster:
     """Nodes that are alive, and the numbers of their slots that nobody has."""

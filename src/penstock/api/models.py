@@ -31,6 +31,9 @@ def profile(
     trial_seconds: float | None = None,
     most_threads: int | None = None,
     repeats: int = 1,
+    search: str = "bracket",
+    rate_step: float | None = None,
+    thread_step: int | None = None,
     listener: Listener | None = None,
 ) -> list[Model]:
     """Measure the operators of a pipeline in trials on embedded Spark and write their models to `output`.
@@ -38,7 +41,9 @@ def profile(
     Every point is written as soon as it is measured; points already there are kept and not measured again, so a profile
     that was interrupted goes on where it stopped; but those that were measured while others used much of the machine
     are, and so are those of code that changed since, and of operators that are seen to get other columns now. A file
-    measured on something else is refused, unless `fresh` says to forget what it holds.
+    measured on something else is refused, unless `fresh` says to forget what it holds. `search="stepwise"` raises rates
+    and threads by `rate_step` (1 tuple/s) and `thread_step` (1) as published, which takes many more trials: give it a
+    budget for each operator.
     """
     listener = listener or Listener()
     settings = profile_settings(
@@ -47,6 +52,9 @@ def profile(
         trial_seconds=trial_seconds,
         most_threads=most_threads,
         repeats=repeats,
+        search=search,
+        rate_step=rate_step,
+        thread_step=thread_step,
     )
     subject = subject_of(pipeline, operators)
     path = Path(output)

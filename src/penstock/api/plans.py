@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.api.live import LIVE, live_cluster
 from penstock.base.former_names import former_keywords
 from penstock.cluster.catalogue import Acquisition, Catalogue
-from penstock.inputs.finders import ModelsLike, PipelineLike, PlanLike, find_models, find_pipeline, saved_plan
-from penstock.inputs.planners import ClusterLike, capacities, capacity_step, plan_at, planner_of, segments_of
+from penstock.inputs.finders import (
+    LIVE,
+    ClusterLike,
+    ModelsLike,
+    PipelineLike,
+    PlanLike,
+    capacities,
+    capacity_step,
+    find_models,
+    find_pipeline,
+    plan_at,
+    planner_of,
+    saved_plan,
+    segments_of,
+)
 from penstock.planning.compare import Compared, pairs
 from penstock.planning.compare import compare as compare_policies
 from penstock.planning.plan_changes import PlanDiff
 from penstock.planning.plan_changes import diff as diff_plans
-from penstock.planning.prediction.latency import DEFAULT_BATCH_INTERVAL_MS
-from penstock.planning.prediction.rate import Routing
-from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER
+from penstock.planning.prediction.placement import DEFAULT_BATCH_INTERVAL_MS, Routing
+from penstock.planning.registry import DEFAULT_SEGMENTER
 from penstock.planning.rewrite import DEFAULT_FACTOR, RewrittenPipeline
 from penstock.planning.rewrite import rewrite as rewrite_pipeline
 
@@ -34,8 +45,8 @@ def plan(
     pipeline: PipelineLike,
     rate: float,
     *,
-    allocator: str = DEFAULT_ALLOCATOR,
-    placer: str = DEFAULT_PLACER,
+    allocator: str | None = None,
+    placer: str | None = None,
     models: ModelsLike = None,
     cluster: ClusterLike = None,
     catalogue: Catalogue | str | Path | None = None,
@@ -49,16 +60,21 @@ def plan(
 ) -> Plan:
     """What it takes to run `pipeline` at `rate` tuples/s, on a given cluster or on machines rented from a catalogue.
 
-    With the plan that runs as `current`, threads stay where they are unless moving pays: a thread that moves counts
-    as `move_cost` slots (0.01). `eft` and `balanced-eft` weigh that by their own rule. With a target
-    `utilisation` of 0.8 the plan is sized for `rate / 0.8`. The cluster "live" is the free part of the one that runs
-    here.
+    `allocator` and `placer` default to `mba` and `sam`, or to those of `current`, the plan that runs: with it, threads
+    stay where they are unless moving keeps more of the rate, or pays: a thread that moves counts as `move_cost` slots
+    (0.01). `eft` and `balanced-eft` weigh that by their own rule. With a target `utilisation` of 0.8 the plan is sized
+    for `rate / 0.8`. The cluster "live" is the free part of the one that runs here.
     """
-    live = live_cluster() if cluster == LIVE else None
+    live = None
+    if str(cluster) == LIVE:
+        from penstock.api.live import live_cluster  # noqa: PLC0415 - needs the extra `control`
+
+        live = live_cluster()
+        cluster = live.cluster
     planner = planner_of(
         pipeline,
         models=models,
-        cluster=cluster if live is None else live.cluster,
+        cluster=cluster,
         catalogue=catalogue,
         acquisition=acquisition,
         routing=routing,

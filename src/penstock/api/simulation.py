@@ -26,7 +26,7 @@ from penstock.engines.simulated.preparation import (
 )
 from penstock.planning.files import SavedPlan
 from penstock.planning.plan import Plan
-from penstock.planning.prediction.rate import supported_rate_as_declared
+from penstock.planning.prediction.placement import supported_rate_as_declared
 from penstock.report.listener import Listener
 from penstock.report.result import relative_error
 from penstock.report.simulated_result import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Cluster
     from penstock.inputs.finders import ModelsLike, PlanLike
-    from penstock.planning.prediction.rate import Routing
+    from penstock.planning.prediction.placement import Routing
 
 
 DEFAULT_SECONDS = 60.0

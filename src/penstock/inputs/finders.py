@@ -1,4 +1,4 @@
-"""What the verbs are given, found: a pipeline, models, a plan, a cluster or its tenants.
+"""Find pipelines, models, plans, clusters and tenants by what users give, and make planners of them.
 
 Things are given as what they are (a `Pipeline`, a `Plan`, ...), or by the name or path the command line takes.
 Input that cannot be read raises `BadInputError`.
@@ -11,13 +11,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.base.errors import BadInputError, nearest
+from penstock.base.errors import BadInputError, Refusal, RefusedError, nearest
 from penstock.base.files import read_document
+from penstock.base.text_checks import one_of
+from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue, find_catalogue, with_prices
+from penstock.cluster.file import read_cluster
+from penstock.cluster.topology import Cluster
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.code import code_of, parse_pipeline, pipeline_at, pipeline_document, read_pipeline
 from penstock.dataflow.logic import chained
 from penstock.dataflow.pipeline import Kind, Pipeline
-from penstock.modelling.library import ModelLibrary, read_models_and_profiles, reference_library
+from penstock.dataflow.rates import checked_rate, gains
+from penstock.modelling.fit import doubts_about
+from penstock.modelling.library import ModelLibrary, demands_of, read_models_and_profiles, reference_library
+from penstock.planning import capacity as capacity_search
+from penstock.planning.compare import pairs
 from penstock.planning.files import (
     SavedPlan,
     WholeCluster,
@@ -28,6 +36,18 @@ from penstock.planning.files import (
     read_whole_cluster,
 )
 from penstock.planning.plan import PLAN_FORMAT, Plan
+from penstock.planning.planner import Planner
+from penstock.planning.prediction.placement import DEFAULT_BATCH_INTERVAL_MS, LatencyAssumptions, Routing
+from penstock.planning.registry import (
+    ALLOCATORS,
+    DEFAULT_ALLOCATOR,
+    DEFAULT_PLACER,
+    DEFAULT_SEGMENTER,
+    PLACERS,
+    SEGMENTERS,
+)
+from penstock.planning.replan import replan
+from penstock.planning.segmentation import Segmentation, costs_of, segmentation
 from penstock.planning.sharing.contract import Tenants
 from penstock.planning.sharing.tenants_file import read_tenants
 from penstock.workloads.builtin import (
@@ -41,7 +61,7 @@ from penstock.workloads.builtin import (
 from penstock.workloads.operators import reference_logic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.cluster.topology import Slot
     from penstock.dataflow.logic import Logic
@@ -52,6 +72,9 @@ PipelineLike = Pipeline | PipelineBuilder | str | Path
 ModelsLike = ModelLibrary | str | Path | None
 PlanLike = Plan | SavedPlan | str | Path
 RunnableLike = PipelineLike | Plan | SavedPlan
+ClusterLike = Cluster | str | Path | None
+LIVE = "live"
+"""Names the free part of the cluster that runs here, instead of a cluster file."""
 
 
 def find_pipeline(pipeline: PipelineLike) -> Pipeline:
@@ -102,7 +125,7 @@ def saved_plan(plan: PlanLike) -> SavedPlan:
 
 
 def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:
-    """The pipeline, and its plan where one was given (a file counts if it holds a placement)."""
+    """Return the pipeline, and its plan if given (a file counts if it holds a placement)."""
     where = "plan"
     pipeline: Pipeline | None = None
     if isinstance(given, Plan):
@@ -120,8 +143,8 @@ def runnable(given: RunnableLike) -> tuple[Pipeline, SavedPlan | None]:
 
 
 def find_code_beside(given: RunnableLike) -> None:
-    """From now on modules beside the file of a pipeline or plan, and in the current folder, are found, after all
-    others: `run: module:attribute`.
+    """Add the folder of a pipeline or plan file, and the current folder, to the end of the module search path:
+    `run: module:attribute`.
 
     For verbs that run its code. To plan or simulate what somebody sent must not import what lies beside it.
     """
@@ -131,7 +154,7 @@ def find_code_beside(given: RunnableLike) -> None:
 
 
 def find_code_in(folder: Path) -> None:
-    """From now on modules in `folder` are found, after all others."""
+    """Add `folder` to the end of the module search path."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
@@ -168,7 +191,7 @@ def find_whole_cluster(cluster: WholeCluster | str | Path) -> WholeCluster:
 
 
 def find_tenants(tenants: Tenants | str | Path, nodes: int | None = None) -> Tenants:
-    """Who shares a cluster, by the path of a file; `nodes`: on so many standard nodes instead of those it names."""
+    """Read who shares a cluster from a file; `nodes` replaces the nodes it names by a number of standard ones."""
     sharing = tenants if isinstance(tenants, Tenants) else read_tenants(Path(tenants))
     return sharing if nodes is None else sharing.on(nodes)
 
@@ -177,7 +200,7 @@ def find_tenants(tenants: Tenants | str | Path, nodes: int | None = None) -> Ten
 
 
 ASSUMED_RATE = 100.0
-"""Tuples/s of what nobody gave a rate."""
+"""Tuples/s of a pipeline without a rate."""
 
 
 def is_placed_file(path: str | Path) -> bool:
@@ -209,7 +232,7 @@ def one_placed_plan(path: str | Path, pipeline: str | None) -> SavedPlan:
     name = next(iter(plans), None) if pipeline is None else pipeline
     if name is None or name not in plans:
         raise BadInputError(f"{path}: no pipeline '{name}' is placed; {nearest(name or '', plans)}")
-    # whoever asks for one runs it
+    # the one that is named will be run
     find_code_beside(path)
     find_code_beside(parse_runs(read_document(Path(path)), str(path))[name].pipeline)
     return plans[name]
@@ -244,3 +267,119 @@ def _plan(name: str, rows: Mapping[Slot, Mapping[str, int]], run: Any, path: str
         "definition": pipeline_document(pipeline),
     }
     return SavedPlan.model_validate(document)
+
+
+# Planners and plans of a pipeline, models and machines.
+
+
+def planner_of(
+    pipeline: PipelineLike,
+    *,
+    models: ModelsLike = None,
+    cluster: ClusterLike = None,
+    catalogue: Catalogue | str | Path | None = None,
+    acquisition: Acquisition | str = Acquisition.COVER,
+    routing: Routing | str = Routing.SLOT_AWARE,
+    batch_interval_ms: float = DEFAULT_BATCH_INTERVAL_MS,
+    explain: bool = False,
+) -> Planner:
+    """Return the planner of `pipeline` with these models, on a cluster or on machines rented from a catalogue."""
+    if not 0 <= batch_interval_ms < float("inf"):
+        raise BadInputError(f"batch interval: expected milliseconds of at least 0, found {batch_interval_ms:g}")
+    prices = catalogue if isinstance(catalogue, Catalogue) else find_catalogue(str(catalogue or DEFAULT_CATALOGUE))
+    offer: Cluster | Catalogue = prices
+    if cluster is not None:
+        offer = with_prices(read_cluster(Path(cluster)) if isinstance(cluster, str | Path) else cluster, prices)
+    plannable, library = find_pipeline(pipeline), find_models(models)
+    try:
+        gains(plannable)
+        demands = demands_of(plannable, library)
+    except BadInputError as error:
+        where = f"{pipeline}: " if isinstance(pipeline, str | Path) and Path(pipeline).exists() else ""
+        raise BadInputError(f"{where}{error}") from error
+    is_file = isinstance(pipeline, str | Path) and Path(pipeline).is_file()
+    beside = Path(pipeline).resolve().parent if is_file and isinstance(pipeline, str | Path) else None
+    return Planner(
+        doubts=tuple(doubts_about(plannable, demands, beside=beside)),
+        pipeline=plannable,
+        library=library,
+        offer=offer,
+        acquisition=one_of(Acquisition, acquisition, "acquisition"),
+        routing=one_of(Routing, routing, "routing"),
+        assumptions=LatencyAssumptions(batch_interval_ms=batch_interval_ms),
+        explain=explain,
+        currency=prices.currency,
+    )
+
+
+def plan_at(
+    planner: Planner,
+    rate: float,
+    *,
+    allocator: str | None = None,
+    placer: str | None = None,
+    current: PlanLike | None = None,
+    move_cost: float | None = None,
+    utilisation: float = 1.0,
+) -> Plan:
+    """Return a plan for `rate` tuples/s, which are `utilisation` of what it is sized for; raise `RefusedError`
+    if there is none. Policies default to those of `current`."""
+    check_move_cost(move_cost, current)
+    before = None if current is None else saved_plan(current)
+    if before is not None:
+        allocator = allocator or (before.allocator if before.allocator in ALLOCATORS.names() else None)
+        placer = placer or (before.placer if before.placer in PLACERS.names() else None)
+    policies = ALLOCATORS.create(allocator or DEFAULT_ALLOCATOR), PLACERS.create(placer or DEFAULT_PLACER)
+    if before is None:
+        answer = planner.plan(rate, *policies, utilisation=utilisation)
+    else:
+        answer = replan(planner, rate, *policies, before, move_cost, utilisation=utilisation)
+    if isinstance(answer, Refusal):
+        raise RefusedError(answer)
+    return answer
+
+
+def check_move_cost(move_cost: float | None, current: object) -> None:
+    if move_cost is None:
+        return
+    if current is None:
+        raise BadInputError("a move cost means something only with what runs now (current=)")
+    if not 0 <= move_cost < float("inf"):
+        raise BadInputError(f"move cost: expected a number of at least 0, found {move_cost:g}")
+
+
+def capacity_step(planner: Planner, allocator: str | None = None, placer: str | None = None) -> float:
+    """Return the default step of a search for the highest rate."""
+    allocators = [ALLOCATORS.create(name) for name in dict.fromkeys(a for a, _ in pairs(allocator, placer))]
+    return capacity_search.default_step(planner, _cluster_of(planner), allocators)
+
+
+def _cluster_of(planner: Planner) -> Cluster:
+    if isinstance(planner.offer, Catalogue):
+        raise BadInputError("capacity: expected a cluster, not a catalogue")
+    return planner.offer
+
+
+def capacities(
+    planner: Planner, step: float, allocator: str | None = None, placer: str | None = None
+) -> Iterator[tuple[str, capacity_search.Capacity]]:
+    """The highest rate the planner's cluster sustains, by "allocator+placer", pair by pair."""
+    cluster = _cluster_of(planner)
+    for a, p in pairs(allocator, placer):
+        policies = ALLOCATORS.create(a), PLACERS.create(p)
+        yield f"{a}+{p}", capacity_search.capacity(planner, cluster, *policies, step)
+
+
+def segments_of(
+    pipeline: PipelineLike,
+    *,
+    segmenter: str = DEFAULT_SEGMENTER,
+    rate: float = 1.0,
+    models: ModelsLike = None,
+) -> Segmentation:
+    """Which operators run fused as one segment. `rate` matters where streams have constants or demands are declared."""
+    policy = SEGMENTERS.create(segmenter)
+    pipeline_to_cut = find_pipeline(pipeline)
+    checked_rate(rate)
+    costs = costs_of(pipeline_to_cut, find_models(models), rate) if policy.needs_costs else None
+    return segmentation(pipeline_to_cut, policy, costs)

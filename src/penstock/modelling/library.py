@@ -12,14 +12,23 @@ from pydantic import Field, ValidationError, model_validator
 
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import CsvTable, ModelName, Spec, Versioned, check, describe, parse_json, quoted, read_document
-from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.modelling.task_profile import TaskProfile
+from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
+from penstock.dataflow.code import has_code, is_sparks_own
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline
+from penstock.modelling.model import (
+    AGGREGATE_DEMAND,
+    SINK_DEMAND,
+    SOURCE_DEMAND,
+    FixedDemand,
+    MeasuredOn,
+    Model,
+    Point,
+)
+from penstock.modelling.task_profile import TaskProfile, handled_per_tuple, model_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-
-    from penstock.dataflow.pipeline import Pipeline
 
 
 class ModelEntry(Spec):
@@ -236,3 +245,67 @@ def reference_library() -> ModelLibrary:
         text = (resources.files("penstock.modelling") / "data" / f"{name}.json").read_text("utf-8")
         measured += parse_models(parse_json(text, name), name)
     return ModelLibrary.of(measured)
+
+
+# The demand of every operator of a pipeline.
+
+_END_DEMANDS = {Kind.SOURCE: SOURCE_DEMAND, Kind.SINK: SINK_DEMAND}
+
+
+def demands_of(
+    pipeline: Pipeline, library: ModelLibrary, slot_memory_mb: float = DEFAULT_SLOT_MEMORY_MB
+) -> Mapping[str, Model | FixedDemand | None]:
+    """Return what is known of every operator: its model, a fixed demand (ends without one), or None (demand declared).
+
+    An operator that names no model uses its own (`ModelLibrary.name_for`). Where there is only a profile of that name,
+    it is the model of a slot with `slot_memory_mb` that the profile describes.
+    """
+    return {
+        name: _demand_of(pipeline, operator, library, slot_memory_mb) for name, operator in pipeline.operators.items()
+    }
+
+
+def _demand_of(
+    pipeline: Pipeline, operator: Operator, library: ModelLibrary, slot_memory_mb: float
+) -> Model | FixedDemand | None:
+    if operator.is_declared:
+        return None
+    name = library.name_for(pipeline.name, operator.name, operator.model)
+    if name not in library.models and name in library.profiles:
+        return model_of(library.profiles[name], slot_memory_mb, handled_per_tuple(pipeline, operator.name))
+    if operator.model is None and operator.kind in _END_DEMANDS:
+        return library.models.get(name, _END_DEMANDS[operator.kind])
+    if operator.model is None and is_sparks_own(operator):
+        return library.models.get(name, AGGREGATE_DEMAND)
+    if operator.model is None and name not in library.models and has_code(operator):
+        raise BadInputError(
+            f"operator '{operator.name}' was not measured: penstock profile PIPELINE -o models.json measures it, then "
+            "--models models.json"
+        )
+    return library.get(name, f"operator '{operator.name}'")
+
+
+def profiles_of(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, TaskProfile]:
+    """The task profile of every operator that has one and does not declare its demand."""
+    named = {
+        name: library.name_for(pipeline.name, name, operator.model)
+        for name, operator in pipeline.operators.items()
+        if not operator.is_declared
+    }
+    return {name: library.profiles[model] for name, model in named.items() if model in library.profiles}
+
+
+def demands_to_run(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, Model | FixedDemand | None]:
+    """Return the demands as planning has them; None for an operator without a model, which may still run."""
+    unknown = {
+        name
+        for name, operator in pipeline.operators.items()
+        if operator.kind is Kind.OPERATOR
+        and operator.model is None
+        and not operator.is_declared
+        and library.name_for(pipeline.name, name, None) not in library.models
+    }
+    known = Pipeline.of(
+        pipeline.name, [operator for operator in pipeline.operators.values() if operator.name not in unknown], []
+    )
+    return {**demands_of(known, library), **dict.fromkeys(unknown)}

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.base.tolerance import TOLERANCE, covers, exceeds
 from penstock.pictures.canvas import ALARM, FAINT_INK, INK, number
 from penstock.pictures.sheet import Sheet, first_fitting, fitted, text_width
-from penstock.planning.prediction.rate import Routing
-from penstock.planning.prediction.usage import SlotUsage
+from penstock.planning.prediction.placement import Routing, SlotUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -105,6 +105,7 @@ class SavedPlan(Versioned):
     currency: str = "USD"
     warnings: tuple[str, ...] = ()
     moves: dict[str, Whole] | None = None
+    considered: tuple[dict[str, Any], ...] = ()
     models: dict[str, Any] | None = None
     """What it was planned with, as a model file has it; plans of format 1 have none."""
     definition: dict[str, Any]

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.tolerance import covers
 from penstock.cluster.topology import MEMORY
 from penstock.dataflow.code import pipeline_document
 from penstock.modelling.library import models_document
-from penstock.planning.prediction.rate import Routing
-from penstock.planning.prediction.usage import SlotUsage, node_usage
+from penstock.planning.prediction.placement import Routing, SlotUsage, node_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.planning.allocation.contract import Allocation
     from penstock.planning.placement.contract import Placement
     from penstock.planning.plan_changes import ThreadMoves
-    from penstock.planning.prediction.rate import SupportedRate
+    from penstock.planning.prediction.placement import SupportedRate
 
 PLAN_FORMAT = 2
 """Of plan files. 2: they carry the models they were made with."""
@@ -79,6 +79,31 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class Considered:
+    """One of the plans a re-plan chose from."""
+
+    name: str
+    """`fewest moves` or `fresh`."""
+    rate: float
+    slots: int
+    moved: int
+    chosen: bool
+
+    @classmethod
+    def of(cls, name: str, plan: Plan, *, chosen: bool) -> Considered:
+        return cls(name, plan.predicted_rate, plan.slots_used, plan.moves.moved if plan.moves else 0, chosen)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "rate": finite(self.rate),
+            "slots": self.slots,
+            "moved": self.moved,
+            "chosen": self.chosen,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The decision and its reasons. `cluster` is what was rented or given; `slots_asked` counts growth in."""
 
@@ -93,11 +118,22 @@ class Plan:
     warnings: tuple[str, ...] = ()
     currency: str = "USD"
     moves: ThreadMoves | None = None
-    """Where this plan replaces one that runs: what that takes."""
+    """The threads that move if this plan replaces one that runs."""
     library: ModelLibrary | None = None
     """What it was planned with: the models of its operators."""
     utilisation: float = 1.0
     """Target utilisation: `rate` as a share of the rate the plan is sized for."""
+    considered: tuple[Considered, ...] = ()
+    """The plans a re-plan chose from."""
+
+    @property
+    def predicted_rate(self) -> float:
+        """Tuples/s placed: with the planned routing or with the groupings as declared, whichever is lower."""
+        return min(self.prediction.supported.rate, self.prediction.declared.rate)
+
+    @property
+    def keeps_rate(self) -> bool:
+        return covers(self.predicted_rate, self.rate)
 
     @property
     def sized_for(self) -> float:
@@ -208,6 +244,7 @@ class Plan:
             "currency": self.currency,
             "warnings": list(self.warnings),
             **({"moves": self.moves.document()} if self.moves else {}),
+            **({"considered": [plan.document() for plan in self.considered]} if self.considered else {}),
             **self._models(),
             "definition": pipeline_document(self.pipeline),
         }

@@ -1,54 +1,70 @@
-"""From a pipeline and a rate to a plan: allocate, acquire, place, predict; grow by one slot where placing fails."""
+"""Make a plan of a pipeline and a rate: allocate, acquire, place, predict; grow by one slot if placing fails."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.base.errors import BadInputError, Refusal, Shortage
 from penstock.base.tolerance import covers, exceeds
 from penstock.cluster.catalogue import Acquisition, Catalogue, rent
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
-from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, Kind
-from penstock.dataflow.rates import checked_rate, gains, stream_rates
+from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, Kind, Operator, Pipeline
+from penstock.dataflow.rates import checked_rate, flows, gains, stream_rates
 from penstock.modelling.bounds import ModelledDemand, fewest_slots
 from penstock.modelling.fit import unmeasured
+from penstock.modelling.library import demands_of, profiles_of
 from penstock.modelling.model import FixedDemand, Model
-from penstock.planning.allocation.contract import JointAllocator, Need, NodeAllocator, OperatorAllocation, idle_operator
-from penstock.planning.allocation.pipeline import allocate_pipeline, demands_of, given_pipeline, profiles_of
+from penstock.modelling.task_profile import handled_per_tuple, profile_of, traffic_of
+from penstock.planning.allocation.contract import (
+    Allocation,
+    JointAllocator,
+    Need,
+    NodeAllocator,
+    OperatorAllocation,
+    ProfileAllocator,
+    ThreadBundle,
+    idle_operator,
+)
 from penstock.planning.placement.constraints import ask, check_words
 from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
 from penstock.planning.plan import FusedPrediction, Plan, Prediction
-from penstock.planning.plan_changes import by_operator, running
-from penstock.planning.prediction.fused_setup import PlannedRun, fused_setup, most_work_seconds, rehearsals_of
-from penstock.planning.prediction.latency import LatencyAssumptions, latency_ms
-from penstock.planning.prediction.network import mean_cost, stream_costs
-from penstock.planning.prediction.rate import (
+from penstock.planning.plan_changes import ThreadMoves, by_operator, moves, running
+from penstock.planning.prediction.fused import PlannedRun, fused_setup, most_work_seconds, rehearsals_of
+from penstock.planning.prediction.placement import (
     Demands,
+    LatencyAssumptions,
     Routing,
+    SlotUsage,
     highest_peak,
+    latency_ms,
     lowest_peak,
+    mean_cost,
+    moving_cpu,
+    slot_usage,
+    stream_costs,
     supported_rate,
     supported_rate_as_declared,
+    with_cpu,
 )
-from penstock.planning.prediction.usage import SlotUsage, moving_cpu, slot_usage, with_cpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.cluster.topology import Cluster
-    from penstock.dataflow.pipeline import Pipeline
     from penstock.dataflow.rates import Gain
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.task_profile import TaskProfile
-    from penstock.planning.allocation.contract import Allocation, Allocator
+    from penstock.planning.allocation.contract import Allocator
     from penstock.planning.files import SavedPlan
     from penstock.planning.prediction.fused import FusedSetup
 
 
-# Growth: if a placer refuses, add one slot and try again.
+# Growth: when a placer refuses, one slot is added and everything is tried again.
 
 
 T = TypeVar("T")
@@ -102,46 +118,56 @@ MAX_TIMES_SLOTS = 4
 """Search up to this multiple of the plan's slots for a number that would keep the rate."""
 
 
-def predict_fused(plan: Plan, demands: Demands, interval_seconds: float) -> FusedPrediction | None:
-    """Return the rate, the latency and the batch size of the plan's slots and threads run fused.
+def predict_fused(
+    allocation: Allocation,
+    pipeline: Pipeline,
+    demands: Demands,
+    slots: int,
+    rate: float,
+    utilisation: float,
+    interval_seconds: float,
+) -> FusedPrediction | None:
+    """Return the rate, the latency at `rate` and the batch size of an allocation run fused on `slots` slots.
 
-    None if an operator has no model.
+    `utilisation` is the part of what the allocation is sized for that `rate` is. None if an operator has no model.
     """
-    code = [name for name, operator in plan.pipeline.operators.items() if operator.kind is Kind.OPERATOR]
+    code = [name for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR]
     if not code or not all(isinstance(demands[name], Model) for name in code):
         return None
     cores = max(model.measured_on.cores or 1 for model in demands.values() if isinstance(model, Model))
     most_work = most_work_seconds(interval_seconds)
+    sized_for = rate / utilisation
 
     def setup(slots: int, planned: PlannedRun | None = None) -> FusedSetup:
         """With fewer slots than cores, Spark itself uses the remaining cores."""
-        return fused_setup(plan.pipeline, planned, demands, slots, plan.sized_for, max(slots, cores), most_work)
+        return fused_setup(pipeline, planned, demands, slots, sized_for, max(slots, cores), most_work)
 
-    slots = max(1, plan.slots_used)
-    threads = {operator.name: operator.threads for operator in plan.allocation.operators}
-    run = setup(slots, PlannedRun(plan.rate, threads, slots, {}))
-    rate = run.rate(interval_seconds)
+    threads = {operator.name: operator.threads for operator in allocation.operators}
+    run = setup(slots, PlannedRun(rate, threads, slots, {}))
+    sustained = run.rate(interval_seconds)
     warning = None
-    if rehearsals_of(plan.pipeline, demands) and not covers(rate, plan.sized_for):
+    if rehearsals_of(pipeline, demands) and not covers(sustained, sized_for):
         more = range(slots + 1, MAX_TIMES_SLOTS * slots + 1)
-        enough = next((n for n in more if covers(setup(n).rate(interval_seconds), plan.sized_for)), None)
-        warning = _too_slow(plan, rate, slots, enough)
-    return FusedPrediction(rate, run.latency_ms(plan.rate, interval_seconds), run.most_rows, warning)
+        enough = next((n for n in more if covers(setup(n).rate(interval_seconds), sized_for)), None)
+        warning = _too_slow(sustained, sized_for, utilisation, slots, enough)
+    return FusedPrediction(sustained, run.latency_ms(rate, interval_seconds), run.most_rows, warning)
 
 
-def _too_slow(plan: Plan, rate: float, slots: int, enough: int | None) -> str:
+def _too_slow(rate: float, sized_for: float, utilisation: float, slots: int, enough: int | None) -> str:
     """Return the warning for slots that, by the rehearsal of the whole pipeline, will not keep the rate.
 
     Plans are made from models of single operators, which leave out Spark's own work per row. `enough` slots would do.
     """
     where = f"{slots} slot{'' if slots == 1 else 's'}"
-    of = "" if plan.utilisation == 1 else f" of the {plan.sized_for:,.4g}/s it is sized for"
+    of = "" if utilisation == 1 else f" of the {sized_for:,.4g}/s it is sized for"
     hint = f"; {enough} slots would do" if enough else ""
     return f"run fused on {where} it will do {rate:,.4g}/s{of}, by what the whole pipeline did in its profile{hint}"
 
 
 MOST_THREADS = 2_000_000
 MOST_SLOTS = 2_000_000
+MIN_UTILISATION = 0.01
+"""A plan for more than a hundred times the rate is taken for a slip."""
 
 
 @dataclass(frozen=True)
@@ -159,39 +185,30 @@ class Planner:
     assumptions: LatencyAssumptions = field(default_factory=LatencyAssumptions)
     explain: bool = False
     currency: str = "USD"
-    """Of the prices of the catalogue, or of the cluster's nodes."""
+    """Currency of the prices of the catalogue, or of the cluster's nodes."""
     current: SavedPlan | None = None
-    """The plan that runs now; placers are told of it (`PlacementRequest.current`)."""
+    """The plan that runs now, which placers get as `PlacementRequest.current`."""
     doubts: tuple[str, ...] = ()
-    """Of its models (`penstock.modelling.fit`): every plan comes with them."""
+    """Doubts about the models (`penstock.modelling.fit`), which every plan carries."""
 
-    def plan(self, rate: float, allocator: Allocator, placer: Placer) -> Plan | Refusal:
-        """1. rates and threads  2. machines  3. a slot for every bundle, with growth  4. what it will do."""
-        checked_rate(rate)
+    def plan(self, rate: float, allocator: Allocator, placer: Placer, *, utilisation: float = 1.0) -> Plan | Refusal:
+        """Make the whole plan: rates and threads, machines, a slot for every bundle, predictions.
+
+        `rate` is `utilisation` of what the plan is sized for.
+        """
+        if not MIN_UTILISATION <= utilisation <= 1:
+            raise BadInputError(f"utilisation=: expected {MIN_UTILISATION:g} to 1, found {utilisation:g}")
+        sized_for = checked_rate(rate) / utilisation
         if (unkept := self.unkept_resources(placer)) is not None:
             raise BadInputError(unkept)
-        allocation = self.allocate(rate, allocator)
+        allocation = self.allocate(sized_for, allocator)
         if isinstance(refused := self._too_large(allocation), Refusal):
             return refused
         slots, answer = self._place_with_growth(allocation, placer)
         if isinstance(answer, Refusal):
             return answer
         cluster, placement = answer
-        return self.finish(rate, allocation, cluster, slots, placement)
-
-    def at_utilisation(self, plan: Plan, utilisation: float) -> Plan:
-        """Return a plan that was made for its rate, to be run at that share of it."""
-        rate = utilisation * plan.rate
-        prediction = self.predict(rate, plan.allocation, plan.cluster, plan.placement)
-        before = plan.prediction.fused
-        warnings = tuple(warning for warning in plan.warnings if before is None or warning != before.warning)
-        changed = replace(plan, rate=rate, utilisation=utilisation, prediction=prediction, warnings=warnings)
-        return self._with_fused(changed)
-
-    def _with_fused(self, plan: Plan) -> Plan:
-        fused = predict_fused(plan, self._demands, self.assumptions.batch_interval_ms / 1000)
-        warnings = plan.warnings if fused is None or fused.warning is None else (*plan.warnings, fused.warning)
-        return replace(plan, prediction=replace(plan.prediction, fused=fused), warnings=warnings)
+        return self.finish(rate, allocation, cluster, slots, placement, utilisation)
 
     def unkept_resources(self, placer: Placer) -> str | None:
         """Why this placer must not place this pipeline: an operator demands what the placer does not know of."""
@@ -233,7 +250,7 @@ class Planner:
         return {}
 
     def given(self, rate: float) -> list[Need | OperatorAllocation]:
-        """What there is to allocate, and what is given: idle operators, ends, declared demands."""
+        """Return what there is to allocate, and what is given: idle operators, ends, declared demands."""
         return [
             idle_operator(operator.operator, operator.rate)
             if isinstance(operator, Need) and operator.rate <= 0
@@ -304,12 +321,13 @@ class Planner:
         return grow(needed, needed + sum(operator.threads for operator in allocation.operators), attempt)
 
     def _place(self, allocation: Allocation, cluster: Cluster, placer: Placer) -> tuple[Cluster, Placement] | Refusal:
-        request = self._request(allocation, cluster)
+        request = self.request(allocation, cluster)
         check_words(request, cluster)
         answer = ask(placer, request, Room(cluster, slot_memory_shared=True))
         return answer if isinstance(answer, Refusal) else (cluster, answer)
 
-    def _request(self, allocation: Allocation, cluster: Cluster) -> PlacementRequest:
+    def request(self, allocation: Allocation, cluster: Cluster) -> PlacementRequest:
+        """Return what a placer is asked for an allocation on a cluster."""
         demands = self._demands
         position = {operator.name: index for index, operator in enumerate(allocation.operators)}
         extra = [d.name for d in cluster.dimensions if d.name not in (CPU, MEMORY)]
@@ -373,10 +391,18 @@ class Planner:
         shortage = Shortage(self.pipeline.name, "slots", allocation.slots, offered, "the whole cluster", "pipeline")
         return Refusal(allocation.allocator, (shortage,))
 
-    def finish(self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, placement: Placement) -> Plan:
-        """A plan from its parts, whoever made them: adds what the placement will do, and the bound."""
+    def finish(
+        self,
+        rate: float,
+        allocation: Allocation,
+        cluster: Cluster,
+        slots: int,
+        placement: Placement,
+        utilisation: float = 1.0,
+    ) -> Plan:
+        """Complete a plan from its parts: add predictions, the bound, warnings and moves."""
         pipeline_gains = gains(self.pipeline)
-        prediction = self.predict(rate, allocation, cluster, placement)
+        prediction = self.predict(rate, allocation, cluster, placement, utilisation)
         plain = [operator for operator in allocation.operators if not isinstance(self._demands[operator.name], Model)]
         bundles = [entry for operator in plain for entry in operator.bundles]
         # no two threads that each need more than half a slot can share one
@@ -384,7 +410,7 @@ class Planner:
             sum(count for count, bundle in bundles if exceeds(bundle.cpu, 0.5)),
             sum(count for count, bundle in bundles if exceeds(bundle.memory, 0.5)),
         )
-        plan = Plan(
+        return Plan(
             pipeline=self.pipeline,
             rate=rate,
             allocation=allocation,
@@ -394,7 +420,7 @@ class Planner:
             slots_asked=slots,
             fewest_slots=fewest_slots(
                 [
-                    ModelledDemand(demand, pipeline_gains[name].at(rate))
+                    ModelledDemand(demand, pipeline_gains[name].at(rate / utilisation))
                     for name, demand in self._demands.items()
                     if isinstance(demand, Model)
                 ],
@@ -402,14 +428,22 @@ class Planner:
                 sum(operator.memory for operator in plain),
                 at_least=alone,
             ),
-            warnings=(*self._warnings(rate, prediction), *allocation.notes),
+            warnings=(*self._warnings(rate / utilisation, prediction), *allocation.notes, *_fused_warning(prediction)),
             currency=self.currency,
+            moves=self._moves(cluster, placement),
             library=self.library.of_pipeline(self.pipeline),
+            utilisation=utilisation,
         )
-        return self._with_fused(plan)
 
-    def predict(self, rate: float, allocation: Allocation, cluster: Cluster, placement: Placement) -> Prediction:
-        """What any placement of this pipeline will do, whoever made it."""
+    def _moves(self, cluster: Cluster, placement: Placement) -> ThreadMoves | None:
+        if self.current is None:
+            return None
+        return moves(self.current.threads_by_slot(), running(self.current, cluster), placement.by_slot())
+
+    def predict(
+        self, rate: float, allocation: Allocation, cluster: Cluster, placement: Placement, utilisation: float = 1.0
+    ) -> Prediction:
+        """Predict what any placement of this pipeline will do, and its slots and threads run fused."""
         pipeline_gains: Mapping[str, Gain] = gains(self.pipeline)
         demands = self._demands
         threads = placement.by_slot()
@@ -441,7 +475,16 @@ class Planner:
             latency_ms=latency_ms(
                 self.pipeline, pipeline_gains, demands, threads, cluster, rate, self.routing, self.assumptions
             ),
-            network_cost=mean_cost(stream_costs(self._request(allocation, cluster), placement, cluster)),
+            network_cost=mean_cost(stream_costs(self.request(allocation, cluster), placement, cluster)),
+            fused=predict_fused(
+                allocation,
+                self.pipeline,
+                demands,
+                max(1, len(threads)),
+                rate,
+                utilisation,
+                self.assumptions.batch_interval_ms / 1000,
+            ),
         )
 
     def _warnings(self, rate: float, prediction: Prediction) -> Iterator[str]:
@@ -489,16 +532,117 @@ class Planner:
         yield from self.doubts
 
 
+def _fused_warning(prediction: Prediction) -> Iterator[str]:
+    if prediction.fused is not None and prediction.fused.warning is not None:
+        yield prediction.fused.warning
+
+
 def _overload(prediction: Prediction) -> Iterator[str]:
     """Supported rates look at every bundle alone; where bundles share a slot, this says that they will not fit."""
-    for what, load in (
+    for what, use in (
         ("cpu", {slot: used.cpu for slot, used in prediction.slots.items()}),
         ("memory", {slot: used.memory for slot, used in prediction.slots.items()}),
     ):
-        above = [slot for slot, used in load.items() if exceeds(used, 1)]
+        above = [slot for slot, used in use.items() if exceeds(used, 1)]
         if above:
-            worst = max(above, key=lambda slot: load[slot])
+            worst = max(above, key=lambda slot: use[slot])
             yield (
-                f"{len(above)} of {len(load)} slots are asked for more than 100 % {what}, slot {worst} for "
-                f"{100 * load[worst]:.0f} %: bundles there slow each other down, which the rate above does not count"
+                f"{len(above)} of {len(use)} slots are asked for more than 100 % {what}, slot {worst} for "
+                f"{100 * use[worst]:.0f} %: bundles there slow each other down, which the rate above does not count"
             )
+
+
+# The allocation of a whole pipeline: rates first, then operator by operator.
+
+MOST_COUNTED = 1e15
+"""Threads of an operator up to which counting them in floats is exact."""
+
+
+def given_pipeline(
+    pipeline: Pipeline, rate: float, demands: Mapping[str, Model | FixedDemand | None], slot_memory_mb: float
+) -> list[Need | OperatorAllocation]:
+    """Return what an allocator must decide and what is given, at the pipeline's rate, in topological order.
+
+    `slot_memory_mb` turns declared megabytes into shares of a slot.
+    """
+    operators: list[Need | OperatorAllocation] = []
+    for name, gain in gains(pipeline).items():
+        operator_rate = gain.at(rate)
+        if not math.isfinite(operator_rate):
+            raise BadInputError(f"operator '{name}': its rate is too large to compute")
+        demand = demands[name]
+        if isinstance(demand, Model):
+            if operator_rate > MOST_COUNTED * demand.rate(1):
+                raise BadInputError(f"operator '{name}': {operator_rate:g} tuples/s is too much to count in threads")
+            operators.append(Need(name, operator_rate, demand))
+        elif isinstance(demand, FixedDemand):
+            bundle = ThreadBundle(1, demand.cpu, demand.memory)
+            operator = pipeline.operators[name]
+            is_end = operator.kind is not Kind.OPERATOR
+            what = f"a {operator.kind}" if is_end else "an aggregate" if operator.aggregate else "Spark's own operator"
+            reason = f"{what} without a model: one thread of fixed demand"
+            operators.append(OperatorAllocation(name, operator_rate, ((1, bundle),), reason, is_end=is_end))
+        else:
+            operators.append(_declared(pipeline.operators[name], operator_rate, slot_memory_mb))
+    return operators
+
+
+def allocate_pipeline(
+    pipeline: Pipeline,
+    rate: float,
+    demands: Mapping[str, Model | FixedDemand | None],
+    allocator: Allocator,
+    slot_memory_mb: float,
+    profiles: Mapping[str, TaskProfile] = MappingProxyType({}),
+) -> Allocation:
+    """Threads of every operator at the pipeline's rate, in topological order."""
+    operators = given_pipeline(pipeline, rate, demands, slot_memory_mb)
+    if isinstance(allocator, JointAllocator):
+        together, patterns = allocator.allocate_together(operators)
+        return Allocation(allocator.name, tuple(together), patterns=patterns)
+    if isinstance(allocator, ProfileAllocator):
+        return _allocate_profiled(pipeline, rate, operators, allocator, slot_memory_mb, profiles)
+    allocated = (
+        operator
+        if isinstance(operator, OperatorAllocation)
+        else allocator.allocate(operator.operator, operator.rate, operator.model)
+        for operator in operators
+    )
+    return Allocation(allocator.name, tuple(allocated))
+
+
+def _allocate_profiled(
+    pipeline: Pipeline,
+    rate: float,
+    operators: Iterable[Need | OperatorAllocation],
+    allocator: ProfileAllocator,
+    slot_memory_mb: float,
+    profiles: Mapping[str, TaskProfile],
+) -> Allocation:
+    traffic = traffic_of(pipeline, flows(pipeline), rate)
+    allocated: list[OperatorAllocation] = []
+    converted = []
+    for operator in operators:
+        if isinstance(operator, OperatorAllocation):
+            allocated.append(operator)
+            continue
+        name = operator.operator
+        profile = profiles.get(name)
+        if profile is None:
+            profile = profile_of(operator.model, slot_memory_mb, handled_per_tuple(pipeline, name))
+            converted.append(name)
+        allocated.append(allocator.allocate_profiled(name, traffic[name], profile, slot_memory_mb))
+    return Allocation(allocator.name, tuple(allocated), (_from_slot_models(converted),) if converted else ())
+
+
+def _from_slot_models(operators: list[str]) -> str:
+    return (
+        f"no task profile for {', '.join(operators)}: what a tuple costs is taken from one thread of the slot model, "
+        "and moving it from node to node costs nothing"
+    )
+
+
+def _declared(operator: Operator, rate: float, slot_memory_mb: float) -> OperatorAllocation:
+    threads, cpu, memory_mb = operator.threads or 1, operator.cpu or 0.0, operator.memory_mb or 0.0
+    bundle = ThreadBundle(1, cpu / CPU_POINTS_PER_SLOT, memory_mb / slot_memory_mb)
+    return OperatorAllocation(operator.name, rate, ((threads, bundle),), "threads and demand are declared")

@@ -26,7 +26,7 @@ from penstock.planning.placement.constraints import ask, broken, constrained, he
 from penstock.planning.placement.contract import PlacedBundle, Placement, Room
 from penstock.planning.placement.slots import slot_limit
 from penstock.planning.plan_changes import ThreadMoves, by_operator, moves
-from penstock.planning.prediction.network import mean_cost, stream_costs
+from penstock.planning.prediction.placement import mean_cost, stream_costs
 from penstock.planning.priorities import Candidate, Eviction, fewest, queue
 from penstock.planning.whole_cluster import ClusterPlacement, summed_up
 

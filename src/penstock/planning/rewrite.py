@@ -10,9 +10,8 @@ from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.rates import checked_rate, flows
 from penstock.dataflow.rewrite import What, fuse_busy, separate_heavy
 from penstock.modelling.fusion import fused_model
-from penstock.modelling.library import ModelLibrary
+from penstock.modelling.library import ModelLibrary, demands_of
 from penstock.modelling.model import Model
-from penstock.planning.allocation.pipeline import demands_of
 from penstock.planning.segmentation import costs_of
 
 if TYPE_CHECKING:

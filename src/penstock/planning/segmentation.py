@@ -15,8 +15,8 @@ from penstock.cluster.topology import CPU_POINTS_PER_SLOT
 from penstock.dataflow.pipeline import Grouping
 from penstock.dataflow.rates import flows, topological_order
 from penstock.dataflow.task_graph import capped_groups
+from penstock.modelling.library import demands_of
 from penstock.modelling.model import Model
-from penstock.planning.allocation.pipeline import demands_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

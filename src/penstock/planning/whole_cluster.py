@@ -14,7 +14,7 @@ from penstock.planning.placement.communication import common_weights, thread_pai
 from penstock.planning.placement.constraints import broken, heap_mb, not_isolated
 from penstock.planning.placement.contract import Repairs, Room
 from penstock.planning.placement.group_placement import Together, one_by_one, place_together, total_demand
-from penstock.planning.prediction.network import mean_cost, stream_costs, weighted_cost
+from penstock.planning.prediction.placement import mean_cost, stream_costs, weighted_cost
 from penstock.planning.priorities import queue
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class ClusterPlacement:
     refused: Mapping[str, Refusal]
     usage: Usage
     network_cost: float
-    """Mean over all streams of all placed pipelines (`penstock.planning.prediction.network`)."""
+    """Mean over all streams of all placed pipelines (`penstock.planning.prediction.placement`)."""
     network_cost_by_pairs: float
     """The same with every stream weighted by the pairs of threads it joins."""
     network_cost_by_rate: float | None

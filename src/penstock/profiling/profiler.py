@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.clock import Stopwatch, today
 from penstock.base.errors import BadInputError, RunFailedError
 from penstock.base.files import write_output
+from penstock.base.text_checks import one_of
 from penstock.cluster.cores import cores_here
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.dataflow.endpoints import is_driven_by_load
@@ -18,8 +19,7 @@ from penstock.modelling.adjustments import at_one_pace, within_one_core
 from penstock.modelling.fit import QUIET, described, fits, other_selectivity, says_where
 from penstock.modelling.library import models_document
 from penstock.modelling.model import MeasuredOn, Model, Point
-from penstock.planning.prediction.fused import rows_of_batch
-from penstock.planning.prediction.fused_setup import fused_setup, rehearsals_of
+from penstock.planning.prediction.fused import fused_setup, rehearsals_of, rows_of_batch
 from penstock.report.listener import Listener, Progress
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.modelling.model import Rehearsal
     from penstock.modelling.task_profile import TaskProfile
     from penstock.planning.prediction.fused import FusedSetup
-    from penstock.planning.prediction.rate import Demands
+    from penstock.planning.prediction.placement import Demands
     from penstock.profiling.rehearsal import RehearsalSpec
     from penstock.profiling.samples import OperatorSample, OwnSample, SampledFlow, Taken
     from penstock.profiling.subject import ProfileSubject
@@ -195,9 +195,12 @@ def profile_settings(
     trial_seconds: float | None = None,
     most_threads: int | None = None,
     repeats: int = 1,
+    search: str = "bracket",
+    rate_step: float | None = None,
+    thread_step: int | None = None,
 ) -> ProfileSettings:
-    """Those of a thorough or a quick profile, with what was asked for in their place."""
-    from penstock.profiling.trial_search import QUICK, THOROUGH  # noqa: PLC0415 - the package of Spark loads when it is used
+    """Return the settings of a thorough or a quick profile, with those given in their place."""
+    from penstock.profiling.trial_search import QUICK, THOROUGH, Search  # noqa: PLC0415 - the package of Spark loads when it is used
 
     chosen = QUICK if quick else THOROUGH
     for what, given in (
@@ -205,11 +208,19 @@ def profile_settings(
         ("trial", trial_seconds),
         ("threads", most_threads),
         ("repeats", repeats),
+        ("rate step", rate_step),
+        ("thread step", thread_step),
     ):
         if given is not None and not 0 < given < float("inf"):
             raise BadInputError(f"{what}: expected a number above 0, found {given:g}")
+    way = one_of(Search, search, "search")
+    if way is Search.BRACKET and (rate_step is not None or thread_step is not None):
+        raise BadInputError("steps of rates and threads are those of search=stepwise")
     return replace(
         chosen,
+        search=way,
+        rate_step=rate_step or chosen.rate_step,
+        thread_step=thread_step or chosen.thread_step,
         budget_seconds=chosen.budget_seconds if budget_seconds is None else budget_seconds,
         trial_seconds=chosen.trial_seconds if trial_seconds is None else trial_seconds,
         most_threads=chosen.most_threads if most_threads is None else most_threads,
@@ -283,11 +294,11 @@ class Profile:
 
     def pending(self, named: Mapping[str, Logic]) -> dict[str, Logic]:
         """The operators with something left to measure."""
-        from penstock.profiling.trial_search import thread_counts  # noqa: PLC0415 - the package of Spark loads when it is used
+        from penstock.profiling.trial_search import Search, thread_counts  # noqa: PLC0415 - the package of Spark loads when it is used
 
         def is_pending(name: str, code: Logic) -> bool:
             known = {point.threads: point.rate for point in self._known(name)}
-            if code.per is Per.DATAFRAME:
+            if code.per is Per.DATAFRAME or self._settings.search is Search.STEPWISE:
                 return not known
             return thread_counts(known, self._settings) is not None
 

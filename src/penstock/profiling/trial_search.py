@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
 from itertools import pairwise
 from statistics import mean, median, stdev
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from penstock.base.tolerance import exceeds
 from penstock.modelling.adjustments import CORE_BOUND, at_one_pace, keeps_core_busy, slowed
 from penstock.modelling.model import Model, Point
+from penstock.profiling.stepwise import Steps, stepwise_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -166,6 +168,15 @@ def scaled_down(trial: Trial, part: float) -> Trial:
     )
 
 
+class Search(StrEnum):
+    """How the points of a model are searched."""
+
+    BRACKET = "bracket"
+    """Saturated trials bound the peaks, bisection finds them."""
+    STEPWISE = "stepwise"
+    """As published: rates and threads rise in fixed steps until a trial is not stable."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileSettings:
     """How long and how closely to look.
@@ -188,6 +199,10 @@ class ProfileSettings:
     most_threads: int = 256
     repeats: int = 1
     budget_seconds: float = 60.0
+    search: Search = Search.BRACKET
+    rate_step: float = 1.0
+    """Tuples/s by which a stepwise search raises the rate."""
+    thread_step: int = 1
 
 
 THOROUGH = ProfileSettings()
@@ -203,6 +218,7 @@ QUICK = ProfileSettings(
     budget_seconds=15.0,
 )
 
+MAX_STEPPED_RATE = 1e9
 MOST_BUDGETS = 2.0
 """How many times its budget a profile may take while more threads do more."""
 SURE_TRIALS = 3
@@ -290,6 +306,9 @@ def profile(
     1. A look at every thread count worth it. 2. The peaks, the best first; a quick profile searches that one alone.
     3. What is left of the budget goes into measuring the best points again.
     """
+    if settings.search is Search.STEPWISE:
+        yield from _stepwise(bench, settings, slot_memory_mb, limits)
+        return
     points = {point.threads: point for point in known}
     looked: dict[int, Trial] = {}
     while (threads := thread_counts(comparable(points), settings)) is not None:
@@ -320,6 +339,24 @@ def profile(
         if not limits.spent():
             seen[again].append(trial)
             yield point_of(seen[again], slot_memory_mb)
+
+
+def _stepwise(bench: TrialRunner, settings: ProfileSettings, slot_memory_mb: float, limits: Limits) -> Iterator[Point]:
+    """Walk as published; a thread count whose walk the budget cuts short gives no point, unless it is the first."""
+    cut = False
+
+    def try_rate(threads: int, rate: float) -> Point | None:
+        nonlocal cut
+        cut = cut or limits.spent()
+        if cut:
+            return None
+        trial = undisturbed(partial(bench.try_rate, threads, rate, settings.trial_seconds), limits.spent)
+        return point_of([replace(trial, rate=rate)], slot_memory_mb) if trial.stable else None
+
+    steps = Steps(settings.most_threads, MAX_STEPPED_RATE, settings.thread_step, settings.rate_step)
+    for position, point in enumerate(stepwise_points(try_rate, steps)):
+        if not cut or position == 0:
+            yield point
 
 
 def one_beyond(points: Mapping[int, Point], seen: Mapping[int, list[Trial]]) -> float:

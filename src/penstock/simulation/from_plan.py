@@ -12,7 +12,7 @@ from penstock.dataflow.load import Load
 from penstock.dataflow.pipeline import Grouping, Kind
 from penstock.dataflow.rates import flows
 from penstock.modelling.model import FixedDemand, Model
-from penstock.planning.prediction.rate import Routing, spread_of
+from penstock.planning.prediction.placement import Routing, spread_of
 from penstock.simulation.scenario import Arrivals, Service, SimulatedPipeline, SimulatedRoute, Station
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.pipeline import Operator, Pipeline
     from penstock.dataflow.rates import Flows
     from penstock.planning.plan import Plan
-    from penstock.planning.prediction.rate import Demands, ThreadsBySlot
+    from penstock.planning.prediction.placement import Demands, ThreadsBySlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def from_plan(
 ) -> SimulatedPipeline:
     """The pipeline of a plan, placed as planned, under a load (the plan's rate where none is given).
 
-    `demands` is what `penstock.planning.allocation.pipeline.demands_of` finds for its operators.
+    `demands` is what `penstock.modelling.library.demands_of` finds for its operators.
     """
     asked = plan.rate if load is None else load
     return placed_pipeline(

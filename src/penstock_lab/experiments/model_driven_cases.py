@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import penstock
 from penstock import Catalogue, Cluster, Node
 from penstock.dataflow.rates import gains
-from penstock.planning.allocation.pipeline import demands_of
-from penstock.planning.prediction.usage import node_usage, slot_usage
+from penstock.modelling.library import demands_of
+from penstock.planning.prediction.placement import node_usage, slot_usage
 from penstock.plugins import CPU, CPU_POINTS_PER_SLOT, MEMORY, find_catalogue, reference_library
 from penstock.simulation.engine import simulate_scenario
 from penstock.simulation.from_plan import Options, from_plan

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import penstock
-from penstock.planning.allocation.pipeline import demands_of
+from penstock.modelling.library import demands_of
 from penstock.plugins import Chart, Panel, Series, Style, reference_library
 from penstock.types import Routing
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results

@@ -192,6 +192,15 @@ def profile(
         int | None, typer.Option("--most-threads", min=1, help="Try no more threads than this; 256.")
     ] = None,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Trials of each kind; they give the spread.")] = 1,
+    search: Annotated[
+        str, typer.Option("--search", help="bracket, or stepwise: the published walk, which needs a large --budget.")
+    ] = "bracket",
+    rate_step: Annotated[
+        float | None, typer.Option("--rate-step", help="With --search stepwise: tuples/s from trial to trial; 1.")
+    ] = None,
+    thread_step: Annotated[
+        int | None, typer.Option("--thread-step", min=1, help="With --search stepwise: threads from walk to walk; 1.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Measure the operators of PIPELINE in one slot each, and write their models."""
@@ -213,6 +222,9 @@ def profile(
                 trial_seconds=trial,
                 most_threads=most_threads,
                 repeats=repeats,
+                search=search,
+                rate_step=rate_step,
+                thread_step=thread_step,
                 listener=listener,
             )
     except KeyboardInterrupt as error:

@@ -61,7 +61,10 @@ def plan(
     ] = False,
     current: Annotated[
         Path | None,
-        typer.Option("--current", help="The plan file of what runs: threads stay where they are unless moving pays."),
+        typer.Option(
+            "--current",
+            help="The plan file of what runs: threads stay unless moving keeps more rate, or pays; exit 1 on a miss.",
+        ),
     ] = None,
     move_cost: Annotated[
         float | None,
@@ -77,11 +80,9 @@ def plan(
 ) -> None:
     """What it takes to run PIPELINE at a rate."""
     from penstock.api import plans as planning
-    from penstock.api.live import LIVE
-    from penstock.inputs.planners import planner_of
+    from penstock.inputs.finders import planner_of
     from penstock.planning.compare import compare as comparing
     from penstock.planning.compare import pairs
-    from penstock.planning.registry import DEFAULT_ALLOCATOR, DEFAULT_PLACER
 
     if compare:
         if plot or to_file or explain or current or move_cost is not None or utilisation != 1.0:
@@ -112,15 +113,14 @@ def plan(
         check_writable(to_file)
         if plot is not None and plot.resolve() == to_file.resolve():
             raise BadInputError(f"--output and --plot both name {plot}")
-    policies = {"allocator": allocator or DEFAULT_ALLOCATOR, "placer": placer or DEFAULT_PLACER}
     try:
         made = planning.plan(
             pipeline,
             rate,
-            allocator=policies["allocator"],
-            placer=policies["placer"],
+            allocator=allocator,
+            placer=placer,
             models=models,
-            cluster=LIVE if str(cluster) == LIVE else cluster,
+            cluster=cluster,
             catalogue=catalogue,
             acquisition=acquisition,
             routing=routing,
@@ -132,7 +132,8 @@ def plan(
         )
     except RefusedError as refused:
         if json:
-            output.print_json({"pipeline": pipeline, "rate": rate, **policies, "refused": str(refused)})
+            asked = {"pipeline": pipeline, "rate": rate, "allocator": allocator, "placer": placer}
+            output.print_json({**asked, "refused": str(refused)})
         raise
     if to_file is not None:
         from penstock.planning.files import write_plan
@@ -144,12 +145,18 @@ def plan(
         draw_plan(made, plot)
     if json:
         output.print_json({**made.document(), **({"reasons": _reasons(made)} if explain else {})})
-        return
+    else:
+        _print_all(made, [path for path in (to_file, plot) if path is not None], explain=explain)
+    if current is not None and not made.keeps_rate:
+        raise typer.Exit(1)
+
+
+def _print_all(made: Plan, written: list[Path], *, explain: bool) -> None:
     screen = output.console()
     _print_plan(made, screen)
     if explain:
         _print_reasons(made, screen)
-    for path in filter(None, (to_file, plot)):
+    for path in written:
         screen.print(f"wrote {path}")
 
 
@@ -240,6 +247,16 @@ def _print_plan(made: Plan, screen: Console) -> None:
         screen.print(
             f"moves      {moved.moved:,} threads move, {moved.kept:,} stay, {moved.started:,} start, "
             f"{moved.stopped:,} stop"
+        )
+    for plan in made.considered:
+        screen.print(
+            f"considered {plan.name}: {output.figure(plan.rate)} tuples/s on {plan.slots:,} slots, {plan.moved:,} "
+            f"threads move{' (chosen)' if plan.chosen else ''}"
+        )
+    if made.considered and not made.keeps_rate:
+        screen.print(
+            f"missed     {output.figure(made.predicted_rate)} of {output.figure(made.rate)} tuples/s: no plan by these "
+            "policies keeps the rate"
         )
     for warning in made.warnings:
         screen.print(f"warning    {warning}")

@@ -29,7 +29,7 @@ def capacity(
 ) -> None:
     """The highest rate PIPELINE reaches on a cluster."""
     from penstock.cluster.file import read_cluster
-    from penstock.inputs.planners import capacities, capacity_step, planner_of
+    from penstock.inputs.finders import capacities, capacity_step, planner_of
     from penstock.planning.capacity import as_number
     from penstock.planning.compare import pairs
 

@@ -17,7 +17,7 @@ from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.rates import topological_order
 from penstock.inputs.finders import find_code_beside, find_code_in, find_models_for, find_pipeline
-from penstock.planning.allocation.pipeline import demands_to_run
+from penstock.modelling.library import demands_to_run
 from penstock.planning.capacity import capacity
 from penstock.planning.files import SavedPlan
 from penstock.planning.plan import PLAN_FORMAT

@@ -31,7 +31,7 @@ from penstock.engines.fused.launcher import (
 from penstock.engines.fused.preparation import FusedJob, batch_hearer, prepare
 from penstock.engines.fused.rate_trials import search_highest
 from penstock.inputs.finders import runnable
-from penstock.planning.prediction.fused_setup import most_work_seconds
+from penstock.planning.prediction.fused import most_work_seconds
 from penstock.runs.environment import local_by_default, services_of, spark_session, with_executor_memory
 from penstock.runs.run_index import is_unnamed, new_run_folder
 from penstock.runs.states import OVER, RunState, move

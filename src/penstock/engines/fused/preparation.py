@@ -15,11 +15,11 @@ from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.inputs.finders import RunnableLike, find_code_beside, find_models_for, logic_of, runnable
 from penstock.modelling.fit import doubts_about
+from penstock.modelling.library import demands_to_run
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import Model
-from penstock.planning.allocation.pipeline import demands_to_run
-from penstock.planning.prediction.fused_setup import PlannedRun, fused_setup, most_work_seconds
-from penstock.planning.prediction.latency import closing_seconds
+from penstock.planning.prediction.fused import PlannedRun, fused_setup, most_work_seconds
+from penstock.planning.prediction.placement import closing_seconds
 from penstock.report.figures import RecentBatches
 from penstock.report.result import RunResult
 from penstock.runs.config import FUSED, RunConfig
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import Logic
     from penstock.planning.files import SavedPlan
     from penstock.planning.prediction.fused import FusedSetup
-    from penstock.planning.prediction.rate import Demands
+    from penstock.planning.prediction.placement import Demands
     from penstock.report.figures import Figures
     from penstock.report.listener import Listener
     from penstock.report.report import BatchObservation, Report

@@ -11,11 +11,16 @@ from penstock.base.text_checks import one_of
 from penstock.cluster.file import NodesEntry, build_cluster
 from penstock.dataflow.load import parse_load
 from penstock.dataflow.rates import gains, topological_order
-from penstock.inputs.finders import RunnableLike, find_code_beside, find_models_for, logic_of, runnable
-from penstock.inputs.planners import segments_of
+from penstock.inputs.finders import (
+    RunnableLike,
+    find_code_beside,
+    find_models_for,
+    logic_of,
+    runnable,
+    segments_of,
+)
+from penstock.modelling.library import demands_to_run
 from penstock.modelling.model import Model
-from penstock.planning.allocation.pipeline import demands_to_run
-from penstock.planning.prediction.latency import LatencyAssumptions, latency_ms
 from penstock.planning.prediction.placed import (
     PlacedCosts,
     bundle_loads,
@@ -24,7 +29,14 @@ from penstock.planning.prediction.placed import (
     slots_at,
     without_engine,
 )
-from penstock.planning.prediction.rate import Routing, routed, supported_rate, supported_rate_as_declared
+from penstock.planning.prediction.placement import (
+    LatencyAssumptions,
+    Routing,
+    latency_ms,
+    routed,
+    supported_rate,
+    supported_rate_as_declared,
+)
 from penstock.planning.segmentation import segments_on_slots
 from penstock.runs.config import PLACED, RunConfig
 
@@ -37,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.engines.placed.bundle_plan import Code, LaidOut
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.files import SavedPlan
-    from penstock.planning.prediction.rate import Demands
+    from penstock.planning.prediction.placement import Demands
     from penstock.planning.segmentation import Segment
 
 DEFAULT_PLACED_SEGMENTER = "ends"

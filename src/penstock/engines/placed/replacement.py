@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError, ClusterError, Refusal
 from penstock.cluster.topology import Cluster, Slot
-from penstock.inputs.planners import planner_of
+from penstock.inputs.finders import planner_of
 from penstock.planning.capacity import capacity
 from penstock.planning.files import SavedBundles, SavedNode, SavedPlan
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS

@@ -12,7 +12,7 @@ from penstock.dataflow.rates import flows
 from penstock.engines.fused.preparation import planned_run
 from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions
 from penstock.planning.plan import finite
-from penstock.planning.prediction.fused_setup import fused_setup, most_work_seconds
+from penstock.planning.prediction.fused import fused_setup, most_work_seconds
 from penstock.report.report import EMBEDDED_NODE, Audit, Report, summarise
 from penstock.report.simulated_result import PipelineResult, SimulatedResult
 from penstock.simulation.fused_run import FusedScenario, sent_per_tuple, simulate_fused

@@ -9,9 +9,13 @@ from penstock.cluster.topology import CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.rates import gains
 from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions, shared_cluster, switch_of
 from penstock.planning.plan import finite
-from penstock.planning.prediction.latency import LatencyAssumptions, latency_ms
-from penstock.planning.prediction.rate import supported_rate_as_declared
-from penstock.planning.prediction.usage import SlotUsage, slot_usage
+from penstock.planning.prediction.placement import (
+    LatencyAssumptions,
+    SlotUsage,
+    latency_ms,
+    slot_usage,
+    supported_rate_as_declared,
+)
 from penstock.report.simulated_result import (
     PipelineResult,
     SimulatedResult,

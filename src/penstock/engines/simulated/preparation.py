@@ -16,9 +16,9 @@ from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster,
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.inputs.finders import ModelsLike, PlanLike, find_models_for, runnable
-from penstock.planning.allocation.pipeline import demands_of
+from penstock.modelling.library import demands_of
 from penstock.planning.plan import Plan
-from penstock.planning.prediction.rate import Routing, routed
+from penstock.planning.prediction.placement import Routing, routed
 from penstock.report.listener import Listener, Progress
 from penstock.simulation.from_plan import stations_of
 from penstock.simulation.scenario import Network, Outage, Switch
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.dataflow.pipeline import Pipeline
     from penstock.planning.files import SavedPlan
-    from penstock.planning.prediction.rate import Demands, ThreadsBySlot
+    from penstock.planning.prediction.placement import Demands, ThreadsBySlot
     from penstock.report.listener import Listener
     from penstock.simulation.from_plan import Options
 

@@ -22,8 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.modelling.model import Model
-from penstock.planning.prediction.rate import received, spread_of
-from penstock.planning.prediction.usage import own_cpu
+from penstock.planning.prediction.placement import own_cpu, received, spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
     from penstock.dataflow.rates import Gain
-    from penstock.planning.prediction.rate import Demands, Routing, ThreadsBySlot
+    from penstock.planning.prediction.placement import Demands, Routing, ThreadsBySlot
 
 BISECTIONS = 60
 HIGHEST_RATE = 1e9

@@ -13,9 +13,9 @@ from penstock.control.metrics import WINDOW_SECONDS, Metric
 from penstock.control.sizing import ModelSizing, pipeline_of
 from penstock.control.store import schema
 from penstock.control.store.metric_history import Means
+from penstock.modelling.library import demands_to_run
 from penstock.modelling.model import Model
-from penstock.planning.allocation.pipeline import demands_to_run
-from penstock.planning.prediction.rate import peak
+from penstock.planning.prediction.placement import peak
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR
 from penstock.service import documents
 from penstock.service.pages import charts as graph

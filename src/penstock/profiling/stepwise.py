@@ -1,35 +1,29 @@
-"""The published way to a model (Algorithm 1 of the model-driven scheduler): rates and threads rise in fixed steps.
+"""Search a model by the published walk (Algorithm 1 of the model-driven scheduler): rates and threads rise in steps.
 
-It takes as many trials as the rates it steps through, hundreds where `penstock profile` brackets a peak in a handful.
-It is kept, beside the tests, because the worked cases of the published models are worked with it.
+It takes as many trials as the rates it steps through, hundreds where a bracket finds a peak in a handful: a choice of
+`penstock profile --search stepwise`, for those who compare with the publication.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
-from penstock.modelling.model import Point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.modelling.model import Point
 
 FLAT_SLOPE = 0.001
 """Peak rates that rise by no more than this from one thread count to the next do not rise."""
 
 
-class Used(NamedTuple):
-    """What a stable trial used, as shares of the slot."""
-
-    cpu: float
-    memory: float
-
-
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How far and in which steps: threads 1, 1 + dt, ... up to `most_threads`, rates 1, 1 + dr, ... up to `most_rate`;
+    """Steps and limits: threads 1, 1 + dt, ... up to `most_threads`, rates 1, 1 + dr, ... up to `most_rate`;
     `window`: how many of the last peak rates must no longer rise."""
 
     most_threads: int
@@ -51,9 +45,9 @@ class Steps:
             raise BadInputError(f"rate_step: expected a number above 0, found {self.rate_step:g}")
 
 
-def stepwise_points(try_rate: Callable[[int, float], Used | None], steps: Steps) -> Iterator[Point]:
-    """The points of a model, one after the other. `try_rate(threads, rate)` runs one trial and says what it used, or
-    None where it was not stable.
+def stepwise_points(try_rate: Callable[[int, float], Point | None], steps: Steps) -> Iterator[Point]:
+    """Yield the points of a model. `try_rate(threads, rate)` runs one trial and returns its point, or None if it was
+    not stable.
 
     For t = 1, 1 + dt, ...: raise the rate until a trial is not stable; the last stable one is the point. It ends at
     `most_threads`, or when the slope of the last `window` peak rates is 0.001 or less. A thread count without any
@@ -70,19 +64,19 @@ def stepwise_points(try_rate: Callable[[int, float], Used | None], steps: Steps)
             return
 
 
-def _peak(try_rate: Callable[[int, float], Used | None], threads: int, steps: Steps) -> Point | None:
+def _peak(try_rate: Callable[[int, float], Point | None], threads: int, steps: Steps) -> Point | None:
     found: Point | None = None
     rates = (1 + step * steps.rate_step for step in count())
     for rate in takewhile(lambda rate: rate <= steps.most_rate, rates):
-        used = try_rate(threads, rate)
-        if used is None:
+        point = try_rate(threads, rate)
+        if point is None:
             break
-        found = Point(threads=threads, rate=rate, cpu=used.cpu, memory=used.memory)
+        found = point
     return found
 
 
 def slope(values: Sequence[float]) -> float:
-    """Of the least-squares line through values at 0, 1, 2, ...: `sum (x - mean x) y / sum (x - mean x)^2`."""
+    """Return the least-squares slope of values at 0, 1, 2, ...: `sum (x - mean x) y / sum (x - mean x)^2`."""
     middle = (len(values) - 1) / 2
     above = sum((position - middle) * value for position, value in enumerate(values))
     return above / sum((position - middle) ** 2 for position in range(len(values)))
