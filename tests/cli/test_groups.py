@@ -21,7 +21,7 @@ WORDS = {
     "": "init profile plan simulate run advise plans models runs pipelines controller cluster dev",
     "models": "show plot import",
     "plans": "capacity diff segments rewrite deploy",
-    "runs": "list stop pause resume rescale logs",
+    "runs": "list stop pause resume rescale kill logs",
     "pipelines": "submit list show set pause resume kill logs trigger",
     "controller": "up down serve dashboard policy nodes decisions events manifests repair",
     "cluster": "up down status master worker place share",
@@ -81,7 +81,9 @@ def test_runs_without_a_command_lists_them_as_before(
     assert penstock("runs", "--json").document == penstock("runs", "list", "--json").document == []
 
 
-@pytest.mark.parametrize("words", [("stop", "x"), ("pause", "x"), ("resume", "x"), ("rescale", "x", "--slots", "2")])
+@pytest.mark.parametrize(
+    "words", [("stop", "x"), ("pause", "x"), ("resume", "x"), ("kill", "x"), ("rescale", "x", "--slots", "2")]
+)
 def test_a_word_about_a_run_that_is_not_there_names_it(
     penstock: Penstock, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +95,7 @@ def test_a_word_about_a_run_that_is_not_there_names_it(
 
 def test_the_log_of_a_run_is_printed(penstock: Penstock, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    assert penstock("runs", "logs", tmp_path).err == f"error: run '{tmp_path}': keeps no log in {tmp_path}\n"
+    assert penstock("runs", "logs", tmp_path).err == f"error: {tmp_path}/log: the run has no log\n"
     (tmp_path / "log").write_text("first\nsecond\nthird\n")
     assert penstock("runs", "logs", tmp_path).out == "first\nsecond\nthird\n"
     assert penstock("runs", "logs", tmp_path, "--lines", 1).out == "third\n"
