@@ -23,9 +23,9 @@ from penstock.control.controller import Controller, fault_of
 from penstock.control.core import messages as incoming
 from penstock.control.core.records import (
     ControllerState,
-    Engine,
+    EngineName,
     NodeRecord,
-    NodeState,
+    NodeStatus,
     PipelineState,
     Policy,
     Rescheduling,
@@ -177,7 +177,7 @@ class LoopFuzz:
         self.maybe(values, "minimum", UNITS, 0.2)
         self.maybe(values, "maximum", UNITS, 0.2)
         self.maybe(values, "priority", [1, 1, 2, 3, 1000, 1001, 2**64], 0.3)
-        self.maybe(values, "engine", list(Engine), 0.5)
+        self.maybe(values, "engine", list(EngineName), 0.5)
         self.maybe(values, "load", LOADS)
         self.maybe(values, "elastic", self.elastic)
         return Submission(name, given, definition, fingerprint(definition), **values)
@@ -268,7 +268,7 @@ class LoopFuzz:
             incoming.Asks(name, draw.choice([*UNITS, -(2**64)]), "why", {"x": NAN, "y": 2**64}),
             incoming.NodeLost(f"n{draw.randrange(1, 9)}"),
             incoming.NodeJoined(
-                NodeRecord("odd", "r", draw.choice([0, 2 * self.unit_slots, 2**64]), NodeState.JOINING, 0.0, capacity)
+                NodeRecord("odd", "r", draw.choice([0, 2 * self.unit_slots, 2**64]), NodeStatus.JOINING, 0.0, capacity)
             ),
         ]
         self.noise.pending.append(draw.choice(odd_reports))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.base.errors import ImpossibleMoveError
 from penstock.control.core.messages import (
     AddTrigger,
     Amend,
@@ -24,9 +25,8 @@ from penstock.control.core.records import (
     NODE_MOVES,
     PIPELINE_MOVES,
     Happening,
-    ImpossibleMoveError,
     NodeHappening,
-    NodeState,
+    NodeStatus,
     PipelineState,
     Policy,
     Rescheduling,
@@ -62,7 +62,7 @@ def switch(bench: Bench, name: str, *, on: bool) -> None:
     bench.tell(SwitchTrigger(name, bench[name].triggers[0].id, on))
 
 
-def node_state(bench: Bench, name: str) -> NodeState:
+def node_state(bench: Bench, name: str) -> NodeStatus:
     return bench.state.nodes[name].state
 
 
@@ -73,7 +73,7 @@ class TestMoves:
                 if (state, happening) not in PIPELINE_MOVES:
                     with pytest.raises(ImpossibleMoveError, match=f"{state} cannot have {happening}"):
                         pipeline_after(state, happening)
-        for place in NodeState:
+        for place in NodeStatus:
             for event in NodeHappening:
                 if (place, event) not in NODE_MOVES:
                     with pytest.raises(ImpossibleMoveError):
@@ -371,9 +371,9 @@ class TestLife:
         bench.tell(asked("a", 3, load="5"))
         bench.run(10)
         bench.tell(ReleaseNode("n2"))
-        assert node_state(bench, "n2") is NodeState.LEAVING
+        assert node_state(bench, "n2") is NodeStatus.LEAVING
         bench.run(5)
-        assert node_state(bench, "n2") is NodeState.GONE
+        assert node_state(bench, "n2") is NodeStatus.GONE
         assert bench.held() == {"a": 2}
 
     def test_a_target_is_sized_by_the_models(self) -> None:

@@ -23,9 +23,9 @@ from penstock.control.core.messages import Decision, DecisionKind, Event, StepOu
 from penstock.control.core.records import (
     Change,
     ControllerState,
-    Engine,
+    EngineName,
     NodeRecord,
-    NodeState,
+    NodeStatus,
     PipelineRecord,
     PipelineState,
     Policy,
@@ -78,7 +78,7 @@ def pipelines(draw: st.DrawFn, name: str, number: int, held: list[Slot]) -> Pipe
         definition=st.none() | mappings,
         target=targets,
         desired=st.none() | counts,
-        engine=st.sampled_from(Engine),
+        engine=st.sampled_from(EngineName),
         elastic=st.none() | mappings,
     )
     return PipelineRecord(
@@ -102,7 +102,7 @@ def pipelines(draw: st.DrawFn, name: str, number: int, held: list[Slot]) -> Pipe
 def nodes_of(names: list[str]) -> st.SearchStrategy[dict[str, NodeRecord]]:
     capacity = st.dictionaries(texts, numbers, max_size=2)
     of = {
-        name: st.builds(NodeRecord, st.just(name), texts, counts, st.sampled_from(NodeState), numbers, capacity)
+        name: st.builds(NodeRecord, st.just(name), texts, counts, st.sampled_from(NodeStatus), numbers, capacity)
         for name in names
     }
     return st.fixed_dictionaries(of)

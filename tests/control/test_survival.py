@@ -18,7 +18,7 @@ from penstock.control.core import division
 from penstock.control.core import division as culprits
 from penstock.control.core import messages as incoming
 from penstock.control.core import report_handlers as reports
-from penstock.control.core.records import Engine, NodeState, PipelineState, Policy, ServiceTarget, Trigger
+from penstock.control.core.records import EngineName, NodeStatus, PipelineState, Policy, ServiceTarget, Trigger
 from penstock.control.core.step import guarded_step
 from penstock.control.core.turn import Blamable, Culprit
 from penstock.control.errors import ConflictError, FieldError, StoreError
@@ -202,7 +202,7 @@ class TestSetAside:
 
         monkeypatch.setattr(culprits, "divide", refuses)
         step = guarded_step(cluster(4), [asked("a", desired=3)], 1000.0, PerUnit())
-        assert step.outcome.state.nodes["n2"].state is NodeState.LOST
+        assert step.outcome.state.nodes["n2"].state is NodeStatus.LOST
         assert len(step.outcome.state.pipelines["a"].assigned) == 3
 
     def test_the_pipeline_a_division_raises_for_is_found_among_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,7 +488,7 @@ class TestSharing:
     def test_an_application_that_asks_for_everything_gets_what_there_is(self) -> None:
         bench = Bench(cluster(4), PerUnit())
         for number in range(6):
-            bench.tell(asked(f"app{number}", engine=Engine.ATTACHED))
+            bench.tell(asked(f"app{number}", engine=EngineName.ATTACHED))
             bench.tell(incoming.Asks(f"app{number}", 2**70, "all", {"x": math.nan}))
         bench.run(11)
         assert sum(len(record.assigned) for record in bench.state.pipelines.values()) == 4

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.base.errors import BadInputError
+from penstock.base.errors import BadInputError, ImpossibleMoveError
 from penstock.runs.states import (
     LIVING,
     MOVES,
     OVER,
-    ImpossibleMoveError,
     RunRequest,
     RunState,
     StateHistory,

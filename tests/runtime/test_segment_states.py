@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from segment_builders import numbers
 
+from penstock.base.errors import ImpossibleMoveError
 from penstock.dataflow.logic import Logic, Per
 from penstock.runtime import segment_states as st
 from penstock.runtime.code_calls import SharedRows
@@ -30,7 +31,7 @@ class Driver:
         self.woken: list[st.Wake] = []
         self.started: list[st.StartThread] = []
         self.interrupted: list[int] = []
-        self.tell(st.Asked.START)
+        self.tell(st.OwnerEvent.START)
 
     def tell(self, event: st.Event, seconds: float = 0.0) -> Any:
         """Bring an event after `seconds`; return its answer. `woken` and `started` are what it led to."""
@@ -42,7 +43,7 @@ class Driver:
                     self.woken.append(instruction)
                 case st.StartThread():
                     self.started.append(instruction)
-                case st.Interrupt(thread):
+                case st.InterruptCall(thread):
                     self.interrupted.append(thread)
                 case _:
                     answers.append(instruction)
@@ -99,7 +100,7 @@ def test_a_piece_goes_from_the_queue_to_a_thread_and_the_pool_is_idle_again() ->
     driver.feed(4)
     # two threads may share four rows
     assert driver.woken == [st.Wake(st.Place.WORK, 0, 2)]
-    assert driver.tell(st.Asked.FLUSH) == wait(st.Place.OWNER)
+    assert driver.tell(st.OwnerEvent.FLUSH) == wait(st.Place.OWNER)
     # pieces begin with one row; it has waited for 2 s
     begin = driver.tell(st.WorkAsked(1), seconds=2.0)
     assert (begin.item.rows, begin.waited) == (1, 2.0)
@@ -111,7 +112,7 @@ def test_a_piece_goes_from_the_queue_to_a_thread_and_the_pool_is_idle_again() ->
     assert driver.woken == [], "thread 2 still works"
     assert driver.tell(st.WorkAsked(2, rows=1)) == wait(st.Place.WORK)
     assert driver.woken == [st.Wake(st.Place.OWNER)]
-    assert driver.tell(st.Asked.FLUSH) is st.Reply.PROCEED
+    assert driver.tell(st.OwnerEvent.FLUSH) is st.Reply.PROCEED
     assert driver.machine.state is st.SegmentState.RUNNING
 
 
@@ -177,14 +178,14 @@ def test_finished_rows_do_not_wait_long_for_a_slow_one() -> None:
     driver.feed(2)
     shared = driver.share(1)
     driver.begin(2)
-    assert driver.tell(st.Asked.TICK) == st.Wait(st.Place.TIMER), "rows are left to begin"
+    assert driver.tell(st.OwnerEvent.TICK) == st.Wait(st.Place.TIMER), "rows are left to begin"
     shared.to_begin.clear()
     driver.tell(st.PartEnded(1, shared))
     assert driver.woken == [st.Wake(st.Place.TIMER)]
     assert driver.tell(st.WorkAsked(1)) == wait(st.Place.WORK)
-    assert driver.tell(st.Asked.TICK).seconds == pytest.approx(OVERDUE_SECONDS)
+    assert driver.tell(st.OwnerEvent.TICK).seconds == pytest.approx(OVERDUE_SECONDS)
     assert driver.woken == []
-    driver.tell(st.Asked.TICK, seconds=0.03)
+    driver.tell(st.OwnerEvent.TICK, seconds=0.03)
     assert driver.woken == [st.Wake(st.Place.WORK, 0, 1)]
     assert driver.begin(1).shared is shared
     assert driver.tell(st.PartEnded(1, shared)) is st.Reply.SETTLE
@@ -200,18 +201,18 @@ def test_a_call_that_takes_too_long_is_continued_by_another_thread() -> None:
     driver.feed(1)
     item = driver.begin(1)
     driver.machine.call_started(1, 0.5, driver.now)
-    assert driver.tell(st.Asked.TICK, seconds=0.4) == st.Wait(st.Place.TIMER, 0, 0.05)
-    driver.tell(st.Asked.TICK, seconds=0.2)
+    assert driver.tell(st.OwnerEvent.TICK, seconds=0.4) == st.Wait(st.Place.TIMER, 0, 0.05)
+    driver.tell(st.OwnerEvent.TICK, seconds=0.2)
     assert driver.interrupted == [1]
     assert driver.started == [st.StartThread(2, 0, replaces=1, item=item, limit=0.5)]
     assert (driver.state(1), driver.state(2)) == (st.ThreadState.ABANDONED, st.ThreadState.WORKING)
     assert item.lost_seconds == 0.5
     assert not driver.machine.call_ended(1)
-    driver.tell(st.Asked.TICK, seconds=9.0)
+    driver.tell(st.OwnerEvent.TICK, seconds=9.0)
     assert driver.started == [], "once"
-    assert driver.tell(st.Asked.FLUSH) == wait(st.Place.OWNER), "its item is not done"
+    assert driver.tell(st.OwnerEvent.FLUSH) == wait(st.Place.OWNER), "its item is not done"
     driver.tell(st.WorkAsked(2, rows=1))
-    assert driver.tell(st.Asked.FLUSH) is st.Reply.PROCEED
+    assert driver.tell(st.OwnerEvent.FLUSH) is st.Reply.PROCEED
     driver.tell(st.ThreadEnded(1))
     assert list(driver.machine.threads) == [2]
 
@@ -222,7 +223,7 @@ def test_a_call_that_ends_in_time_is_not_given_up_later() -> None:
     driver.begin(1)
     driver.machine.call_started(1, 0.5, driver.now)
     assert driver.machine.call_ended(1)
-    driver.tell(st.Asked.TICK, seconds=9.0)
+    driver.tell(st.OwnerEvent.TICK, seconds=9.0)
     assert driver.started == []
 
 
@@ -234,7 +235,7 @@ def test_too_many_hanging_calls_fail_the_segment_and_those_that_ended_do_not_cou
         driver.begin(1)
         for thread in (1, 2, 3):
             driver.machine.call_started(thread, 0.5, driver.now)
-            driver.tell(st.Asked.TICK, seconds=1.0)
+            driver.tell(st.OwnerEvent.TICK, seconds=1.0)
             if ended and thread == 1:
                 driver.tell(st.ThreadEnded(1))
         assert driver.interrupted == [1, 2, 3]
@@ -250,43 +251,43 @@ def test_streams_end_pool_after_pool_when_all_is_processed() -> None:
     driver = Driver(frames(), Step("wide", Logic(same, Per.ARROW), 2, (Read(0),)), frames(1))
     driver.feed(1)
     driver.begin(1)
-    assert driver.tell(st.Asked.FLUSH) == wait(st.Place.OWNER)
+    assert driver.tell(st.OwnerEvent.FLUSH) == wait(st.Place.OWNER)
     assert driver.tell(st.WorkAsked(1, rows=1)) == wait(st.Place.WORK), "not before the owner has seen it"
     for thread, pool in ((1, 0), (4, 2)):
-        assert driver.tell(st.Asked.FLUSH) == wait(st.Place.OWNER)
+        assert driver.tell(st.OwnerEvent.FLUSH) == wait(st.Place.OWNER)
         assert driver.woken == [st.Wake(st.Place.WORK, pool)]
         item = driver.begin(thread)
         assert item.ends_streams
         driver.tell(st.Sent(1, numbers(0, 1), thread))
         for other in (2, 2):
-            assert driver.tell(st.Asked.FLUSH) == wait(st.Place.OWNER)
+            assert driver.tell(st.OwnerEvent.FLUSH) == wait(st.Place.OWNER)
             driver.tell(st.WorkAsked(other, rows=1))
         driver.tell(st.WorkAsked(thread))
         assert driver.woken == [st.Wake(st.Place.OWNER)]
-    assert driver.tell(st.Asked.FLUSH) is st.Reply.PROCEED
+    assert driver.tell(st.OwnerEvent.FLUSH) is st.Reply.PROCEED
 
 
 def test_another_thread_ends_the_streams_of_one_that_was_abandoned() -> None:
     driver = Driver(frames())
-    driver.tell(st.Asked.FLUSH)
+    driver.tell(st.OwnerEvent.FLUSH)
     item = driver.begin(1)
     driver.machine.call_started(1, 1.0, driver.now)
-    driver.tell(st.Asked.TICK, seconds=2.0)
+    driver.tell(st.OwnerEvent.TICK, seconds=2.0)
     assert [start.item for start in driver.started] == [item]
-    assert driver.tell(st.Asked.FLUSH) == wait(st.Place.OWNER)
+    assert driver.tell(st.OwnerEvent.FLUSH) == wait(st.Place.OWNER)
     driver.tell(st.WorkAsked(2))
-    assert driver.tell(st.Asked.FLUSH) is st.Reply.PROCEED
+    assert driver.tell(st.OwnerEvent.FLUSH) is st.Reply.PROCEED
 
 
 def test_without_threads_the_owner_ends_streams_itself() -> None:
     step = frames()
     plans = [type(plan)(plan.positions, 0) for plan in plan_pools([step])]
     machine = st.SegmentMachine([step], plans, queue_rows=1, queue_bytes=1, max_hung=1)
-    assert machine.handle(st.Asked.START, 0.0) == []
-    (begin,) = machine.handle(st.Asked.FLUSH, 0.0)
+    assert machine.handle(st.OwnerEvent.START, 0.0) == []
+    (begin,) = machine.handle(st.OwnerEvent.FLUSH, 0.0)
     assert isinstance(begin, st.Begin)
     assert begin.item.ends_streams
-    assert machine.handle(st.Asked.FLUSH, 0.0) == [st.Reply.PROCEED]
+    assert machine.handle(st.OwnerEvent.FLUSH, 0.0) == [st.Reply.PROCEED]
 
 
 def test_a_failure_is_raised_by_whoever_asks_and_nothing_more_begins() -> None:
@@ -298,10 +299,10 @@ def test_a_failure_is_raised_by_whoever_asks_and_nothing_more_begins() -> None:
     assert driver.woken == [st.Wake(None)]
     driver.tell(st.Failed(OSError("and again")))
     assert driver.tell(st.FeedAsked(-1)) == st.Reject(error)
-    assert driver.tell(st.Asked.FLUSH) == st.Reject(error)
+    assert driver.tell(st.OwnerEvent.FLUSH) == st.Reject(error)
     assert driver.tell(st.WorkAsked(2)) == wait(st.Place.WORK)
     assert driver.tell(st.Sent(0, numbers(0, 1), 1)) is st.Reply.PROCEED, "it goes nowhere"
-    assert driver.tell(st.Asked.DROP) is st.Reply.PROCEED
+    assert driver.tell(st.OwnerEvent.DROP) is st.Reply.PROCEED
     assert driver.machine.state is st.SegmentState.FAILED
 
 
@@ -310,35 +311,35 @@ def test_what_is_dropped_is_forgotten_once_what_is_under_way_has_ended() -> None
     driver.feed(4)
     driver.begin(1)
     driver.tell(st.Left("op", numbers(0, 1), 1))
-    assert driver.tell(st.Asked.DROP).place is st.Place.OWNER
+    assert driver.tell(st.OwnerEvent.DROP).place is st.Place.OWNER
     driver.tell(st.Left("op", numbers(0, 1), 1))
     assert driver.tell(st.WorkAsked(1, rows=1)) == wait(st.Place.WORK)
     assert driver.woken == [st.Wake(st.Place.OWNER)]
-    assert driver.tell(st.Asked.DROP) is st.Reply.PROCEED
+    assert driver.tell(st.OwnerEvent.DROP) is st.Reply.PROCEED
     assert driver.machine.state is st.SegmentState.RUNNING
     assert driver.machine.take_output()[0] == {}
-    assert driver.tell(st.Asked.FLUSH) is st.Reply.PROCEED
+    assert driver.tell(st.OwnerEvent.FLUSH) is st.Reply.PROCEED
 
 
 def test_code_that_does_not_end_when_it_is_dropped_fails_the_segment() -> None:
     driver = Driver(one(2))
     driver.feed(1)
     driver.begin(1)
-    assert driver.tell(st.Asked.DROP).seconds == pytest.approx(st.CLOSING_SECONDS)
-    assert driver.tell(st.Asked.DROP, seconds=st.CLOSING_SECONDS + 0.1) is st.Reply.PROCEED
+    assert driver.tell(st.OwnerEvent.DROP).seconds == pytest.approx(st.CLOSING_SECONDS)
+    assert driver.tell(st.OwnerEvent.DROP, seconds=st.CLOSING_SECONDS + 0.1) is st.Reply.PROCEED
     assert str(driver.machine.failure) == "code still runs that was given up; the segment must be built anew"
 
 
 def test_streams_that_end_when_all_is_dropped_do_not_keep_the_segment_busy() -> None:
     for begun in (False, True):
         driver = Driver(frames())
-        driver.tell(st.Asked.FLUSH)
+        driver.tell(st.OwnerEvent.FLUSH)
         if begun:
             driver.begin(1)
-        driver.tell(st.Asked.DROP)
+        driver.tell(st.OwnerEvent.DROP)
         if begun:
             driver.tell(st.WorkAsked(1))
-            driver.tell(st.Asked.DROP)
+            driver.tell(st.OwnerEvent.DROP)
         assert driver.machine.state is st.SegmentState.RUNNING
         assert driver.machine.is_idle
 
@@ -347,10 +348,10 @@ def test_a_closed_segment_stops_its_threads_and_rejects_batches() -> None:
     driver = Driver(one(2, timeout=1.0))
     driver.feed(4)
     driver.begin(1)
-    assert driver.tell(st.Asked.CLOSE) is st.Reply.PROCEED
+    assert driver.tell(st.OwnerEvent.CLOSE) is st.Reply.PROCEED
     assert driver.woken == [st.Wake(None)]
-    assert driver.tell(st.Asked.CLOSE) is st.Reply.PROCEED, "once more does no harm"
-    assert driver.tell(st.Asked.TICK) is st.Reply.STOP
+    assert driver.tell(st.OwnerEvent.CLOSE) is st.Reply.PROCEED, "once more does no harm"
+    assert driver.tell(st.OwnerEvent.TICK) is st.Reply.STOP
     for thread in (1, 2):
         assert driver.tell(st.WorkAsked(thread)) is st.Reply.STOP
         driver.tell(st.ThreadEnded(thread))
@@ -369,8 +370,8 @@ def test_an_event_that_cannot_come_raises_with_the_history() -> None:
     driver = Driver(one(2))
     driver.feed(1)
     driver.begin(1)
-    driver.tell(st.Asked.FLUSH)
-    with pytest.raises(st.ImpossibleMoveError) as raised:
+    driver.tell(st.OwnerEvent.FLUSH)
+    with pytest.raises(ImpossibleMoveError) as raised:
         driver.tell(st.FeedAsked(-1))
     assert str(raised.value) == (
         "FeedAsked: the segment is flushing; moves before: thread 1 waiting -> working, segment running -> flushing"
@@ -388,12 +389,12 @@ def test_an_event_that_cannot_come_raises_with_the_history() -> None:
 )
 def test_a_thread_brings_no_event_that_its_state_does_not_have(event: st.Event, why: str) -> None:
     driver = Driver(per_row(2))
-    with pytest.raises(st.ImpossibleMoveError, match=why):
+    with pytest.raises(ImpossibleMoveError, match=why):
         driver.tell(event)
 
 
 def test_every_event_has_a_handler_and_every_state_its_moves() -> None:
     assert set(st.MOVES) == {*st.SegmentState, *st.ThreadState}
-    assert {event for event in st.EVENTS if isinstance(event, st.Asked)} == set(st.Asked)
+    assert {event for event in st.EVENTS if isinstance(event, st.OwnerEvent)} == set(st.OwnerEvent)
     reached = set().union(*st.MOVES.values())
     assert reached == {*st.SegmentState, *st.ThreadState}

@@ -13,7 +13,7 @@ from penstock.profiling.trial_search import (
     Limits,
     PeakSearch,
     ProfileSettings,
-    Search,
+    TrialSearch,
     gained,
     least_sure,
     peak_of,
@@ -480,7 +480,7 @@ def test_the_published_walk_tries_every_step() -> None:
     # 1 thread does 5/s: rates 1, 3, 5 are stable, 7 is not; 3 threads do 8/s: 1, 3, 5, 7 are, 9 is not; 5 and 7 threads
     # do no more, so the slope of the last three peaks (7, 7, 7) is 0 and the walk ends before 9 threads
     bench = KnownBench({1: 5.0, 3: 8.0}, surplus=1.0)
-    settings = ProfileSettings(search=Search.STEPWISE, rate_step=2.0, thread_step=2)
+    settings = ProfileSettings(search=TrialSearch.STEPWISE, rate_step=2.0, thread_step=2)
     points = list(profile(bench, settings, 1000.0, [], NEVER))
     assert [(point.threads, point.rate) for point in points] == [(1, 5.0), (3, 7.0), (5, 7.0), (7, 7.0)]
     assert len(bench.tried) == 4 + 5 + 5 + 5
@@ -489,4 +489,4 @@ def test_the_published_walk_tries_every_step() -> None:
 
 def test_a_budget_ends_the_published_walk() -> None:
     # nothing but the first thread count may be kept when its walk was cut short
-    assert list(profile(KnownBench({1: 5.0}), ProfileSettings(search=Search.STEPWISE), 1000.0, [], ALWAYS)) == []
+    assert list(profile(KnownBench({1: 5.0}), ProfileSettings(search=TrialSearch.STEPWISE), 1000.0, [], ALWAYS)) == []

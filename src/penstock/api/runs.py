@@ -182,9 +182,9 @@ def resume(
     which paths of its pipeline are relative.
     """
     anew = RunConfig.of_keywords(dict(keywords), stacklevel=3)
-    for one in options():
-        if Appears.RESUME not in one.appears and getattr(anew, one.key) != one.default:
-            raise BadInputError(f"{one.key}=: cannot be changed by resume; start another run")
+    for option in options():
+        if Appears.RESUME not in option.appears and getattr(anew, option.key) != option.default:
+            raise BadInputError(f"{option.key}=: cannot be changed by resume; start another run")
     where, took = run_folder(folder), Stopwatch()
     known, state = where.description, where.state()[0]
     onto = absolute(plan)

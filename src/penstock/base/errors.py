@@ -28,6 +28,10 @@ class PenstockError(Exception):
     """Everything Penstock raises on purpose."""
 
 
+class ImpossibleMoveError(PenstockError):
+    """A move that a table of states does not have: an error of the program. The message ends with the moves before."""
+
+
 class BadInputError(PenstockError):
     """A file, field or argument that is wrong. The command line prints it in one line and exits with 2."""
 

@@ -49,9 +49,9 @@ def takes_run_options(appears: Appears = Appears.COMMAND, *, defaults: bool = Tr
     given has its default, else None."""
 
     def decorate(command: F) -> F:
-        declared = [_parameter(one) for one in options(appears | Appears.COMMAND)]
+        declared = [_parameter(option) for option in options(appears | Appears.COMMAND)]
         if not defaults:
-            declared = [one if one.default is False else one.replace(default=None) for one in declared]
+            declared = [option if option.default is False else option.replace(default=None) for option in declared]
         return list_options(command, declared, evaluate=True)
 
     return decorate
@@ -87,7 +87,7 @@ def _small(text: str) -> str:
 
 def former_run_flags() -> dict[str, str]:
     """Return former flags of `penstock run`, with those that replaced them."""
-    renamed = {_flag(former): one.flag for one in options(Appears.COMMAND) for former in one.former}
+    renamed = {_flag(former): option.flag for option in options(Appears.COMMAND) for former in option.former}
     return {**renamed, "--placed": f"--engine={PLACED}"}
 
 

@@ -14,7 +14,7 @@ from penstock.cluster.topology import CPU, DEFAULT_DIMENSIONS, MEMORY, Cluster, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from penstock.cluster.contract import Cluster as Manager
+    from penstock.cluster.contract import ClusterManager as Manager
     from penstock.cluster.contract import Holder
 
 
@@ -188,9 +188,9 @@ class PolledWatch:
         first = [ClusterEvent(ClusterEventKind.BACK)] if self._silent else []
         self._silent = False
         held = self._holdings if holdings is None else holdings
-        found = changes((self._nodes, nodes), (self._holdings, held))
+        seen = changes((self._nodes, nodes), (self._holdings, held))
         self._nodes, self._holdings = nodes, held
-        return [*first, *found, *refused]
+        return [*first, *seen, *refused]
 
     def __iter__(self) -> Iterator[ClusterEvent]:
         while not self._over.is_set():

@@ -37,7 +37,7 @@ MAX_ROUNDS = 12
 
 
 @dataclass
-class Kept:
+class KeptPlan:
     """Running threads that stay, what their bundles use of each slot (cpu, memory), and the bundles to start."""
 
     rows: Rows
@@ -72,9 +72,9 @@ class Kept:
         self.used[slot] = (cpu + max(bundle.cpu, full), memory + max(bundle.memory, full))
 
 
-def keep(running: Mapping[Slot, Mapping[str, int]], allocation: Allocation) -> Kept:
+def keep(running: Mapping[Slot, Mapping[str, int]], allocation: Allocation) -> KeptPlan:
     """Match running threads with the bundles of an allocation."""
-    kept = Kept({})
+    kept = KeptPlan({})
     for operator in allocation.operators:
         wanted = Counter({bundle: 0 for _, bundle in operator.bundles})
         for count, bundle in operator.bundles:
@@ -235,7 +235,9 @@ class Offer:
                 continue
             free -= np.multiply(demand, fit)
             held = taken.setdefault(node, [])
-            for count, number in [(1, len(held) + one) for one in range(fit)] if own_slots else [(fit, slot.number)]:
+            for count, number in (
+                [(1, len(held) + added) for added in range(fit)] if own_slots else [(fit, slot.number)]
+            ):
                 held.append(number)
                 row = rows.setdefault(Slot(slot.node, self._numbers[node][number]), {})
                 row[name] = row.get(name, 0) + count

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.planning.allocation.contract import Allocator
     from penstock.planning.files import SavedPlan
-    from penstock.planning.keeping import Kept, Rows
+    from penstock.planning.keeping import KeptPlan, Rows
     from penstock.planning.placement.contract import PlacementRequest, Placer
     from penstock.planning.plan import Plan
     from penstock.planning.planner import Planner
@@ -152,7 +152,7 @@ def _kept(
     return None
 
 
-def _beside_what_runs(request: PlacementRequest, kept: Kept, cluster: Cluster, placer: Placer) -> Rows | None:
+def _beside_what_runs(request: PlacementRequest, kept: KeptPlan, cluster: Cluster, placer: Placer) -> Rows | None:
     """Return what stays and where the pipeline's placer puts what is missing; None if there is no room."""
     demands = {operator.name: operator.demand for operator in request.operators}
     names = [dimension.name for dimension in cluster.dimensions]

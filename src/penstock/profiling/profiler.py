@@ -200,7 +200,7 @@ def profile_settings(
     thread_step: int | None = None,
 ) -> ProfileSettings:
     """Return the settings of a thorough or a quick profile, with those given in their place."""
-    from penstock.profiling.trial_search import QUICK, THOROUGH, Search  # noqa: PLC0415 - the package of Spark loads when it is used
+    from penstock.profiling.trial_search import QUICK, THOROUGH, TrialSearch  # noqa: PLC0415 - the package of Spark loads when it is used
 
     chosen = QUICK if quick else THOROUGH
     for what, given in (
@@ -213,8 +213,8 @@ def profile_settings(
     ):
         if given is not None and not 0 < given < float("inf"):
             raise BadInputError(f"{what}: expected a number above 0, found {given:g}")
-    way = one_of(Search, search, "search")
-    if way is Search.BRACKET and (rate_step is not None or thread_step is not None):
+    way = one_of(TrialSearch, search, "search")
+    if way is TrialSearch.BRACKET and (rate_step is not None or thread_step is not None):
         raise BadInputError("steps of rates and threads are those of search=stepwise")
     return replace(
         chosen,
@@ -294,11 +294,11 @@ class Profile:
 
     def pending(self, named: Mapping[str, Logic]) -> dict[str, Logic]:
         """The operators with something left to measure."""
-        from penstock.profiling.trial_search import Search, thread_counts  # noqa: PLC0415 - the package of Spark loads when it is used
+        from penstock.profiling.trial_search import TrialSearch, thread_counts  # noqa: PLC0415 - the package of Spark loads when it is used
 
         def is_pending(name: str, code: Logic) -> bool:
             known = {point.threads: point.rate for point in self._known(name)}
-            if code.per is Per.DATAFRAME or self._settings.search is Search.STEPWISE:
+            if code.per is Per.DATAFRAME or self._settings.search is TrialSearch.STEPWISE:
                 return not known
             return thread_counts(known, self._settings) is not None
 

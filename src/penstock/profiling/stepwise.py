@@ -65,14 +65,14 @@ def stepwise_points(try_rate: Callable[[int, float], Point | None], steps: Steps
 
 
 def _peak(try_rate: Callable[[int, float], Point | None], threads: int, steps: Steps) -> Point | None:
-    found: Point | None = None
+    last: Point | None = None
     rates = (1 + step * steps.rate_step for step in count())
     for rate in takewhile(lambda rate: rate <= steps.most_rate, rates):
         point = try_rate(threads, rate)
         if point is None:
             break
-        found = point
-    return found
+        last = point
+    return last
 
 
 def slope(values: Sequence[float]) -> float:

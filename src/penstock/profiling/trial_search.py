@@ -168,7 +168,7 @@ def scaled_down(trial: Trial, part: float) -> Trial:
     )
 
 
-class Search(StrEnum):
+class TrialSearch(StrEnum):
     """How the points of a model are searched."""
 
     BRACKET = "bracket"
@@ -199,7 +199,7 @@ class ProfileSettings:
     most_threads: int = 256
     repeats: int = 1
     budget_seconds: float = 60.0
-    search: Search = Search.BRACKET
+    search: TrialSearch = TrialSearch.BRACKET
     rate_step: float = 1.0
     """Tuples/s by which a stepwise search raises the rate."""
     thread_step: int = 1
@@ -306,7 +306,7 @@ def profile(
     1. A look at every thread count worth it. 2. The peaks, the best first; a quick profile searches that one alone.
     3. What is left of the budget goes into measuring the best points again.
     """
-    if settings.search is Search.STEPWISE:
+    if settings.search is TrialSearch.STEPWISE:
         yield from _stepwise(bench, settings, slot_memory_mb, limits)
         return
     points = {point.threads: point for point in known}

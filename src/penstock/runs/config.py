@@ -387,7 +387,9 @@ class RunConfig:
     def resumed_with(self, anew: RunConfig) -> RunConfig:
         """Return the options of a run that is resumed: those given anew take the place of those it had."""
         changed = {
-            one.key: getattr(anew, one.key) for one in options(Appears.RESUME) if getattr(anew, one.key) != one.default
+            option.key: getattr(anew, option.key)
+            for option in options(Appears.RESUME)
+            if getattr(anew, option.key) != option.default
         }
         changed["settings"] = {**self.settings, **anew.settings}
         if anew.session is not None:
@@ -447,7 +449,7 @@ def read_options(document: Any, where: str, appears: Appears = Appears.FILE, *, 
     for key, value in with_present_names(document, _present_names(), "'{}'", warn=warn).items():
         declared = _by_key().get(key)
         if declared is None or appears not in declared.appears:
-            known = [one.key for one in options(appears)]
+            known = [option.key for option in options(appears)]
             raise BadInputError(f"{where}: unknown run option '{key}'; {nearest(key, known)}")
         try:
             values[key] = declared.read(_load_of_json(value) if key == "rate" else value)
@@ -477,9 +479,9 @@ def _load_of_json(value: Any) -> Any:
 def _declared() -> tuple[Option, ...]:
     types = get_type_hints(RunConfig, {"Load": object, **globals()})
     declared = []
-    for one in dataclasses.fields(RunConfig):
-        default = {} if one.default is dataclasses.MISSING else one.default
-        declared.append(Option(key=one.name, default=default, kind=_kind(types[one.name]), **one.metadata))
+    for option in dataclasses.fields(RunConfig):
+        default = {} if option.default is dataclasses.MISSING else option.default
+        declared.append(Option(key=option.name, default=default, kind=_kind(types[option.name]), **option.metadata))
     return tuple(declared)
 
 
@@ -512,11 +514,11 @@ def list_options(function: F, parameters: Iterable[inspect.Parameter], *, evalua
     """Let the signature of `function` list these parameters instead of its `**options`. Return the function.
     `evaluate`: its annotations are read by a library that takes no text for a type."""
     own = inspect.signature(function, eval_str=evaluate)
-    named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    first = [one for one in named if one.kind is not one.KEYWORD_ONLY]
-    last = [one for one in named if one.kind is one.KEYWORD_ONLY]
-    known = {one.name for one in named}
-    listed = [one for one in parameters if one.name not in known]
+    named = [option for option in own.parameters.values() if option.kind is not option.VAR_KEYWORD]
+    first = [option for option in named if option.kind is not option.KEYWORD_ONLY]
+    last = [option for option in named if option.kind is option.KEYWORD_ONLY]
+    known = {option.name for option in named}
+    listed = [option for option in parameters if option.name not in known]
     function.__signature__ = own.replace(parameters=[*first, *listed, *last])  # type: ignore[attr-defined]
     return function
 
@@ -526,7 +528,7 @@ def takes_options(appears: Appears) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         keyword = inspect.Parameter.KEYWORD_ONLY
-        declared = [inspect.Parameter(one.key, keyword, default=one.default) for one in options(appears)]
+        declared = [inspect.Parameter(option.key, keyword, default=option.default) for option in options(appears)]
         return list_options(function, declared)
 
     return decorate

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from penstock.cluster.contract import Cluster
+    from penstock.cluster.contract import ClusterManager
     from penstock.cluster.topology import Slot
     from penstock.dataflow.pipeline import Pipeline
 
@@ -165,7 +165,7 @@ def _on_cluster(
     return RunSession(app.spark, app.executors, app.close)
 
 
-def cluster_of(config: RunConfig) -> Cluster:
+def cluster_of(config: RunConfig) -> ClusterManager:
     """Return the cluster that the run is on."""
     return open_cluster(config.master, secret_file=None if config.secret_file is None else Path(config.secret_file))
 

@@ -76,7 +76,7 @@ class RunBusyError(BadInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Conductor:
+class ConductorRecord:
     """The process that conducts a run."""
 
     text: str
@@ -178,15 +178,15 @@ class RunFolder:
     # Lease.
 
     @property
-    def held_by(self) -> Conductor | None:
+    def held_by(self) -> ConductorRecord | None:
         """The process that conducts the run now."""
         lease = self.checkpoint.lease
         locked = self._is_locked()
         if locked is not None:
             by = "another process" if lease is None else f"process {lease.process} on {lease.host}"
-            return Conductor(by) if locked else None
+            return ConductorRecord(by) if locked else None
         held = holder(lease, now(), this_host(), alive=lease is not None and lease.identity.is_there)
-        return None if held is None else Conductor(str(held))
+        return None if held is None else ConductorRecord(str(held))
 
     def _is_locked(self) -> bool | None:
         """Whether a process has locked the file `conductor`; None: there is no such file."""

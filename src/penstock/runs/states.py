@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.base.clock import now, time_of_day
-from penstock.base.errors import BadInputError
+from penstock.base.errors import BadInputError, ImpossibleMoveError
 
 
 class RunState(StrEnum):
@@ -50,10 +50,6 @@ OVER = frozenset(RunState) - LIVING
 
 FORMER_STATES = {"ended": RunState.STOPPED, "held": RunState.PAUSED}
 """Words of version 0.1 in files that are still read."""
-
-
-class ImpossibleMoveError(RuntimeError):
-    """A move the table does not have: an error of an engine. The message contains the moves that led there."""
 
 
 @dataclass

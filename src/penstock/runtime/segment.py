@@ -49,7 +49,7 @@ from penstock.runtime.dead_letters import (
     interrupt,
 )
 from penstock.runtime.frame_calls import FrameStream
-from penstock.runtime.steps import ENTRANCE, Route, Router, next_piece_rows, plan_pools
+from penstock.runtime.steps import ENTRANCE, Router, StepRoute, next_piece_rows, plan_pools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -123,7 +123,7 @@ class Segment:
         self._piece_rows = 1
         """Rows that the caller's own thread processes at a time."""
         self._timer = threading.Thread(target=self._keep_time, daemon=True) if self._machine.needs_timer else None
-        self._tell(st.Asked.START)
+        self._tell(st.OwnerEvent.START)
         if self._timer is not None:
             self._timer.start()
 
@@ -135,7 +135,7 @@ class Segment:
     def flush(self) -> None:
         """Wait until every row that was fed is processed. Code over frames ends, and is called anew for the next batch.
         Feed nothing at the same time."""
-        while isinstance(begin := self._ask(st.Asked.FLUSH), st.Begin):
+        while isinstance(begin := self._ask(st.OwnerEvent.FLUSH), st.Begin):
             self._process_here(begin.item)
         self.clear_journal()
 
@@ -152,7 +152,7 @@ class Segment:
             for entrance, batch in batches:
                 yield from self._leaving(st.FeedAsked(entrance))
                 self._enter(batch, entrance)
-            yield from self._leaving(st.Asked.FLUSH)
+            yield from self._leaving(st.OwnerEvent.FLUSH)
             self.clear_journal()
             finished = True
         finally:
@@ -172,7 +172,7 @@ class Segment:
     def close(self) -> None:
         """End the threads and what code opened in them; raise what that raises."""
         known = self._machine.failure
-        self._tell(st.Asked.CLOSE)
+        self._tell(st.OwnerEvent.CLOSE)
         watch = Stopwatch()
         for thread in [*self._threads.values(), *([self._timer] if self._timer is not None else [])]:
             thread.join(max(0.0, st.CLOSING_SECONDS - watch.seconds()))
@@ -201,7 +201,7 @@ class Segment:
                     self._conditions[answer.place, answer.pool].wait(YIELD_SECONDS)
                     answer = self._act(event)
                 is_over = answer is st.Reply.PROCEED
-                is_fed = is_over and event is not st.Asked.FLUSH and not self._is_direct
+                is_fed = is_over and event is not st.OwnerEvent.FLUSH and not self._is_direct
                 if not is_fed or self._machine.output_is_worth_taking:
                     taken, wake = self._machine.take_output()
                     self._wake(wake)
@@ -214,7 +214,7 @@ class Segment:
 
     def _drop(self) -> None:
         """Drop all batches that are queued or being processed."""
-        self._ask(st.Asked.DROP)
+        self._ask(st.OwnerEvent.DROP)
         for code in self._code.values():
             code.drop_streams()
         self.take_account()
@@ -230,7 +230,7 @@ class Segment:
                     self._wake(instruction)
                 case st.StartThread():
                     self._start(instruction)
-                case st.Interrupt(number):
+                case st.InterruptCall(number):
                     interrupt(self._threads[number])
                 case _:
                     answer = instruction
@@ -299,7 +299,7 @@ class Segment:
 
     def _keep_time(self) -> None:
         try:
-            self._ask(st.Asked.TICK)
+            self._ask(st.OwnerEvent.TICK)
         except BaseException as error:  # raised by the next feed or flush
             self._tell(st.Failed(error))
 
@@ -321,11 +321,11 @@ class Segment:
             self._piece_rows = next_piece_rows(self._piece_rows, len(piece), item.busy_seconds, EVERY_SECONDS)
             start = stop
 
-    def _route_in(self, batch: Batch, entrance: int, pool: int | None) -> Route:
+    def _route_in(self, batch: Batch, entrance: int, pool: int | None) -> StepRoute:
         with self._lock:
             self._account.entered(len(batch), batch.nbytes)
             first = self._number_rows(entrance, len(batch))
-        return self._router.add(Route(), entrance, batch, pool, first)
+        return self._router.add(StepRoute(), entrance, batch, pool, first)
 
     def _number_rows(self, position: int, rows: int) -> int:
         first = self._rows_made[position]
@@ -410,10 +410,10 @@ class Segment:
             first = self._number_rows(position, len(outcome.made))
         if outcome.dead_letters and self._options.emit_dead_letters:
             self._let_out(DEAD_LETTERS, as_batch(outcome.dead_letters), code.thread)
-        route = Route(own_pool=item.agenda)
+        route = StepRoute(own_pool=item.agenda)
         self._forward(self._router.add(route, position, outcome.made, item.pool, first), code.thread)
 
-    def _forward(self, route: Route, thread: int) -> None:
+    def _forward(self, route: StepRoute, thread: int) -> None:
         for operator, batch in route.leaving:
             self._let_out(operator, batch, thread)
         if route.counts:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from penstock.base.errors import ImpossibleMoveError
 from penstock.dataflow.logic import Per
 from penstock.runtime.dead_letters import StoppedError
 from penstock.runtime.steps import OVERDUE_SECONDS, Pool, is_overdue, next_piece_rows, pools_entered
@@ -66,10 +67,6 @@ MOVES: dict[SegmentState | ThreadState, frozenset[SegmentState | ThreadState]] =
 }
 
 
-class ImpossibleMoveError(RuntimeError):
-    """An event that cannot come in this state; the message ends with the moves that led there."""
-
-
 @dataclass(slots=True)
 class WorkItem:
     """A piece that is processed by the steps of one pool. Another thread can continue it."""
@@ -94,7 +91,7 @@ class WorkItem:
 # Events, each with its possible answers.
 
 
-class Asked(StrEnum):
+class OwnerEvent(StrEnum):
     """Events without fields: what the owner, or the timer, asks for."""
 
     START = "start"
@@ -176,7 +173,7 @@ class Failed:
 
 
 ThreadEvent = WorkAsked | RowsShared | PartEnded | ThreadEnded
-Event = Asked | FeedAsked | Sent | Left | Failed | ThreadEvent
+Event = OwnerEvent | FeedAsked | Sent | Left | Failed | ThreadEvent
 
 
 # Instructions.
@@ -216,7 +213,7 @@ class StartThread:
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupt:
+class InterruptCall:
     """End the call of an abandoned thread, as far as that is possible."""
 
     thread: int
@@ -259,7 +256,7 @@ class Begin:
 
 
 Answer = Reply | Wait | Reject | Begin
-Instruction = Wake | StartThread | Interrupt | Answer
+Instruction = Wake | StartThread | InterruptCall | Answer
 
 
 MAX_OUTPUT_ROWS = 65_536
@@ -327,10 +324,10 @@ class SegmentMachine:
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Return what to do about `event` at `now`, in seconds of any clock that does not go back. At most one of the
         instructions is an answer for the thread that brought the event."""
-        handler, states, thread_states = EVENTS[event if isinstance(event, Asked) else type(event)]
+        handler, states, thread_states = EVENTS[event if isinstance(event, OwnerEvent) else type(event)]
         if self.state not in states:
             self._impossible(event, f"the segment is {self.state}")
-        if thread_states and not isinstance(event, Asked | FeedAsked | Failed):
+        if thread_states and not isinstance(event, OwnerEvent | FeedAsked | Failed):
             thread = self.threads.get(event.thread)
             if thread is None or thread.state not in thread_states:
                 self._impossible(event, "no such thread" if thread is None else f"{thread} is {thread.state}")
@@ -383,7 +380,7 @@ class SegmentMachine:
 
     # Events of the owner.
 
-    def _start(self, _event: Asked, _now: float) -> None:
+    def _start(self, _event: OwnerEvent, _now: float) -> None:
         for pool in self.pools:
             for _ in range(pool.threads):
                 self._out.append(StartThread(self._new_thread(pool).number, pool.number))
@@ -398,7 +395,7 @@ class SegmentMachine:
             has_room = all(self.pools[number].has_room for number in self._entered[event.entrance])
             self._out.append(Reply.PROCEED if has_room else Wait(Place.OWNER))
 
-    def _flush_asked(self, _event: Asked, _now: float) -> None:
+    def _flush_asked(self, _event: OwnerEvent, _now: float) -> None:
         if self._is_rejected():
             return
         if self.state is SegmentState.RUNNING:
@@ -422,7 +419,7 @@ class SegmentMachine:
         self._wake(Place.WORK, pool.number)
         self._out.append(Wait(Place.OWNER))
 
-    def _drop_asked(self, _event: Asked, now: float) -> None:
+    def _drop_asked(self, _event: OwnerEvent, now: float) -> None:
         if self.state in ACTIVE:
             self._move(self, SegmentState.DROPPING)
             self._drop_until = now + CLOSING_SECONDS
@@ -436,7 +433,7 @@ class SegmentMachine:
             self._move(self, SegmentState.RUNNING)
         self._out.append(Reply.PROCEED)
 
-    def _close_asked(self, _event: Asked, _now: float) -> None:
+    def _close_asked(self, _event: OwnerEvent, _now: float) -> None:
         if self.state is not SegmentState.CLOSED:
             self._move(self, SegmentState.CLOSED)
             self._clear()
@@ -574,7 +571,7 @@ class SegmentMachine:
         thread.until = NEVER
         return thread.state is ThreadState.WORKING
 
-    def _tick(self, _event: Asked, now: float) -> None:
+    def _tick(self, _event: OwnerEvent, now: float) -> None:
         if self.state is SegmentState.CLOSED:
             self._out.append(Reply.STOP)
             return
@@ -595,7 +592,7 @@ class SegmentMachine:
             self._impossible("abandon", f"{thread} has no item")
         self._move(thread, ThreadState.ABANDONED)
         thread.until = NEVER
-        self._out.append(Interrupt(thread.number))
+        self._out.append(InterruptCall(thread.number))
         step, hung = self._steps[item.position], self._hung.setdefault(item.position, set())
         hung.add(thread.number)
         if len(hung) > max(self._max_hung, 2 * step.threads):
@@ -616,14 +613,14 @@ _FLUSHED = _FED | {SegmentState.FLUSHING}
 _WORKING = frozenset({ThreadState.WORKING})
 
 EVENTS: dict[
-    type | Asked,
+    type | OwnerEvent,
     tuple[Callable[[SegmentMachine, Any, float], None], frozenset[SegmentState], frozenset[ThreadState] | None],
 ] = {
-    Asked.START: (SegmentMachine._start, frozenset({SegmentState.RUNNING}), None),
-    Asked.FLUSH: (SegmentMachine._flush_asked, _FLUSHED, None),
-    Asked.DROP: (SegmentMachine._drop_asked, _ANY, None),
-    Asked.CLOSE: (SegmentMachine._close_asked, _ANY, None),
-    Asked.TICK: (SegmentMachine._tick, _ANY, None),
+    OwnerEvent.START: (SegmentMachine._start, frozenset({SegmentState.RUNNING}), None),
+    OwnerEvent.FLUSH: (SegmentMachine._flush_asked, _FLUSHED, None),
+    OwnerEvent.DROP: (SegmentMachine._drop_asked, _ANY, None),
+    OwnerEvent.CLOSE: (SegmentMachine._close_asked, _ANY, None),
+    OwnerEvent.TICK: (SegmentMachine._tick, _ANY, None),
     FeedAsked: (SegmentMachine._feed_asked, _FED, None),
     Failed: (SegmentMachine._failed, _ANY, None),
     Sent: (SegmentMachine._sent, _ANY, None),

@@ -162,7 +162,7 @@ def pools_entered(steps: Sequence[Step], pool_of: Mapping[int, int]) -> dict[int
 
 
 @dataclass(slots=True)
-class Route:
+class StepRoute:
     """The destinations of the output of one step, through steps without code too."""
 
     leaving: list[tuple[str, Batch]] = field(default_factory=list)
@@ -199,7 +199,7 @@ class Router:
                 return True
         return self._steps[position].leaves
 
-    def add(self, route: Route, position: int, piece: Piece, pool: int | None, first: int) -> Route:
+    def add(self, route: StepRoute, position: int, piece: Piece, pool: int | None, first: int) -> StepRoute:
         """Add to `route` where `piece` goes, which step `position` made in `pool`, or which entered there (None: in no
         pool). `first` is the number of rows that step made before. Return the route."""
         rows = len(piece)
@@ -231,7 +231,7 @@ class Router:
                 route.other_pools.append((receiver, columns(part)))
         return route
 
-    def _divided(self, position: int, piece: Piece, first: int, route: Route) -> list[NDArray[np.bool_]]:
+    def _divided(self, position: int, piece: Piece, first: int, route: StepRoute) -> list[NDArray[np.bool_]]:
         """Return which rows each reader gets. Those that take none of the streams count as filtered by their sender."""
         operator = self._steps[position].operator if position >= 0 else str(position)
         salt = crc32(operator.encode())

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictStr, ValidationErr
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import Name, Positive, Spec, describe, parse_json
 from penstock.base.text_checks import one_of
-from penstock.control.core.records import Engine, Policy, Rescheduling, ServiceTarget, Submission, Trigger
+from penstock.control.core.records import EngineName, Policy, Rescheduling, ServiceTarget, Submission, Trigger
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.options import FORMER_NAMES, checked_options
 from penstock.control.errors import FieldError
@@ -184,8 +184,8 @@ def submission_of(body: SubmissionBody, described: Callable[[Any], dict[str, Any
     is enough."""
     if (body.pipeline is None) == (body.plan is None):
         raise FieldError("pipeline", "give either a pipeline or a plan")
-    engine = _named(Engine, body.engine, "engine")
-    if engine is Engine.ATTACHED:
+    engine = _named(EngineName, body.engine, "engine")
+    if engine is EngineName.ATTACHED:
         raise FieldError("engine", "an attached application registers itself; see penstock.attach")
     target = body.target.target()
     plan, desired, minimum = None, body.desired, body.minimum
@@ -198,7 +198,7 @@ def submission_of(body: SubmissionBody, described: Callable[[Any], dict[str, Any
         units = {(row.node, row.slot // unit_slots) for row in plan.placement}
         desired = len(units) if desired is None else desired
         minimum = desired if minimum is None else minimum
-        engine = Engine.PLACED if engine is Engine.AUTO else engine
+        engine = EngineName.PLACED if engine is EngineName.AUTO else engine
     return Submission(
         name=body.name,
         pipeline=pipeline,
@@ -217,11 +217,11 @@ def submission_of(body: SubmissionBody, described: Callable[[Any], dict[str, Any
     )
 
 
-def run_options(given: dict[str, Any] | None, engine: Engine) -> dict[str, Any] | None:
+def run_options(given: dict[str, Any] | None, engine: EngineName) -> dict[str, Any] | None:
     """Return options of runs by their present names, checked for the engine that will run the pipeline."""
     if not given:
         return None
-    runs_on = PLACED if engine is Engine.PLACED else FUSED
+    runs_on = PLACED if engine is EngineName.PLACED else FUSED
     try:
         values = read_options(given, "options", Appears.HTTP)
         if "engine" in values:

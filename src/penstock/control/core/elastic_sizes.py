@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.base.tolerance import whole_up
 from penstock.control.code_hooks import StillAskedError, veto_of
 from penstock.control.core.messages import DecisionKind, Rejected
-from penstock.control.core.records import Engine, PipelineState
+from penstock.control.core.records import EngineName, PipelineState
 from penstock.control.core.turn import working_on
 from penstock.control.elasticity import readings as gathering
 from penstock.control.elasticity.learned_factor import UNKNOWN, drifted, drifted_from
@@ -46,7 +46,7 @@ def noted(following: Following, values: Mapping[str, float], now: float) -> Foll
 def follow_loads(turn: Turn) -> None:
     for record in list(turn.pipelines.values()):
         # an attached application follows by itself, and asks
-        alone = record.submission.desired is not None or record.submission.engine is Engine.ATTACHED
+        alone = record.submission.desired is not None or record.submission.engine is EngineName.ATTACHED
         if record.state is PipelineState.ACTIVE and not alone and record.assigned:
             with working_on(record.name):
                 _follow(turn, record)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.base.errors import PenstockError
+from penstock.base.errors import ImpossibleMoveError
 from penstock.control.elasticity.memory import Following
 from penstock.planning.registry import DEFAULT_SHARER
 from penstock.planning.sharing.measures import Served
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 # all but killed ─► ending ─► killed
 #
 # A move that is not in the table is an error of whoever asked for it, never an `if` that lets it pass.
-
-
-class ImpossibleMoveError(PenstockError):
-    """Something happened that cannot happen in this state."""
 
 
 class PipelineState(StrEnum):
@@ -110,7 +106,7 @@ DEADLINES: Mapping[PipelineState, float] = MappingProxyType({_P.STARTING: 240.0,
 """Seconds after which a state is no longer waited for: a start counts as a death, draining and ending are forced."""
 
 
-class NodeState(StrEnum):
+class NodeStatus(StrEnum):
     JOINING = "joining"
     ALIVE = "alive"
     LEAVING = "leaving"
@@ -127,8 +123,8 @@ class NodeHappening(StrEnum):
     GAVE_UP = "gave up"
 
 
-_N, _E = NodeState, NodeHappening
-NODE_MOVES: Mapping[tuple[NodeState, NodeHappening], NodeState] = MappingProxyType(
+_N, _E = NodeStatus, NodeHappening
+NODE_MOVES: Mapping[tuple[NodeStatus, NodeHappening], NodeStatus] = MappingProxyType(
     {
         (_N.JOINING, _E.JOINED): _N.ALIVE,
         (_N.JOINING, _E.GAVE_UP): _N.GONE,
@@ -154,7 +150,7 @@ def pipeline_after(state: PipelineState, happening: Happening) -> PipelineState:
     return after
 
 
-def node_after(state: NodeState, happening: NodeHappening) -> NodeState:
+def node_after(state: NodeStatus, happening: NodeHappening) -> NodeStatus:
     after = NODE_MOVES.get((state, happening))
     if after is None:
         raise ImpossibleMoveError(f"a node that is {state} cannot have {happening}")
@@ -172,7 +168,7 @@ MOST_UNITS = 1_000_000
 """Of one pipeline. Whatever models or applications say, no more is asked for: policies add up what all desire."""
 
 
-class Engine(StrEnum):
+class EngineName(StrEnum):
     AUTO = "auto"
     FUSED = "fused"
     PLACED = "placed"
@@ -205,7 +201,7 @@ class Submission:
     minimum: int = 1
     maximum: int | None = None
     priority: int | None = None
-    engine: Engine = Engine.AUTO
+    engine: EngineName = EngineName.AUTO
     load: str | None = None
     elastic: Mapping[str, Any] | None = None
     """How it follows its load: options of `ElasticOptions`; None: as they are by default."""
@@ -313,7 +309,7 @@ class NodeRecord:
     name: str
     rack: str
     slots: int
-    state: NodeState
+    state: NodeStatus
     since: float
     capacity: Mapping[str, float]
     price: float | None = None
@@ -354,7 +350,7 @@ class ControllerState:
     last_pass: float = 0.0
 
     def alive(self) -> Iterator[NodeRecord]:
-        return (node for node in self.nodes.values() if node.state is NodeState.ALIVE)
+        return (node for node in self.nodes.values() if node.state is NodeStatus.ALIVE)
 
     def units(self, slots: tuple[Slot, ...]) -> int:
         return len(slots) // self.unit_slots

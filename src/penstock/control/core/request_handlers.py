@@ -12,10 +12,10 @@ from penstock.control.core.priorities import described, follow_priority, switche
 from penstock.control.core.records import (
     DEADLINES,
     MOST_UNITS,
-    Engine,
+    EngineName,
     Happening,
     NodeHappening,
-    NodeState,
+    NodeStatus,
     PipelineRecord,
     PipelineState,
     Trigger,
@@ -83,7 +83,7 @@ def check_sizes(turn: Turn, minimum: int, maximum: int | None, desired: int | No
     there = sum(
         node.slots // turn.state.unit_slots
         for node in turn.nodes.values()
-        if node.state in {NodeState.ALIVE, NodeState.JOINING}
+        if node.state in {NodeStatus.ALIVE, NodeStatus.JOINING}
     )
     if minimum > there:
         raise FieldError("minimum", f"{minimum} is above the {there} the cluster has")
@@ -287,7 +287,7 @@ def _pause_or_activate(turn: Turn, name: str, *, paused: bool) -> None:
         return
     if paused and record.state is PipelineState.FAILED:
         raise ConflictError(f"pipeline '{name}' is failed: there is nothing to pause")
-    if paused and record.submission.engine is Engine.ATTACHED:
+    if paused and record.submission.engine is EngineName.ATTACHED:
         raise ConflictError(f"pipeline '{name}' is attached: its queries are its own, and nobody else pauses them")
     if paused == record.paused:
         return
@@ -377,20 +377,20 @@ def set_policy(turn: Turn, request: SetPolicy) -> None:
 def expect_node(turn: Turn, request: ExpectNode) -> None:
     node = request.node
     known = turn.nodes.get(node.name)
-    if known is not None and known.state is NodeState.ALIVE:
+    if known is not None and known.state is NodeStatus.ALIVE:
         # it was quicker than the word that it would come
         return
-    if known is not None and known.state is not NodeState.GONE:
+    if known is not None and known.state is not NodeStatus.GONE:
         raise ConflictError(f"node '{node.name}' exists already and is {known.state}")
     if (fault := node_fault(node, turn.state.unit_slots)) is not None:
         raise FieldError("slots", f"node '{node.name}': {fault}")
-    turn.nodes[node.name] = replace(node, state=NodeState.JOINING, since=turn.now)
-    turn.say(node.name, "node", None, NodeState.JOINING, request.why)
+    turn.nodes[node.name] = replace(node, state=NodeStatus.JOINING, since=turn.now)
+    turn.say(node.name, "node", None, NodeStatus.JOINING, request.why)
 
 
 def release_node(turn: Turn, request: ReleaseNode) -> None:
     node = turn.node(request.name)
-    if node.state in {NodeState.LEAVING, NodeState.GONE}:
+    if node.state in {NodeStatus.LEAVING, NodeStatus.GONE}:
         return
     turn.move_node(node.name, NodeHappening.RELEASED, request.why)
     turn.want_pass(f"node '{node.name}' is released")

@@ -20,7 +20,7 @@ from penstock.control.core.messages import (
     Readings,
     Started,
 )
-from penstock.control.core.records import Engine
+from penstock.control.core.records import EngineName
 from penstock.control.errors import ConflictError, NotFoundError
 from penstock.control.executors.driver_processes import DriverExecutors, held_of
 
@@ -104,7 +104,7 @@ class WithAttached:
         rest, names = [], set()
         with self._lock:
             for order in orders:
-                if order.submission.engine is not Engine.ATTACHED:
+                if order.submission.engine is not EngineName.ATTACHED:
                     rest.append(order)
                     continue
                 names.add(order.pipeline)

@@ -24,7 +24,7 @@ from penstock.control.core.messages import (
     Readings,
     Started,
 )
-from penstock.control.core.records import Engine
+from penstock.control.core.records import EngineName
 from penstock.control.executors.driver_files import (
     JOB,
     LOG,
@@ -301,7 +301,7 @@ def config_of(order: PipelineOrder, settings: Mapping[str, str]) -> RunConfig:
         **{
             "batch_interval_ms": batch_interval_ms(target.latency_ms),
             **submitted,
-            "engine": PLACED if order.submission.engine is Engine.PLACED else FUSED,
+            "engine": PLACED if order.submission.engine is EngineName.PLACED else FUSED,
             "rate": order.load or (None if target.rate is None else f"{target.rate:g}"),
             "settings": {**settings, **submitted.get("settings", {})},
         }

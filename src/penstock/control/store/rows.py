@@ -21,7 +21,7 @@ from penstock.cluster.topology import Slot
 from penstock.control.core.records import (
     Change,
     NodeRecord,
-    NodeState,
+    NodeStatus,
     PipelineRecord,
     PipelineState,
     Policy,
@@ -369,7 +369,7 @@ def node_of(row: Mapping[str, Any]) -> NodeRecord:
         row["name"],
         row["rack"],
         row["slots"],
-        to_typed(NodeState, row["state"], "state"),
+        to_typed(NodeStatus, row["state"], "state"),
         row["since"],
         MappingProxyType(to_typed(Mapping[str, float], row["capacity"], "capacity")),
         row["price"],

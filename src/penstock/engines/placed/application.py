@@ -24,7 +24,7 @@ from penstock.report.result import PlacedResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from penstock.cluster.contract import Cluster as Manager
+    from penstock.cluster.contract import ClusterManager as Manager
     from penstock.cluster.contract import Holder
     from penstock.cluster.topology import Cluster, Slot
     from penstock.connectors.commit import Commit

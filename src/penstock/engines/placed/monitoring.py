@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.cluster.contract import Cluster as Manager
+    from penstock.cluster.contract import ClusterManager as Manager
     from penstock.cluster.contract import NodeState
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load

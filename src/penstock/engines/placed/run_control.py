@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ControlRequest:
     """A request to the conducting thread: pause, resume, change, rescale or stop. `answered` gets the seconds it took,
     or its error."""
 
@@ -53,13 +53,13 @@ class RunControl:
     """End without draining: rows that are not committed are processed again on resume."""
     ran: float = 0.0
     """Seconds it has run, pauses left out."""
-    _asked: queue.SimpleQueue[Asked] = field(default_factory=queue.SimpleQueue)
-    _unanswered: list[Asked] = field(default_factory=list)
+    _asked: queue.SimpleQueue[ControlRequest] = field(default_factory=queue.SimpleQueue)
+    _unanswered: list[ControlRequest] = field(default_factory=list)
     """Requests that are queued or under way."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, ask: str, plan: Path | None = None, slots: int | None = None) -> Future[float]:
-        asked = Asked(ask, Future(), plan, slots)
+        asked = ControlRequest(ask, Future(), plan, slots)
         with self._lock:
             if self.history.state in OVER:
                 asked.answered.set_exception(RunError("the run has ended"))
@@ -68,7 +68,7 @@ class RunControl:
                 self._asked.put(asked)
         return asked.answered
 
-    def take(self) -> list[Asked]:
+    def take(self) -> list[ControlRequest]:
         asked = []
         while True:
             try:
@@ -113,7 +113,7 @@ class Conducted:
 class _Pending:
     """Something that was asked, and has not been done yet."""
 
-    asked: Asked
+    asked: ControlRequest
     answer: Future[None]
     since: Stopwatch
     moment: float
@@ -205,7 +205,7 @@ class Conducting:
         is_paused = run.state is FlowState.HELD or self._control.history.state is RunState.PAUSED
         return RunState.PAUSED if is_paused else RunState.DRAINING
 
-    def _begin(self, asked: Asked) -> None:
+    def _begin(self, asked: ControlRequest) -> None:
         try:
             answer = self._done_by(asked)
         except PenstockError as error:
@@ -213,7 +213,7 @@ class Conducting:
             return
         self._pending.append(_Pending(asked, answer, Stopwatch(), now()))
 
-    def _done_by(self, asked: Asked) -> Future[None]:
+    def _done_by(self, asked: ControlRequest) -> Future[None]:
         match asked.ask:
             case "pause":
                 return self._conductor.drain()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from penstock.control.core.records import Engine, NodeState, PipelineState
+from penstock.control.core.records import EngineName, NodeStatus, PipelineState
 from penstock.control.metrics import WINDOW_SECONDS, Metric
 from penstock.control.sizing import ModelSizing, pipeline_of
 from penstock.control.store import schema
@@ -134,7 +134,7 @@ def fleet(controller: Controller, trails: Trails) -> dict[str, Any]:
             "held": state.units(tuple(held)),
             "desired": sum(record.desired for record in records if not record.paused),
         },
-        "nodes": dict(Counter(str(node.state) for node in state.nodes.values() if node.state is not NodeState.GONE)),
+        "nodes": dict(Counter(str(node.state) for node in state.nodes.values() if node.state is not NodeStatus.GONE)),
         "states": dict(Counter(str(record.state) for record in records)),
         "rate": sum(record.readings.get(Metric.RATE, 0.0) for record in records),
         "cost_per_hour": cost_per_hour(held, state.nodes),
@@ -159,7 +159,7 @@ def one_pipeline(controller: Controller, record: PipelineRecord) -> dict[str, An
         },
         "capacity": controller.sizing.rate_on(record.submission, state.units(record.held)) if record.held else None,
     }
-    if record.submission.engine is Engine.ATTACHED:
+    if record.submission.engine is EngineName.ATTACHED:
         # only Spark knows its graph
         return {**page, "graph": None, "operators": {}}
     pipeline = pipeline_of(record.submission)
@@ -222,7 +222,7 @@ def _most(operator: OperatorAllocation, model: Model) -> float:
 def seats(controller: Controller, record: PipelineRecord) -> dict[str, Any]:
     """Slots of its threads. Fused: every slot runs the whole pipeline on its share of the stream."""
     operators = list(pipeline_of(record.submission).operators)
-    placed = record.submission.engine is Engine.PLACED
+    placed = record.submission.engine is EngineName.PLACED
     planned = _planned_seats(controller, record) if placed else None
     slots = []
     for number, slot in enumerate(record.held):
@@ -256,7 +256,7 @@ def cluster_map(state: ControllerState) -> dict[str, Any]:
         promised.update(dict.fromkeys(record.may_hold, record.name))
     racks: dict[str, list[dict[str, Any]]] = {}
     for node in state.nodes.values():
-        if node.state is NodeState.GONE:
+        if node.state is NodeStatus.GONE:
             continue
         slots: list[dict[str, Any] | None] = [None] * node.slots
         for held, table in ((False, promised), (True, holders)):

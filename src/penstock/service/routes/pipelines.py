@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from penstock.base.errors import BadInputError
 from penstock.control.core.messages import AddTrigger, Amend, EditTrigger, Kill, RemoveTrigger, Submit, SwitchTrigger
-from penstock.control.core.records import Engine, Submission
+from penstock.control.core.records import EngineName, Submission
 from penstock.control.core.request_handlers import trigger_of as trigger_with
 from penstock.control.errors import ConflictError, FieldError, NotFoundError
 from penstock.control.executors.attached_applications import AttachedReport
@@ -209,14 +209,14 @@ def _application(controller: Controller, name: str) -> PipelineRecord:
     record = controller.state.pipelines.get(name)
     if record is None:
         raise NotFoundError(f"no attached application '{name}'; it has to register first")
-    if record.submission.engine is not Engine.ATTACHED:
+    if record.submission.engine is not EngineName.ATTACHED:
         raise ConflictError(f"pipeline '{name}' is no attached application")
     return record
 
 
 def _living(state: ControllerState) -> int:
     records = state.pipelines.values()
-    return sum(record.submission.engine is Engine.ATTACHED and record.state not in OVER for record in records)
+    return sum(record.submission.engine is EngineName.ATTACHED and record.state not in OVER for record in records)
 
 
 def _submission(body: ApplicationBody, unit_slots: int) -> Submission:
@@ -234,5 +234,5 @@ def _submission(body: ApplicationBody, unit_slots: int) -> Submission:
         minimum=-(-body.minimum // unit_slots),
         maximum=None if body.maximum is None else -(-body.maximum // unit_slots),
         priority=body.priority,
-        engine=Engine.ATTACHED,
+        engine=EngineName.ATTACHED,
     )

@@ -22,7 +22,7 @@ from penstock.spark.session.secret import read_secret
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cluster.contract import Cluster, ClusterAddress
+    from penstock.cluster.contract import ClusterAddress, ClusterManager
     from penstock.cluster.topology import Cluster as Topology
     from penstock.spark.clusters.local.state import RunningCluster
     from penstock.spark.clusters.standalone.master_page import MasterPage, WorkerEntry
@@ -77,11 +77,11 @@ class LocalCluster(StandaloneCluster):
         if page is None:
             return None
         workers = workers_by_node(page)
-        found = []
+        states = []
         for node in state.nodes:
             runs = node.worker is not None and find(node.worker) is not None
-            found.append(self._of_file(node.name, node.rack, node.slots, workers.get(node.name), runs=runs))
-        return found
+            states.append(self._of_file(node.name, node.rack, node.slots, workers.get(node.name), runs=runs))
+        return states
 
     def _of_file(self, name: str, rack: str, slots: int, worker: WorkerEntry | None, *, runs: bool) -> NodeState:
         """Return a node with the capacity of the cluster's file. The Master does not count its custom resources."""
@@ -120,13 +120,13 @@ class LocalCluster(StandaloneCluster):
         remove_node(name, self._state.folder)
 
 
-def open_own(address: ClusterAddress) -> Cluster:
+def open_own(address: ClusterAddress) -> ClusterManager:
     """Open the cluster of the state folder; its secret is in that folder if no file is given."""
     state = find_cluster(address.folder)
     return LocalCluster(state, None if address.secret_file is None else read_secret(address.secret_file))
 
 
-def open_spark(address: ClusterAddress) -> Cluster:
+def open_spark(address: ClusterAddress) -> ClusterManager:
     """Open the cluster at a Master: the own one, if it is at that address, else any other."""
     home = state_folder(address.folder)
     own = read_state(home) if home.is_dir() else None

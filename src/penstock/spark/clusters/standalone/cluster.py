@@ -116,12 +116,12 @@ class StandaloneCluster(SparkCluster):
 
 def workers_by_node(page: MasterPage) -> dict[str, WorkerEntry]:
     """Return the Worker of each node: the one that lives, else the last that was there."""
-    found: dict[str, WorkerEntry] = {}
+    workers_by_name: dict[str, WorkerEntry] = {}
     hosts = [worker.host for worker in page.workers if worker.state == ALIVE]
     for worker in sorted(page.workers, key=lambda each: (each.state == ALIVE, each.last_heartbeat)):
         several = hosts.count(worker.host) > 1
-        found[worker.node or (f"{worker.host}:{worker.port}" if several else str(worker.host))] = worker
-    return dict(sorted(found.items()))
+        workers_by_name[worker.node or (f"{worker.host}:{worker.port}" if several else str(worker.host))] = worker
+    return dict(sorted(workers_by_name.items()))
 
 
 def own_amounts(worker: WorkerEntry) -> tuple[dict[str, float], dict[str, float | None]]:
