@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cli.main import run
 from penstock.control.core.messages import StepOutcome
-from penstock.control.core.records import ControllerState, NodeRecord, NodeStatus
+from penstock.control.core.records import ControllerState, NodePhase, NodeRecord
 from penstock.control.store.store import Store
 
 
@@ -22,7 +22,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "controller").mkdir()
     path = tmp_path / "controller" / "store.db"
     made = Store(f"sqlite:///{path}")
-    nodes = {name: NodeRecord(name, "r", 1, NodeStatus.ALIVE, 0.0, {}) for name in ("n1", "n2")}
+    nodes = {name: NodeRecord(name, "r", 1, NodePhase.ALIVE, 0.0, {}) for name in ("n1", "n2")}
     lease = made.take_lease(0.0)
     made.commit(ControllerState(), StepOutcome(ControllerState(nodes=nodes)), lease, 0.0)
     made.give_back(lease)

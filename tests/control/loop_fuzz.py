@@ -24,8 +24,8 @@ from penstock.control.core import messages as incoming
 from penstock.control.core.records import (
     ControllerState,
     EngineName,
+    NodePhase,
     NodeRecord,
-    NodeStatus,
     PipelineState,
     Policy,
     Rescheduling,
@@ -268,7 +268,7 @@ class LoopFuzz:
             incoming.Asks(name, draw.choice([*UNITS, -(2**64)]), "why", {"x": NAN, "y": 2**64}),
             incoming.NodeLost(f"n{draw.randrange(1, 9)}"),
             incoming.NodeJoined(
-                NodeRecord("odd", "r", draw.choice([0, 2 * self.unit_slots, 2**64]), NodeStatus.JOINING, 0.0, capacity)
+                NodeRecord("odd", "r", draw.choice([0, 2 * self.unit_slots, 2**64]), NodePhase.JOINING, 0.0, capacity)
             ),
         ]
         self.noise.pending.append(draw.choice(odd_reports))

@@ -26,7 +26,7 @@ from penstock.control.core.records import (
     PIPELINE_MOVES,
     Happening,
     NodeHappening,
-    NodeStatus,
+    NodePhase,
     PipelineState,
     Policy,
     Rescheduling,
@@ -62,7 +62,7 @@ def switch(bench: Bench, name: str, *, on: bool) -> None:
     bench.tell(SwitchTrigger(name, bench[name].triggers[0].id, on))
 
 
-def node_state(bench: Bench, name: str) -> NodeStatus:
+def node_state(bench: Bench, name: str) -> NodePhase:
     return bench.state.nodes[name].state
 
 
@@ -73,7 +73,7 @@ class TestMoves:
                 if (state, happening) not in PIPELINE_MOVES:
                     with pytest.raises(ImpossibleMoveError, match=f"{state} cannot have {happening}"):
                         pipeline_after(state, happening)
-        for place in NodeStatus:
+        for place in NodePhase:
             for event in NodeHappening:
                 if (place, event) not in NODE_MOVES:
                     with pytest.raises(ImpossibleMoveError):
@@ -371,9 +371,9 @@ class TestLife:
         bench.tell(asked("a", 3, load="5"))
         bench.run(10)
         bench.tell(ReleaseNode("n2"))
-        assert node_state(bench, "n2") is NodeStatus.LEAVING
+        assert node_state(bench, "n2") is NodePhase.LEAVING
         bench.run(5)
-        assert node_state(bench, "n2") is NodeStatus.GONE
+        assert node_state(bench, "n2") is NodePhase.GONE
         assert bench.held() == {"a": 2}
 
     def test_a_target_is_sized_by_the_models(self) -> None:

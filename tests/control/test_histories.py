@@ -24,7 +24,7 @@ from penstock.control.core.messages import (
     SwitchTrigger,
 )
 from penstock.control.core.passes import taking_part
-from penstock.control.core.records import NodeStatus, PipelineState, Policy, Rescheduling, Trigger
+from penstock.control.core.records import NodePhase, PipelineState, Policy, Rescheduling, Trigger
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.max_min import MaxMin
 from penstock.testing.controller import ControllerBench as Bench
@@ -145,7 +145,7 @@ def test_left_alone_it_comes_to_rest_with_what_was_decided(history: list[tuple[s
         assert set(record.held) == set(record.assigned)
         assert (record.state is PipelineState.ACTIVE) == bool(record.assigned)
         assert record.waiting is not None or record.state is not PipelineState.WAITING
-    assert all(found.state is not NodeStatus.LEAVING for found in bench.state.nodes.values())
+    assert all(found.state is not NodePhase.LEAVING for found in bench.state.nodes.values())
     before = {name: record.serial for name, record in bench.state.pipelines.items()}
     bench.run(60, every=1.0)
     if SHARERS.create(bench.state.policy.sharing).keeps_minima is False or not any(

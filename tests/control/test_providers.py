@@ -11,7 +11,7 @@ import pytest
 
 from penstock.control.contracts import ProviderError
 from penstock.control.core.messages import NodeJoined, NodeLost
-from penstock.control.core.records import ControllerState, NodeStatus
+from penstock.control.core.records import ControllerState, NodePhase
 from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
 from penstock.control.provisioning import Budget, ProvisioningMemory, ProvisioningOptions, provision
 from penstock.testing.controller import ControllerBench as Bench
@@ -159,14 +159,14 @@ class TestProvisioning:
 
     def test_while_some_are_coming_no_more_are_asked_for(self) -> None:
         state = self.wanting(9)
-        coming = replace(node("n9"), state=NodeStatus.JOINING)
+        coming = replace(node("n9"), state=NodePhase.JOINING)
         state = replace(state, nodes=MappingProxyType({**state.nodes, "n9": coming}))
         memory, _ = provision(ProvisioningMemory(), state, ProvisioningOptions(), 1000.0)
         assert not provision(memory, state, ProvisioningOptions(), 1100.0)[1].acquire
 
     def test_a_node_that_did_not_come_is_not_asked_for_again_at_once(self) -> None:
         state = self.wanting(9)
-        gone = replace(node("n9"), state=NodeStatus.GONE, since=1000.0)
+        gone = replace(node("n9"), state=NodePhase.GONE, since=1000.0)
         state = replace(state, nodes=MappingProxyType({**state.nodes, "n9": gone}))
         memory, _ = provision(ProvisioningMemory(), state, ProvisioningOptions(), 1000.0)
         assert not provision(memory, state, ProvisioningOptions(), 1100.0)[1].acquire

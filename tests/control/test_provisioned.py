@@ -13,7 +13,7 @@ from penstock.base.clock import Stopwatch, pause
 from penstock.cli.main import run
 from penstock.control.controller import Controller
 from penstock.control.core.messages import Kill
-from penstock.control.core.records import ControllerState, NodeStatus
+from penstock.control.core.records import ControllerState, NodePhase
 from penstock.control.errors import ConflictError
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
 from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
@@ -77,7 +77,7 @@ class Run:
             self.most = max(self.most, len(self.there()))
 
     def there(self) -> list[str]:
-        return [name for name, node in self.controller.state.nodes.items() if node.state is not NodeStatus.GONE]
+        return [name for name, node in self.controller.state.nodes.items() if node.state is not NodePhase.GONE]
 
 
 class TestByThemselves:

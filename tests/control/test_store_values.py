@@ -24,8 +24,8 @@ from penstock.control.core.records import (
     Change,
     ControllerState,
     EngineName,
+    NodePhase,
     NodeRecord,
-    NodeStatus,
     PipelineRecord,
     PipelineState,
     Policy,
@@ -102,7 +102,7 @@ def pipelines(draw: st.DrawFn, name: str, number: int, held: list[Slot]) -> Pipe
 def nodes_of(names: list[str]) -> st.SearchStrategy[dict[str, NodeRecord]]:
     capacity = st.dictionaries(texts, numbers, max_size=2)
     of = {
-        name: st.builds(NodeRecord, st.just(name), texts, counts, st.sampled_from(NodeStatus), numbers, capacity)
+        name: st.builds(NodeRecord, st.just(name), texts, counts, st.sampled_from(NodePhase), numbers, capacity)
         for name in names
     }
     return st.fixed_dictionaries(of)

@@ -18,7 +18,7 @@ from penstock.control.core import division
 from penstock.control.core import division as culprits
 from penstock.control.core import messages as incoming
 from penstock.control.core import report_handlers as reports
-from penstock.control.core.records import EngineName, NodeStatus, PipelineState, Policy, ServiceTarget, Trigger
+from penstock.control.core.records import EngineName, NodePhase, PipelineState, Policy, ServiceTarget, Trigger
 from penstock.control.core.step import guarded_step
 from penstock.control.core.turn import Blamable, Culprit
 from penstock.control.errors import ConflictError, FieldError, StoreError
@@ -202,7 +202,7 @@ class TestSetAside:
 
         monkeypatch.setattr(culprits, "divide", refuses)
         step = guarded_step(cluster(4), [asked("a", desired=3)], 1000.0, PerUnit())
-        assert step.outcome.state.nodes["n2"].state is NodeStatus.LOST
+        assert step.outcome.state.nodes["n2"].state is NodePhase.LOST
         assert len(step.outcome.state.pipelines["a"].assigned) == 3
 
     def test_the_pipeline_a_division_raises_for_is_found_among_many(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from penstock.control.core.messages import (
     request_event,
 )
 from penstock.control.core.orders import orders
-from penstock.control.core.records import ControllerState, NodeStatus
+from penstock.control.core.records import ControllerState, NodePhase
 from penstock.control.core.step import guarded_step
 from penstock.control.core.step import pipeline_of as pipeline_of_event
 from penstock.control.core.turn import LARGEST_INTEGER, Blamable, reason_of
@@ -406,7 +406,7 @@ class Controller:
         if after.nodes is not before.nodes:
             for name, node in after.nodes.items():
                 known = before.nodes.get(name)
-                if node.state is NodeStatus.GONE and known is not None and known.state is not NodeStatus.GONE:
+                if node.state is NodePhase.GONE and known is not None and known.state is not NodePhase.GONE:
                     with self._troubles.of(f"releasing node '{name}'"):
                         self.nodes.release(name)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.clock import Stopwatch
 from penstock.control.core.messages import Event
-from penstock.control.core.records import NodeStatus, PipelineState
+from penstock.control.core.records import NodePhase, PipelineState
 from penstock.control.core.turn import Blamable, Culprit, reason_of
 from penstock.control.store.lease import LostLeaseError
 
@@ -143,7 +143,7 @@ def _is_aside(culprit: Culprit, state: ControllerState) -> bool:
         triggers = () if record is None else record.triggers
         return any(trigger.id == culprit.number and not trigger.enabled for trigger in triggers)
     if culprit.kind is Blamable.NODE:
-        return node is not None and node.state is NodeStatus.LOST
+        return node is not None and node.state is NodePhase.LOST
     if culprit.kind is Blamable.POLICY:
         return state.policy.sharing == culprit.name
     return record is not None and record.state is not PipelineState.KILLED

@@ -22,7 +22,7 @@ from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.control.contracts import NodeOffer, ProvidedNode, ProviderError
 from penstock.control.core.messages import NodeJoined, NodeLost
-from penstock.control.core.records import NodeRecord, NodeStatus
+from penstock.control.core.records import NodePhase, NodeRecord
 from penstock.spark.clusters.local.lifecycle import add_node, cluster_status, find_cluster, remove_node
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class ObservedProvider:
 def record(node: ProvidedNode) -> NodeRecord:
     memory = node.memory_mb or DEFAULT_SLOT_MEMORY_MB
     capacity = MappingProxyType({CPU: CPU_POINTS_PER_SLOT * node.slots, MEMORY: memory * node.slots})
-    return NodeRecord(node.name, node.rack, node.slots, NodeStatus.JOINING, 0.0, capacity, node.price)
+    return NodeRecord(node.name, node.rack, node.slots, NodePhase.JOINING, 0.0, capacity, node.price)
 
 
 # Nodes by commands of the user's own (ssh, a cloud's command line): a file says them.

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.base.tolerance import whole_down
-from penstock.control.core.records import WANTING, NodeStatus
+from penstock.control.core.records import WANTING, NodePhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -86,18 +86,18 @@ def provision(
     """`lingering` are the prices of nodes that were let go and are still there."""
     wanting = [record for record in state.pipelines.values() if record.state in WANTING and not record.paused]
     wanted = sum(record.desired for record in wanting)
-    there = [node for node in state.nodes.values() if node.state in {NodeStatus.ALIVE, NodeStatus.JOINING}]
-    coming = [node for node in there if node.state is NodeStatus.JOINING]
+    there = [node for node in state.nodes.values() if node.state in {NodePhase.ALIVE, NodePhase.JOINING}]
+    coming = [node for node in there if node.state is NodePhase.JOINING]
     units = sum(node.slots // state.unit_slots for node in there)
     used = {slot.node for record in state.pipelines.values() for slot in (*record.may_hold, *record.assigned)}
     idle = {
         node.name: memory.idle_since.get(node.name, now)
         for node in there
-        if node.state is NodeStatus.ALIVE and node.name not in used
+        if node.state is NodePhase.ALIVE and node.name not in used
     }
     short = max(wanted, options.keep * (options.node_slots // state.unit_slots)) - units
     since = None if short <= 0 else memory.short_since if memory.short_since is not None else now
-    lost = [node for node in state.nodes.values() if node.state is NodeStatus.GONE and now - node.since < AGAIN_SECONDS]
+    lost = [node for node in state.nodes.values() if node.state is NodePhase.GONE and now - node.since < AGAIN_SECONDS]
     after = ProvisioningMemory(since, MappingProxyType(idle), now if lost and short > 0 else memory.given_up_at)
     if since is not None and now - since >= PATIENCE_SECONDS and not coming and not _given_up(memory, now):
         needed = -(-short * state.unit_slots // options.node_slots)
@@ -120,7 +120,7 @@ def allowed_more(
     state: ControllerState, options: ProvisioningOptions, needed: int, lingering: Sequence[float | None]
 ) -> int:
     """Nodes that leave, are still to come, or linger are paid for like all others."""
-    paid = [node.price for node in state.nodes.values() if node.state is not NodeStatus.GONE]
+    paid = [node.price for node in state.nodes.values() if node.state is not NodePhase.GONE]
     return options.budget.allows([*paid, *lingering], needed, options.node_price)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.errors import BadInputError
 from penstock.control.core.messages import Amend, NodeJoined, NodeLost, SetPolicy, TimePassed
 from penstock.control.core.orders import orders
-from penstock.control.core.records import NodeRecord, NodeStatus, PipelineState, ServiceTarget
+from penstock.control.core.records import NodePhase, NodeRecord, PipelineState, ServiceTarget
 from penstock.control.core.step import guarded_step
 from penstock.control.executors.simulated import SimulatedExecutors, Times
 from penstock.control.metrics import Metric
@@ -106,7 +106,7 @@ def _nodes(state: ControllerState, count: int, now: float) -> list[Incoming]:
     if count <= len(alive):
         return [NodeLost(node.name) for node in alive[count:]]
     names = (f"what-if-{number}" for number in range(1, count - len(alive) + 1))
-    return [NodeJoined(replace(alive[-1], name=name, state=NodeStatus.JOINING, since=now)) for name in names]
+    return [NodeJoined(replace(alive[-1], name=name, state=NodePhase.JOINING, since=now)) for name in names]
 
 
 def _outcome(
@@ -173,4 +173,4 @@ def _end(state: ControllerState, record: PipelineRecord) -> dict[str, Any]:
 
 
 def node_count(nodes: Mapping[str, NodeRecord]) -> int:
-    return sum(1 for node in nodes.values() if node.state is NodeStatus.ALIVE)
+    return sum(1 for node in nodes.values() if node.state is NodePhase.ALIVE)

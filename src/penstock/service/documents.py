@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.control.core.elastic_sizes import options_of
-from penstock.control.core.records import NodeStatus, PipelineState
+from penstock.control.core.records import NodePhase, PipelineState
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.readings import BATCH_COST, SLOT_MEMORY
 from penstock.control.metrics import Metric, Subject
@@ -122,7 +122,7 @@ def trigger(record: Trigger) -> dict[str, Any]:
 
 def node(record: NodeRecord, holders: Mapping[int, str]) -> dict[str, Any]:
     """`holders`: who may be on each of its slots."""
-    alive = record.state is NodeStatus.ALIVE
+    alive = record.state is NodePhase.ALIVE
     free = [number for number in range(record.slots) if number not in holders] if alive else []
     return {
         "name": record.name,

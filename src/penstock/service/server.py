@@ -26,7 +26,7 @@ from penstock.control.clocks import SteadyClock, WallClock
 from penstock.control.code_hooks import CodeSignals
 from penstock.control.contracts import NodeOffer, ProviderSetting
 from penstock.control.controller import Controller
-from penstock.control.core.records import ControllerState, NodeStatus, Policy
+from penstock.control.core.records import ControllerState, NodePhase, Policy
 from penstock.control.executors.attached_applications import WithAttached
 from penstock.control.executors.driver_processes import DriverExecutors
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
@@ -205,7 +205,7 @@ def _nodes(settings: ServiceSettings, known: ControllerState | None) -> tuple[No
             name, options = "command", settings.provider
         provider_class = NODE_PROVIDERS.load(name)
         offer = provider_class.offer(options) or NodeOffer(settings.slots, settings.price)
-        there = [node.name for node in known.nodes.values() if node.state is not NodeStatus.GONE] if known else []
+        there = [node.name for node in known.nodes.values() if node.state is not NodePhase.GONE] if known else []
         nodes = ObservedProvider(provider_class.make(options, setting), there, every=ASK_COMMANDS_SECONDS)
         return nodes, offer.slots, offer.price
     if settings.simulated:

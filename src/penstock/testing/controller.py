@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.control.core.messages import Submit, TimePassed
 from penstock.control.core.orders import orders
-from penstock.control.core.records import ControllerState, NodeRecord, NodeStatus, Policy, ServiceTarget, Submission
+from penstock.control.core.records import ControllerState, NodePhase, NodeRecord, Policy, ServiceTarget, Submission
 from penstock.control.core.step import step
 from penstock.control.executors.simulated import SimulatedExecutors, Times
 
@@ -50,7 +50,7 @@ class RatePerUnit:
 def node(name: str, slots: int = 1) -> NodeRecord:
     """Return a node that is alive, with a core and 3584 MB per slot."""
     return NodeRecord(
-        name, "r1", slots, NodeStatus.ALIVE, 0.0, MappingProxyType({"cpu": 100.0 * slots, "memory_mb": 3584.0 * slots})
+        name, "r1", slots, NodePhase.ALIVE, 0.0, MappingProxyType({"cpu": 100.0 * slots, "memory_mb": 3584.0 * slots})
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.control.core.messages import OrderKind, PipelineOrder
-from penstock.control.core.records import RUNNING, Happening, NodeHappening, NodeStatus, PipelineState
+from penstock.control.core.records import RUNNING, Happening, NodeHappening, NodePhase, PipelineState
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.core.turn import Blamable, Blaming, working_on
 
@@ -88,7 +88,7 @@ def _moved(turn: Turn, record: PipelineRecord, free: tuple[Slot, ...]) -> Pipeli
 
 
 def _empty_nodes(turn: Turn) -> None:
-    leaving = {node.name for node in turn.nodes.values() if node.state is NodeStatus.LEAVING}
+    leaving = {node.name for node in turn.nodes.values() if node.state is NodePhase.LEAVING}
     if leaving:
         used = {slot.node for record in turn.pipelines.values() for slot in (*record.may_hold, *record.assigned)}
         for name in sorted(leaving - used):

@@ -106,7 +106,7 @@ DEADLINES: Mapping[PipelineState, float] = MappingProxyType({_P.STARTING: 240.0,
 """Seconds after which a state is no longer waited for: a start counts as a death, draining and ending are forced."""
 
 
-class NodeStatus(StrEnum):
+class NodePhase(StrEnum):
     JOINING = "joining"
     ALIVE = "alive"
     LEAVING = "leaving"
@@ -123,8 +123,8 @@ class NodeHappening(StrEnum):
     GAVE_UP = "gave up"
 
 
-_N, _E = NodeStatus, NodeHappening
-NODE_MOVES: Mapping[tuple[NodeStatus, NodeHappening], NodeStatus] = MappingProxyType(
+_N, _E = NodePhase, NodeHappening
+NODE_MOVES: Mapping[tuple[NodePhase, NodeHappening], NodePhase] = MappingProxyType(
     {
         (_N.JOINING, _E.JOINED): _N.ALIVE,
         (_N.JOINING, _E.GAVE_UP): _N.GONE,
@@ -150,7 +150,7 @@ def pipeline_after(state: PipelineState, happening: Happening) -> PipelineState:
     return after
 
 
-def node_after(state: NodeStatus, happening: NodeHappening) -> NodeStatus:
+def node_after(state: NodePhase, happening: NodeHappening) -> NodePhase:
     after = NODE_MOVES.get((state, happening))
     if after is None:
         raise ImpossibleMoveError(f"a node that is {state} cannot have {happening}")
@@ -309,7 +309,7 @@ class NodeRecord:
     name: str
     rack: str
     slots: int
-    state: NodeStatus
+    state: NodePhase
     since: float
     capacity: Mapping[str, float]
     price: float | None = None
@@ -350,7 +350,7 @@ class ControllerState:
     last_pass: float = 0.0
 
     def alive(self) -> Iterator[NodeRecord]:
-        return (node for node in self.nodes.values() if node.state is NodeStatus.ALIVE)
+        return (node for node in self.nodes.values() if node.state is NodePhase.ALIVE)
 
     def units(self, slots: tuple[Slot, ...]) -> int:
         return len(slots) // self.unit_slots

@@ -18,7 +18,7 @@ from penstock.control.core.records import (
     EngineName,
     Happening,
     NodeHappening,
-    NodeStatus,
+    NodePhase,
     PipelineState,
 )
 from penstock.control.core.request_handlers import let_end, node_fault, overdue, set_trigger
@@ -183,13 +183,13 @@ def readings(turn: Turn, report: Readings) -> None:
 def node_joined(turn: Turn, report: NodeJoined) -> None:
     node = report.node
     known = turn.nodes.get(node.name)
-    if known is not None and known.state in {NodeStatus.ALIVE, NodeStatus.LEAVING}:
+    if known is not None and known.state in {NodePhase.ALIVE, NodePhase.LEAVING}:
         return
     if (fault := node_fault(node, turn.state.unit_slots)) is not None:
         turn.say(node.name, "node", None, None, f"not used: {fault}")
         return
     if known is None:
-        known = turn.nodes[node.name] = replace(node, state=NodeStatus.JOINING, since=turn.now)
+        known = turn.nodes[node.name] = replace(node, state=NodePhase.JOINING, since=turn.now)
     turn.nodes[node.name] = replace(node, state=known.state, since=known.since)
     turn.move_node(node.name, NodeHappening.JOINED)
     turn.want_pass(f"node '{node.name}' joined")
@@ -197,7 +197,7 @@ def node_joined(turn: Turn, report: NodeJoined) -> None:
 
 def node_lost(turn: Turn, report: NodeLost) -> None:
     node = turn.nodes.get(report.name)
-    if node is None or node.state not in {NodeStatus.ALIVE, NodeStatus.LEAVING}:
+    if node is None or node.state not in {NodePhase.ALIVE, NodePhase.LEAVING}:
         return
     turn.move_node(node.name, NodeHappening.LOST, report.why)
     for record in list(turn.pipelines.values()):
@@ -214,7 +214,7 @@ def tick(turn: Turn, _: TimePassed) -> None:
             _let_time_pass(turn, record)
     for node in list(turn.nodes.values()):
         with Blaming(Blamable.NODE, node.name):
-            if node.state is NodeStatus.JOINING and turn.due(node.since, JOIN_SECONDS):
+            if node.state is NodePhase.JOINING and turn.due(node.since, JOIN_SECONDS):
                 turn.move_node(node.name, NodeHappening.GAVE_UP, f"did not come within {JOIN_SECONDS:g} s")
     follow_loads(turn)
     if turn.due(turn.state.last_pass, PASS_SECONDS):
@@ -239,7 +239,7 @@ def _forget(turn: Turn) -> None:
         if record.state is PipelineState.KILLED and turn.age(record.since) >= REMEMBERED_SECONDS:
             del turn.pipelines[record.name]
     for node in list(turn.nodes.values()):
-        if node.state is NodeStatus.GONE and turn.age(node.since) >= REMEMBERED_SECONDS:
+        if node.state is NodePhase.GONE and turn.age(node.since) >= REMEMBERED_SECONDS:
             del turn.nodes[node.name]
 
 

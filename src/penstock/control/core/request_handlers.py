@@ -15,7 +15,7 @@ from penstock.control.core.records import (
     EngineName,
     Happening,
     NodeHappening,
-    NodeStatus,
+    NodePhase,
     PipelineRecord,
     PipelineState,
     Trigger,
@@ -83,7 +83,7 @@ def check_sizes(turn: Turn, minimum: int, maximum: int | None, desired: int | No
     there = sum(
         node.slots // turn.state.unit_slots
         for node in turn.nodes.values()
-        if node.state in {NodeStatus.ALIVE, NodeStatus.JOINING}
+        if node.state in {NodePhase.ALIVE, NodePhase.JOINING}
     )
     if minimum > there:
         raise FieldError("minimum", f"{minimum} is above the {there} the cluster has")
@@ -377,20 +377,20 @@ def set_policy(turn: Turn, request: SetPolicy) -> None:
 def expect_node(turn: Turn, request: ExpectNode) -> None:
     node = request.node
     known = turn.nodes.get(node.name)
-    if known is not None and known.state is NodeStatus.ALIVE:
+    if known is not None and known.state is NodePhase.ALIVE:
         # it was quicker than the word that it would come
         return
-    if known is not None and known.state is not NodeStatus.GONE:
+    if known is not None and known.state is not NodePhase.GONE:
         raise ConflictError(f"node '{node.name}' exists already and is {known.state}")
     if (fault := node_fault(node, turn.state.unit_slots)) is not None:
         raise FieldError("slots", f"node '{node.name}': {fault}")
-    turn.nodes[node.name] = replace(node, state=NodeStatus.JOINING, since=turn.now)
-    turn.say(node.name, "node", None, NodeStatus.JOINING, request.why)
+    turn.nodes[node.name] = replace(node, state=NodePhase.JOINING, since=turn.now)
+    turn.say(node.name, "node", None, NodePhase.JOINING, request.why)
 
 
 def release_node(turn: Turn, request: ReleaseNode) -> None:
     node = turn.node(request.name)
-    if node.state in {NodeStatus.LEAVING, NodeStatus.GONE}:
+    if node.state in {NodePhase.LEAVING, NodePhase.GONE}:
         return
     turn.move_node(node.name, NodeHappening.RELEASED, request.why)
     turn.want_pass(f"node '{node.name}' is released")

@@ -23,7 +23,7 @@ from penstock.control.core.messages import (
     Readings,
     Started,
 )
-from penstock.control.core.records import NodeRecord, NodeStatus
+from penstock.control.core.records import NodePhase, NodeRecord
 from penstock.control.core.turn import reason_of
 from penstock.control.metrics import WINDOW_SECONDS, Metric
 from penstock.dataflow.load import Load, parse_load
@@ -398,11 +398,11 @@ class SimulatedNodes:
         if name in self._given:
             given = self._given[name]
             return NodeRecord(
-                name, given.rack, given.slots, NodeStatus.JOINING, self._now, MappingProxyType(dict(given.capacity))
+                name, given.rack, given.slots, NodePhase.JOINING, self._now, MappingProxyType(dict(given.capacity))
             )
         capacity = {CPU: CPU_POINTS_PER_SLOT * self._slots, MEMORY: DEFAULT_SLOT_MEMORY_MB * self._slots}
         return NodeRecord(
-            name, "r1", self._slots, NodeStatus.JOINING, self._now, MappingProxyType(capacity), self._price
+            name, "r1", self._slots, NodePhase.JOINING, self._now, MappingProxyType(capacity), self._price
         )
 
     def acquire(self, count: int, size: str | None) -> list[NodeRecord]:

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
-from penstock.control.core.records import NodeStatus, PipelineState
+from penstock.control.core.records import NodePhase, PipelineState
 from penstock.control.core.turn import reason_of
 from penstock.control.metrics import WINDOW_SECONDS, Metric, Scope, Subject
 
@@ -150,7 +150,7 @@ class Statistics:
         used: dict[str, Values] = {
             node.name: {str(metric): 0.0 for metric in (Metric.CPU, Metric.MEMORY_MB, Metric.SLOTS_USED)}
             for node in state.nodes.values()
-            if node.state is not NodeStatus.GONE
+            if node.state is not NodePhase.GONE
         }
         for record in state.pipelines.values():
             for slot in record.held:

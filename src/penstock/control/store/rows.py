@@ -20,8 +20,8 @@ from penstock.base.errors import BadInputError, PenstockError
 from penstock.cluster.topology import Slot
 from penstock.control.core.records import (
     Change,
+    NodePhase,
     NodeRecord,
-    NodeStatus,
     PipelineRecord,
     PipelineState,
     Policy,
@@ -369,7 +369,7 @@ def node_of(row: Mapping[str, Any]) -> NodeRecord:
         row["name"],
         row["rack"],
         row["slots"],
-        to_typed(NodeStatus, row["state"], "state"),
+        to_typed(NodePhase, row["state"], "state"),
         row["since"],
         MappingProxyType(to_typed(Mapping[str, float], row["capacity"], "capacity")),
         row["price"],

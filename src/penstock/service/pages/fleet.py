@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from penstock.control.core.records import EngineName, NodeStatus, PipelineState
+from penstock.control.core.records import EngineName, NodePhase, PipelineState
 from penstock.control.metrics import WINDOW_SECONDS, Metric
 from penstock.control.sizing import ModelSizing, pipeline_of
 from penstock.control.store import schema
@@ -134,7 +134,7 @@ def fleet(controller: Controller, trails: Trails) -> dict[str, Any]:
             "held": state.units(tuple(held)),
             "desired": sum(record.desired for record in records if not record.paused),
         },
-        "nodes": dict(Counter(str(node.state) for node in state.nodes.values() if node.state is not NodeStatus.GONE)),
+        "nodes": dict(Counter(str(node.state) for node in state.nodes.values() if node.state is not NodePhase.GONE)),
         "states": dict(Counter(str(record.state) for record in records)),
         "rate": sum(record.readings.get(Metric.RATE, 0.0) for record in records),
         "cost_per_hour": cost_per_hour(held, state.nodes),
@@ -256,7 +256,7 @@ def cluster_map(state: ControllerState) -> dict[str, Any]:
         promised.update(dict.fromkeys(record.may_hold, record.name))
     racks: dict[str, list[dict[str, Any]]] = {}
     for node in state.nodes.values():
-        if node.state is NodeStatus.GONE:
+        if node.state is NodePhase.GONE:
             continue
         slots: list[dict[str, Any] | None] = [None] * node.slots
         for held, table in ((False, promised), (True, holders)):

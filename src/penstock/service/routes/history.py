@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy import select
 
 from penstock.base.errors import nearest
-from penstock.control.core.records import NodeStatus, PipelineState
+from penstock.control.core.records import NodePhase, PipelineState
 from penstock.control.errors import FieldError, NotFoundError
 from penstock.control.metrics import ClusterGauge, Metric, Scope
 from penstock.control.store import schema
@@ -64,11 +64,11 @@ class Collector:
                         family.add_metric([str(getattr(subject, label)) for label in labels], values[metric])
                 yield family
         yield _counted(ClusterGauge.PIPELINES, PipelineState, (r.state for r in state.pipelines.values()))
-        yield _counted(ClusterGauge.NODES, NodeStatus, (node.state for node in state.nodes.values()))
+        yield _counted(ClusterGauge.NODES, NodePhase, (node.state for node in state.nodes.values()))
         yield GaugeMetricFamily(str(ClusterGauge.UNITS), ClusterGauge.UNITS.help, value=state.capacity)
 
 
-def _counted(gauge: ClusterGauge, states: type[PipelineState] | type[NodeStatus], states_now: Iterator[str]) -> Family:
+def _counted(gauge: ClusterGauge, states: type[PipelineState] | type[NodePhase], states_now: Iterator[str]) -> Family:
     counts = Counter(map(str, states_now))
     family = GaugeMetricFamily(str(gauge), gauge.help, labels=["state"])
     for state in states:
