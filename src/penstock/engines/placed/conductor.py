@@ -262,6 +262,8 @@ class Conductor:
         self.run = FlowRun(laid_out.layout, commit, setting.patience)
         self._number = commit.conductor
         self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+        self._answered: deque[ev.Event] = deque()
+        """Events by which this thread answers the instructions that it carries out."""
         self._peers: dict[int, Peer] = {}
         self._staged: dict[tuple[str, int, int], StagedReport] = {}
         self._watched: Watched = {}
@@ -289,26 +291,23 @@ class Conductor:
     # Turning.
 
     def turn(self, seconds: float = TICK_SECONDS) -> None:
-        """Hear what there is, or wait for something for a moment."""
+        """Handle the events that are there, or wait a moment for one."""
         with suppress(queue.Empty):
             self._handle(self._events.get(timeout=seconds))
-        self._handle_waiting()
-        self._handle(ev.Tick())
-        self._handle_waiting()
-
-    def _handle_waiting(self) -> None:
-        """Handle the events that are there, those included that instructions were answered with."""
-        with suppress(queue.Empty):
             while True:
                 self._handle(self._events.get_nowait())
+        self._handle(ev.Tick())
 
     @property
     def is_over(self) -> bool:
         return self.run.state in OVER
 
     def _handle(self, event: ev.Event) -> None:
-        for instruction in self.run.handle(event, now()):
-            self._carry_out(instruction)
+        """Handle an event, then the answers to the instructions that came of it, before any other event."""
+        self._answered.append(event)
+        while self._answered:
+            for instruction in self.run.handle(self._answered.popleft(), now()):
+                self._carry_out(instruction)
         if self.flowing_since is None and self.run.state is FlowState.FLOWING:
             self.flowing_since = now()
 
@@ -485,12 +484,12 @@ class Conductor:
         try:
             refuge = self.setting.refuge(unusable)
         except PenstockError as error:
-            self._events.put(ev.NoRefuge(str(error)))
+            self._answered.append(ev.NoRefuge(str(error)))
             return
         self._know(refuge)
         moved = ", ".join(sorted(refuge.layout.names - self.run.layout.names))
         self.setting.on_message(f"moved: {moved or 'nothing'}")
-        self._events.put(ev.RefugeFound(refuge.layout))
+        self._answered.append(ev.RefugeFound(refuge.layout))
 
     # Committing.
 
@@ -501,10 +500,10 @@ class Conductor:
         except ReplacedError:
             lease = self.setting.checkpoint.lease
             by = "another process" if lease is None else f"process {lease.process} on {lease.host}"
-            self._events.put(ev.Fenced(by))
+            self._answered.append(ev.Fenced(by))
             return
         except (NotWrittenError, OSError) as error:
-            self._events.put(ev.NotCommitted(asked.before.epoch + 1, str(error), isinstance(error, SinkAwayError)))
+            self._answered.append(ev.NotCommitted(asked.before.epoch + 1, str(error), isinstance(error, SinkAwayError)))
             return
         self.setting.committed(commit)
         self.done.append(EpochDone(commit.epoch, now(), taken_in(commit.offsets), parts))
@@ -514,7 +513,7 @@ class Conductor:
                 self.setting.on_message(note)
             for sink, row in report.shown:
                 self.setting.shown(sink, row)
-        self._events.put(ev.Committed(commit))
+        self._answered.append(ev.Committed(commit))
 
     @property
     def ids(self) -> IdBitmaps:
