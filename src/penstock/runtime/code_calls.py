@@ -80,6 +80,7 @@ def _copied(value: Any) -> Any:
 
 
 Piece = Batch | Rows
+NO_ROWS = Rows([], Marks(), pa.schema([]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,9 +579,9 @@ class SharedRowsCall:
             except IndexError:  # another thread settles too
                 break
             finished[at] = result
-        rows = self.shared.open()
         if not finished:
-            return Outcome(Rows([], Marks(), rows.schema), unreadable, calls)
+            return Outcome(NO_ROWS, unreadable, calls)
+        rows = self.shared.open()
         order = sorted(finished)
         if len(order) < len(rows):
             which = np.zeros(len(rows), np.bool_)
