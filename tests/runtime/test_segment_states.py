@@ -60,12 +60,9 @@ class Driver:
         return begin.item
 
     def share(self, thread: int) -> SharedRows:
-        """A thread begins a piece and makes dicts of it for all."""
-        ((position, piece),) = self.begin(thread).agenda
-        step = self.steps[position]
-        assert step.logic is not None
-        shared = SharedRows(position, step, step.logic, piece)  # type: ignore[arg-type] # columns
-        assert self.tell(st.RowsShared(thread, shared)) is st.Reply.PROCEED
+        """A thread begins shared rows, or joins them."""
+        shared = self.begin(thread).shared
+        assert shared is not None
         return shared
 
     def state(self, thread: int) -> st.ThreadState:
@@ -148,18 +145,16 @@ def test_output_is_bounded_for_threads() -> None:
 # Rows that threads share.
 
 
-def test_one_thread_makes_dicts_and_the_others_join() -> None:
+def test_a_piece_is_shared_until_no_row_is_left_to_begin() -> None:
     driver = Driver(per_row(3))
     driver.feed(9)
-    driver.begin(1)
-    assert driver.tell(st.WorkAsked(2)) == wait(st.Place.WORK), "the first makes dicts"
-    shared = SharedRows(0, driver.steps[0], Logic(same), numbers(0, 3))
-    driver.tell(st.RowsShared(1, shared))
-    assert driver.woken == [st.Wake(st.Place.WORK, 0, 2)]
-    assert driver.begin(2).shared is shared
+    # a row for each of three threads
+    shared = driver.share(1)
+    assert len(shared.to_begin) == 3
+    assert driver.share(2) is shared
     assert shared.threads == 2
     shared.to_begin.clear()
-    assert driver.begin(3).shared is None, "no row is left to begin: the next piece"
+    assert driver.share(3) is not shared, "the next piece"
 
 
 def test_the_last_part_settles_shared_rows() -> None:
@@ -383,7 +378,6 @@ def test_an_event_that_cannot_come_raises_with_the_history() -> None:
     [
         (st.WorkAsked(7), "no such thread"),
         (st.ThreadEnded(7), "no such thread"),
-        (st.RowsShared(2, SharedRows(0, per_row(2), Logic(same), numbers(0, 1))), "thread 2 of pool 0 is waiting"),
         (st.PartEnded(2, SharedRows(0, per_row(2), Logic(same), numbers(0, 1))), "thread 2 of pool 0 is waiting"),
     ],
 )

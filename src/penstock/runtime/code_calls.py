@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,6 +80,7 @@ def _copied(value: Any) -> Any:
 
 
 Piece = Batch | Rows
+NO_ROWS = Rows([], Marks(), pa.schema([]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,21 +499,32 @@ class Raised:
 
 
 class SharedRows:
-    """One piece in front of a pool, as dicts. `to_begin` and `finished` need no lock: a deque gives each item to one
-    thread. The other fields belong to the state machine."""
+    """One piece in front of a pool. `to_begin` and `finished` need no lock: a deque gives each item to one thread.
+    `threads` and `since` belong to the state machine."""
 
     def __init__(self, position: int, step: Step, logic: Logic, piece: Batch) -> None:
         self.position = position
         self.step = step
         self.logic = logic
-        self.rows, self.unreadable = to_rows(step.operator, logic, piece)
-        self.to_begin = deque(range(len(self.rows)))
+        self.to_begin = deque(range(len(piece)))
         self.finished: deque[tuple[int, Any]] = deque()
         """Rows that were not sent yet: which, and what the code made of it, as `RowCall.take_results` takes it."""
-        self.threads = 0
+        self.threads = 1
         """Threads with a part in it."""
         self.since: float | None = None
         """Since when no row is left to begin, or when something was sent after that."""
+        self.unreadable: list[DeadLetter] = []
+        """Dead letters of rows that have no dict."""
+        self._piece = piece
+        self._rows: Rows | None = None
+        self._is_opened = Lock()
+
+    def open(self) -> Rows:
+        """Return the rows as dicts, which the first thread makes while the others wait; before a row is begun."""
+        with self._is_opened:
+            if self._rows is None:
+                self._rows, self.unreadable = to_rows(self.step.operator, self.logic, self._piece)
+            return self._rows
 
     def cut(self) -> None:
         """Begin no more rows, and send nothing."""
@@ -532,12 +545,14 @@ class SharedRowsCall:
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Call the code on row after row until none is left to begin."""
-        dicts, begin, finish = self.shared.rows.dicts, self.shared.to_begin.popleft, self.shared.finished.append
+        dicts, begin, finish = self.shared.open().dicts, self.shared.to_begin.popleft, self.shared.finished.append
         while True:
             try:
                 self._at = begin()
             except IndexError:
                 return
+            if self._at >= len(dicts):  # the piece had rows that have no dict
+                continue
             row = dicts[self._at]
             try:
                 result = function(row, *arguments)
@@ -564,9 +579,9 @@ class SharedRowsCall:
             except IndexError:  # another thread settles too
                 break
             finished[at] = result
-        rows = self.shared.rows
         if not finished:
-            return Outcome(Rows([], Marks(), rows.schema), unreadable, calls)
+            return Outcome(NO_ROWS, unreadable, calls)
+        rows = self.shared.open()
         order = sorted(finished)
         if len(order) < len(rows):
             which = np.zeros(len(rows), np.bool_)

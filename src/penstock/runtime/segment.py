@@ -29,10 +29,8 @@ from penstock.runtime.batch import Batch, joined_by_schema
 from penstock.runtime.code_calls import (
     ColumnCall,
     Rows,
-    SharedRows,
     SharedRowsCall,
     begin_call,
-    columns,
     one_or_several,
     to_columns,
     to_named_rows,
@@ -286,7 +284,7 @@ class Segment:
                     item = begin.item
                     if begin.waited is not None:
                         with self._lock:
-                            self._account.waited(self._steps[item.agenda[0][0]].operator, begin.waited)
+                            self._account.waited(self._steps[item.position].operator, begin.waited)
                     self._process(item, code)
             finally:
                 code.close()
@@ -343,7 +341,7 @@ class Segment:
         """Call code until the item is done in its pool. If it ends streams, code over frames then ends, step by step;
         the rows that it held back are processed too, without ids."""
         if item.shared is not None and item.call is None:
-            item.call, item.position = SharedRowsCall(item.shared), item.shared.position
+            item.call = SharedRowsCall(item.shared)
         self._run_agenda(item, code)
         for position, (step, logic) in self._with_code.items() if item.ends_streams else ():
             if logic.per is Per.MAP_IN_PANDAS and self._machine.pool_of[position] == item.pool:
@@ -379,12 +377,7 @@ class Segment:
         item.position, piece = item.agenda.pop()
         item.lost_seconds = 0.0
         step, logic = self._with_code[item.position]
-        if self._machine.pools[item.pool].shares_rows:
-            item.shared = SharedRows(item.position, step, logic, columns(piece))
-            self._tell(st.RowsShared(code.thread, item.shared))
-            item.call = SharedRowsCall(item.shared)
-        else:
-            item.call = begin_call(step, logic, piece, self._options.journal)
+        item.call = begin_call(step, logic, piece, self._options.journal)
         if isinstance(item.call, ColumnCall) and logic.per is Per.MAP_IN_PANDAS:
             code.last_over_frames[step.operator] = item.call
         return item.call

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.base.errors import ImpossibleMoveError
 from penstock.dataflow.logic import Per
+from penstock.runtime.code_calls import SharedRows
 from penstock.runtime.dead_letters import StoppedError
 from penstock.runtime.steps import OVERDUE_SECONDS, Pool, is_overdue, next_piece_rows, pools_entered
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.runtime.batch import Batch
-    from penstock.runtime.code_calls import ColumnCall, Piece, RowCall, SharedRows, SharedRowsCall
+    from penstock.runtime.code_calls import ColumnCall, Piece, RowCall, SharedRowsCall
     from penstock.runtime.steps import PoolPlan, Step
 
 
@@ -82,7 +83,7 @@ class WorkItem:
     """When the agenda is done, the streams of code over frames end; the rows they still yield belong to this item."""
     call: RowCall | ColumnCall | SharedRowsCall | None = None
     position: int = 0
-    """The step whose call is under way."""
+    """The step whose call is next, or under way."""
     lost_seconds: float = 0.0
     """Time that abandoned threads spent in that call."""
     busy_seconds: float = 0.0
@@ -143,14 +144,6 @@ class WorkAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsShared:
-    """A thread made dicts of its piece, for all threads of its pool. Answer: PROCEED."""
-
-    thread: int
-    shared: SharedRows
-
-
-@dataclass(frozen=True, slots=True)
 class PartEnded:
     """A thread found no more row to begin of shared rows. Answers: SETTLE, SETTLE_ALL, PROCEED."""
 
@@ -172,7 +165,7 @@ class Failed:
     error: BaseException
 
 
-ThreadEvent = WorkAsked | RowsShared | PartEnded | ThreadEnded
+ThreadEvent = WorkAsked | PartEnded | ThreadEnded
 Event = OwnerEvent | FeedAsked | Sent | Left | Failed | ThreadEvent
 
 
@@ -514,29 +507,23 @@ class SegmentMachine:
         shared = pool.joinable(now)
         if shared is not None:
             shared.threads += 1
-            return Begin(WorkItem(pool.number, shared=shared))
-        if pool.rows and not pool.is_opening:
+            return Begin(WorkItem(pool.number, shared=shared, position=shared.position))
+        if pool.rows:
             had_room = pool.has_room
             position, piece, waited = pool.take(now)
-            pool.is_opening = pool.shares_rows
             if pool.has_room and not had_room:
                 self._wake(Place.ROOM, pool.number)
                 self._wake(Place.OWNER)
-            return Begin(WorkItem(pool.number, [(position, piece)], len(piece)), waited)
+            step = self._steps[position]
+            if not pool.shares_rows or step.logic is None:
+                return Begin(WorkItem(pool.number, [(position, piece)], len(piece), position=position), waited)
+            shared = SharedRows(position, step, step.logic, piece)
+            pool.shared.append(shared)
+            return Begin(WorkItem(pool.number, shared=shared, position=position), waited)
         if thread.ends_streams:
             thread.ends_streams = False
             return Begin(WorkItem(pool.number, ends_streams=True))
         return None
-
-    def _rows_shared(self, event: RowsShared, _now: float) -> None:
-        pool = self.threads[event.thread].pool
-        event.shared.threads = 1
-        pool.is_opening = False
-        pool.shared.append(event.shared)
-        if self.state not in ACTIVE:
-            event.shared.cut()
-        self._wake(Place.WORK, pool.number, pool.threads - 1)
-        self._out.append(Reply.PROCEED)
 
     def _part_ended(self, event: PartEnded, now: float) -> None:
         shared = event.shared
@@ -626,7 +613,6 @@ EVENTS: dict[
     Sent: (SegmentMachine._sent, _ANY, None),
     Left: (SegmentMachine._left, _ANY, None),
     WorkAsked: (SegmentMachine._work_asked, _ANY, frozenset({ThreadState.WAITING, ThreadState.WORKING})),
-    RowsShared: (SegmentMachine._rows_shared, _ANY, _WORKING),
     PartEnded: (SegmentMachine._part_ended, _ANY, _WORKING),
     ThreadEnded: (SegmentMachine._thread_ended, _ANY, frozenset(set(ThreadState) - {ThreadState.ENDED})),
 }

@@ -300,8 +300,6 @@ class Pool:
     """Items under way."""
     to_end: int = 0
     """Threads that have yet to end their streams."""
-    is_opening: bool = False
-    """A thread makes dicts of a piece that all will share; the others wait for it."""
     shared: list[SharedRows] = field(default_factory=list)
     """Those of which a part is under way."""
     piece_rows: int = 1
