@@ -271,9 +271,9 @@ def resume(
     from penstock.engines.placed.run_folder import RunFolder  # noqa: PLC0415 - psutil belongs to the extra
 
     anew = RunConfig.of_keywords(dict(keywords), stacklevel=3)
-    for one in options():
-        if Appears.RESUME not in one.appears and getattr(anew, one.key) != one.default:
-            raise BadInputError(f"{one.key}=: cannot be changed by resume; start another run")
+    for entry in options():
+        if Appears.RESUME not in entry.appears and getattr(anew, entry.key) != entry.default:
+            raise BadInputError(f"{entry.key}=: cannot be changed by resume; start another run")
     where = placed_or_found(folder)
     if isinstance(where, Path) and is_fused(where):
         return _resume_fused(where.resolve(), plan, anew, given, listener or Listener())

@@ -49,9 +49,9 @@ def takes_run_options(appears: Appears = Appears.COMMAND, *, defaults: bool = Tr
     given has its default, else None."""
 
     def decorate(command: F) -> F:
-        declared = [_parameter(one) for one in options(appears | Appears.COMMAND)]
+        declared = [_parameter(entry) for entry in options(appears | Appears.COMMAND)]
         if not defaults:
-            declared = [one if one.default is False else one.replace(default=None) for one in declared]
+            declared = [entry if entry.default is False else entry.replace(default=None) for entry in declared]
         return list_options(command, declared, evaluate=True)
 
     return decorate
@@ -87,7 +87,7 @@ def _small(text: str) -> str:
 
 def former_run_flags() -> dict[str, str]:
     """Return former flags of `penstock run`, with those that replaced them."""
-    renamed = {_flag(former): one.flag for one in options(Appears.COMMAND) for former in one.former}
+    renamed = {_flag(former): entry.flag for entry in options(Appears.COMMAND) for former in entry.former}
     return {**renamed, "--placed": f"--engine={PLACED}"}
 
 

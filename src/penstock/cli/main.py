@@ -81,7 +81,7 @@ OPTION_OF = {
     "skew": "--skew",
     "switches": "--switch",
     "utilisation": "--utilisation",
-    **{one.key: one.flag for one in run_options(Appears.COMMAND)},
+    **{entry.key: entry.flag for entry in run_options(Appears.COMMAND)},
 }
 """Arguments that errors name, and the option that gives each."""
 

@@ -387,7 +387,9 @@ class RunConfig:
     def resumed_with(self, anew: RunConfig) -> RunConfig:
         """Return the options of a run that is resumed: those given anew take the place of those it had."""
         changed = {
-            one.key: getattr(anew, one.key) for one in options(Appears.RESUME) if getattr(anew, one.key) != one.default
+            entry.key: getattr(anew, entry.key)
+            for entry in options(Appears.RESUME)
+            if getattr(anew, entry.key) != entry.default
         }
         changed["settings"] = {**self.settings, **anew.settings}
         if anew.session is not None:
@@ -447,7 +449,7 @@ def read_options(document: Any, where: str, appears: Appears = Appears.FILE, *, 
     for key, value in with_present_names(document, _present_names(), "'{}'", warn=warn).items():
         declared = _by_key().get(key)
         if declared is None or appears not in declared.appears:
-            known = [one.key for one in options(appears)]
+            known = [entry.key for entry in options(appears)]
             raise BadInputError(f"{where}: unknown run option '{key}'; {nearest(key, known)}")
         try:
             values[key] = declared.read(_load_of_json(value) if key == "rate" else value)
@@ -474,9 +476,9 @@ def _load_of_json(value: Any) -> Any:
 def _declared() -> tuple[Option, ...]:
     types = get_type_hints(RunConfig, {"Load": object, **globals()})
     declared = []
-    for one in dataclasses.fields(RunConfig):
-        default = {} if one.default is dataclasses.MISSING else one.default
-        declared.append(Option(key=one.name, default=default, kind=_kind(types[one.name]), **one.metadata))
+    for entry in dataclasses.fields(RunConfig):
+        default = {} if entry.default is dataclasses.MISSING else entry.default
+        declared.append(Option(key=entry.name, default=default, kind=_kind(types[entry.name]), **entry.metadata))
     return tuple(declared)
 
 
@@ -509,11 +511,11 @@ def list_options(function: F, parameters: Iterable[inspect.Parameter], *, evalua
     """Let the signature of `function` list these parameters instead of its `**options`. Return the function.
     `evaluate`: its annotations are read by a library that takes no text for a type."""
     own = inspect.signature(function, eval_str=evaluate)
-    named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    first = [one for one in named if one.kind is not one.KEYWORD_ONLY]
-    last = [one for one in named if one.kind is one.KEYWORD_ONLY]
-    known = {one.name for one in named}
-    listed = [one for one in parameters if one.name not in known]
+    named = [entry for entry in own.parameters.values() if entry.kind is not entry.VAR_KEYWORD]
+    first = [entry for entry in named if entry.kind is not entry.KEYWORD_ONLY]
+    last = [entry for entry in named if entry.kind is entry.KEYWORD_ONLY]
+    known = {entry.name for entry in named}
+    listed = [entry for entry in parameters if entry.name not in known]
     function.__signature__ = own.replace(parameters=[*first, *listed, *last])  # type: ignore[attr-defined]
     return function
 
@@ -523,7 +525,7 @@ def takes_options(appears: Appears) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         keyword = inspect.Parameter.KEYWORD_ONLY
-        declared = [inspect.Parameter(one.key, keyword, default=one.default) for one in options(appears)]
+        declared = [inspect.Parameter(entry.key, keyword, default=entry.default) for entry in options(appears)]
         return list_options(function, declared)
 
     return decorate
