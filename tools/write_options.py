@@ -63,7 +63,7 @@ def keywords_module() -> str:
         ("RunKeywords", Appears.PYTHON, "Keywords of `penstock.run` and `penstock.start`."),
         ("ResumeKeywords", Appears.PYTHON | Appears.RESUME, "Keywords of `penstock.resume`."),
     ):
-        fields = [f"    {one.key}: {keyword_type(one)}" for one in options(appears) if one.key not in NAMED]
+        fields = [f"    {entry.key}: {keyword_type(entry)}" for entry in options(appears) if entry.key not in NAMED]
         classes.append("\n".join([f"\nclass {name}(TypedDict, total=False):", f'    """{text}"""\n', *fields, ""]))
     return HEAD + "\n".join(classes)
 
@@ -71,19 +71,19 @@ def keywords_module() -> str:
 def page() -> str:
     """Return the text of docs/options.md."""
     rows = []
-    for one in options():
-        engines = ", ".join(engine for engine in one.engines if engine != SIMULATED)
-        text = one.help.replace("|", "\\|")
+    for entry in options():
+        engines = ", ".join(engine for engine in entry.engines if engine != SIMULATED)
+        text = entry.help.replace("|", "\\|")
         cells = (
-            f"`{one.key}`",
-            f"`{one.flag}`" if Appears.COMMAND in one.appears else "",
-            "" if one.default in (None, (), {}) else f"`{str(one.default).lower()}`",
-            one.unit,
+            f"`{entry.key}`",
+            f"`{entry.flag}`" if Appears.COMMAND in entry.appears else "",
+            "" if entry.default in (None, (), {}) else f"`{str(entry.default).lower()}`",
+            entry.unit,
             engines,
             text,
-            ", ".join(f"`{name}`" for name in one.former),
-            "yes" if Appears.RESUME in one.appears else "",
-            "yes" if Appears.HTTP in one.appears else "",
+            ", ".join(f"`{name}`" for name in entry.former),
+            "yes" if Appears.RESUME in entry.appears else "",
+            "yes" if Appears.HTTP in entry.appears else "",
         )
         rows.append(f"| {' | '.join(cells)} |")
     return PAGE_HEAD + "\n".join(rows) + "\n"
