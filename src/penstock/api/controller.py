@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import BadInputError
 from penstock.base.files import read_text, read_value, write_text
 from penstock.cluster.file import read_cluster
-from penstock.control.node_providers import ProviderCommands
+from penstock.control.node_providers import COMMAND, LOCAL, PROVIDERS, ProviderCommands
 from penstock.control.provisioning import IDLE_SECONDS
 from penstock.planning.registry import DEFAULT_SHARER, SHARERS
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_NODES = 2
-LOCAL, COMMAND = "local", "command:"
 
 
 def up(
@@ -54,7 +53,7 @@ def up(
 
     With a `budget` (nodes) or `hourly_budget` (what all may cost in an hour, a node costing `price`) nodes come when
     units are short and go when they were idle for `idle_seconds`, never below `nodes`. They come from the `provider`:
-    `local` (this machine, or simulated ones) or `command:FILE`.
+    `local` (this machine, or simulated ones), `command:FILE`, or one of the entry points `penstock.node_providers`.
     """
     SHARERS.create(policy)
     if cluster is not None and (nodes, slots) != (None, None):
@@ -68,7 +67,7 @@ def up(
     unit = unit_slots if unit_slots is not None else counts[0] if len(set(counts)) == 1 else 1
     for count in sorted(set(counts)):
         check_sizes(nodes, count, unit, speed, port, simulated=simulated)
-    if commands is not None and not simulated:
+    if provider != LOCAL and not simulated:
         raise BadInputError(
             "provider=: nodes by commands are for simulated pipelines so far: the Spark cluster of `up` listens "
             "on this machine only"
@@ -89,8 +88,8 @@ def up(
         slots=slots,
         unit_slots=unit,
         speed=float(speed),
-        price=None if price is None else float(price),
-        provider="" if commands is None else str(Path(provider.removeprefix(COMMAND)).absolute()),
+        price=None if node_price is None else float(node_price),
+        provider=_provider_named(provider),
         budget=budget,
         hourly_budget=None if hourly_budget is None else float(hourly_budget),
         idle_seconds=float(idle_seconds),
@@ -115,13 +114,19 @@ def _cluster(nodes: int, slots: int, file: str | Path | None, folder: str | Path
     return cluster_up(nodes, slots, folder=folder) if file is None else cluster_up(cluster=file, folder=folder)
 
 
+def _provider_named(provider: str) -> str:
+    """Return the provider for the controller, which has another current folder."""
+    name, _, argument = provider.partition(":")
+    return "" if name == LOCAL else f"{name}:{Path(argument).absolute()}" if name == COMMAND else provider
+
+
 def _commands(provider: str) -> ProviderCommands | None:
-    """What the file of a provider by commands says; None where nodes come from this machine."""
-    if provider == LOCAL:
-        return None
-    if not provider.startswith(COMMAND) or provider == COMMAND:
-        raise BadInputError(f"provider=: expected '{LOCAL}' or '{COMMAND}FILE', found '{provider}'")
-    return read_value(ProviderCommands, Path(provider.removeprefix(COMMAND)))
+    """Return what the file of a provider by commands says; None for other providers."""
+    name, _, argument = provider.partition(":")
+    if name not in PROVIDERS.names() or (name == COMMAND and not argument):
+        others = "".join(f", '{each}'" for each in PROVIDERS.names() if each not in {LOCAL, COMMAND})
+        raise BadInputError(f"provider=: expected '{LOCAL}' or '{COMMAND}:FILE'{others}, found '{provider}'")
+    return read_value(ProviderCommands, Path(argument)) if name == COMMAND else None
 
 
 def check_budget(

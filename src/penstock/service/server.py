@@ -22,6 +22,7 @@ from penstock.base.errors import BadInputError, PenstockError
 from penstock.base.files import read_text, read_value
 from penstock.base.process_identity import own_identity
 from penstock.cluster.file import read_cluster
+from penstock.cluster.registry import open_cluster
 from penstock.control.clocks import SteadyClock, WallClock
 from penstock.control.code_hooks import CodeSignals
 from penstock.control.controller import Controller
@@ -29,7 +30,7 @@ from penstock.control.core.records import ControllerState, NodeState, Policy
 from penstock.control.executors.attached_applications import WithAttached
 from penstock.control.executors.driver_processes import DriverExecutors
 from penstock.control.executors.simulated import SimulatedExecutors, SimulatedNodes
-from penstock.control.node_providers import CommandProvider, ObservedProvider, ProviderCommands
+from penstock.control.node_providers import LOCAL, ObservedProvider, open_provider
 from penstock.control.pipeline_document import described
 from penstock.control.provisioning import Budget, ProvisioningOptions
 from penstock.control.sizing import ModelSizing
@@ -197,15 +198,14 @@ def make_controller(settings: ServiceSettings, folder: Path) -> tuple[Controller
 def _nodes(settings: ServiceSettings, known: ControllerState | None) -> tuple[Nodes, int, float | None]:
     """Return the node provider, and slots and price of one more node."""
     if settings.provider:
-        commands = read_value(ProviderCommands, Path(settings.provider))
+        provider = open_provider(settings.provider, master=settings.master, price=settings.price)
         there = [node.name for node in known.nodes.values() if node.state is not NodeState.GONE] if known else []
-        nodes = ObservedProvider(CommandProvider(commands, settings.master), there, every=ASK_COMMANDS_SECONDS)
-        return nodes, commands.slots, commands.price
+        nodes = ObservedProvider(provider, there, every=ASK_COMMANDS_SECONDS)
+        return nodes, settings.slots, settings.price
     if settings.simulated:
         return _simulated_nodes(settings, known), settings.slots, settings.price
-    from penstock.control.node_providers import LocalProvider  # noqa: PLC0415 - only where there is a cluster
-
-    local = LocalProvider(Path(settings.cluster_folder), settings.price)
+    cluster = open_cluster(settings.master or None, folder=settings.cluster_folder)
+    local = open_provider(LOCAL, master=settings.master, cluster=cluster, price=settings.price)
     return ObservedProvider(local, every=ASK_MASTER_SECONDS), settings.slots, settings.price
 
 
