@@ -316,7 +316,7 @@ LOCAL, COMMAND = "local", "command"
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """What an entry of the registry is called with."""
+    """Argument of an entry of the registry."""
 
     argument: str = ""
     """Text after the first colon: `command:FILE`."""
