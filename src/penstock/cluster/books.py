@@ -1,5 +1,5 @@
-"""Arithmetic on the answers of a cluster manager: free slots, which to take, what has changed. All but `PolledWatch` is
-pure."""
+"""Arithmetic on the answers of a cluster manager: free slots, which slots to take, changes between two answers.
+All but `PolledWatch` is pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def amounts_left(node: Node, holders: Collection[Holder]) -> Mapping[str, float]
     """Return what executors leave of a node's resources, each of which holds a slot.
 
     CPU belongs to the slots: capacity x (slots - held) / slots. Memory is what they ask for: capacity - sum of memory.
-    Custom resources are nobody's.
+    No executor asks for custom resources.
     """
     left = dict(node.capacity)
     left[CPU] = node.capacity[CPU] * max(0, node.slots - len(holders)) / node.slots

@@ -6,7 +6,7 @@ and `penstock plan --cluster live`. Implementations are found by the scheme of t
 
 Rules for implementations:
 
-- A value that the manager cannot tell is None. It is never guessed.
+- A value that the manager does not know is None. It is never guessed.
 - Reading methods return within seconds and may be one heartbeat old. `nodes` and `holdings` return None when the
   manager does not answer, which is different from "no nodes".
 - A request that can never be met raises at once (`BadInputError`). A request that cannot be met now waits for its
@@ -300,7 +300,7 @@ class ClusterManager(Protocol):
         executors of a node; a number stays the same while the executor lives."""
 
     def topology(self) -> Topology | None:
-        """Return the planner's snapshot of all nodes; None if the manager does not tell their slots or racks."""
+        """Return the planner's snapshot of all nodes; None if their slots are not known."""
         from penstock.cluster.books import topology_of  # noqa: PLC0415 - it imports these values
 
         nodes = self.nodes()
@@ -340,7 +340,7 @@ class ClusterManager(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """Where a cluster is: what an entry of the registry is called with."""
+    """Place of a cluster: the argument of an entry of the registry."""
 
     master: str
     secret_file: Path | None = None

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from penstock.cluster.contract import Holder
+    from penstock.cluster.contract import NodeState as ManagedNode
+    from penstock.cluster.topology import Slot
     from penstock.control.core.messages import Observation, PipelineOrder
     from penstock.control.core.records import NodeRecord, Submission
     from penstock.control.deployment import Analysis, DeployPlan, RoundReading
@@ -32,6 +35,14 @@ class Executors(Protocol):
         """The controller goes away; pipelines flow on."""
 
 
+@dataclass(frozen=True, slots=True)
+class SeenNodes:
+    """One answer of a cluster manager: nodes by name, and who holds their slots (None if it does not tell)."""
+
+    nodes: Mapping[str, ManagedNode]
+    holdings: Mapping[Slot, Holder] | None = None
+
+
 class Nodes(Protocol):
     """Where nodes come from."""
 
@@ -43,6 +54,9 @@ class Nodes(Protocol):
 
     def observe(self, now: float) -> list[Observation]:
         """Who joined and who was lost since the last time."""
+
+    def seen(self) -> SeenNodes | None:
+        """Return what the cluster manager last said about its nodes; None if no manager is asked."""
 
     def lingering(self) -> list[float | None]:
         """Prices of nodes that were released and are still there: they are paid for."""
@@ -85,6 +99,8 @@ class ProvidedNode:
     price: float | None = None
     """Per hour."""
     alive: bool = True
+    capacity: Mapping[str, float] | None = None
+    """Amount of every resource, if the provider knows it."""
 
 
 @dataclass(frozen=True, slots=True)

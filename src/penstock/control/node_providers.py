@@ -18,16 +18,19 @@ from pydantic import Field
 
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.base.files import Amount, Count, Name, Positive, Spec, check, read_value
+from penstock.cluster.contract import NodeRequest
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
+from penstock.cluster.registry import open_cluster
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
-from penstock.control.contracts import NodeOffer, ProvidedNode, ProviderError
+from penstock.control.contracts import NodeOffer, ProvidedNode, ProviderError, SeenNodes
 from penstock.control.core.messages import NodeJoined, NodeLost
 from penstock.control.core.records import NodePhase, NodeRecord
-from penstock.spark.clusters.local.lifecycle import add_node, cluster_status, find_cluster, remove_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.cluster.contract import ClusterManager
+    from penstock.cluster.contract import NodeState as ManagedNode
     from penstock.control.contracts import Provider, ProviderSetting
     from penstock.control.core.messages import Observation
 
@@ -95,6 +98,9 @@ class ObservedProvider:
             seen, self._seen = self._seen, []
         return seen
 
+    def seen(self) -> SeenNodes | None:
+        return self._provider.seen if isinstance(self._provider, ClusterProvider) else None
+
     def lingering(self) -> list[float | None]:
         with self._lock:
             return list(self._lingering)
@@ -135,7 +141,8 @@ class ObservedProvider:
 
 def record(node: ProvidedNode) -> NodeRecord:
     memory = node.memory_mb or DEFAULT_SLOT_MEMORY_MB
-    capacity = MappingProxyType({CPU: CPU_POINTS_PER_SLOT * node.slots, MEMORY: memory * node.slots})
+    usual = {CPU: CPU_POINTS_PER_SLOT * node.slots, MEMORY: memory * node.slots}
+    capacity = MappingProxyType(usual | dict(node.capacity or {}))
     return NodeRecord(node.name, node.rack, node.slots, NodePhase.JOINING, 0.0, capacity, node.price)
 
 
@@ -270,13 +277,16 @@ class CommandProvider:
         return word
 
 
-# Spark Workers on this machine: the cluster that `penstock cluster up` or `penstock controller up` started.
+# Nodes of a cluster manager that has a provider: the cluster of this machine starts Workers, a simulated one enters
+# them in its books.
 
 
-class LocalProvider:
-    def __init__(self, folder: Path, price: float | None = None) -> None:
-        self._folder = folder
+class ClusterProvider:
+    def __init__(self, cluster: ClusterManager, price: float | None = None) -> None:
+        self._cluster = cluster
         self._price = price
+        self.seen: SeenNodes | None = None
+        """Last answer of the manager."""
 
     @classmethod
     def offer(cls, options: str) -> None:
@@ -284,31 +294,34 @@ class LocalProvider:
             raise BadInputError(f"node provider 'local' has no options, found '{options[:80]}'")
 
     @classmethod
-    def make(cls, options: str, setting: ProviderSetting) -> LocalProvider:
-        return cls(setting.folder, setting.price)
+    def make(cls, options: str, setting: ProviderSetting) -> ClusterProvider:
+        return cls(open_cluster(setting.master or None, folder=setting.folder), setting.price)
 
     def acquire(self, count: int, size: str | None) -> list[ProvidedNode]:
-        if size is not None:
-            raise ProviderError(f"nodes of this machine have one size, not '{size}'")
         try:
-            made = [add_node(self._folder) for _ in range(count)]
+            return [self._provided(node) for node in self._cluster.add_nodes(NodeRequest(count, size))]
         except PenstockError as error:
             raise ProviderError(str(error)) from error
-        return [ProvidedNode(node.name, node.slots, node.rack, node.memory_mb, self._price) for node in made]
 
     def release(self, name: str) -> None:
         try:
-            remove_node(name, self._folder)
+            self._cluster.remove_node(name)
         except PenstockError as error:
             raise ProviderError(str(error)) from error
 
     def list(self) -> list[ProvidedNode]:
         try:
-            alive = {node.name for node in cluster_status(self._folder).nodes if node.alive}
-            nodes = find_cluster(self._folder).nodes
+            nodes = self._cluster.nodes()
+            holdings = None if nodes is None else self._cluster.holdings()
         except PenstockError as error:
             raise ProviderError(str(error)) from error
-        return [
-            ProvidedNode(node.name, node.slots, node.rack, node.memory_mb, self._price, node.name in alive)
-            for node in nodes
-        ]
+        if nodes is None:
+            raise ProviderError(f"the manager at {self._cluster.master} does not answer")
+        self.seen = SeenNodes({node.name: node for node in nodes}, holdings)
+        return [self._provided(node) for node in nodes if node.slots is not None]
+
+    def _provided(self, node: ManagedNode) -> ProvidedNode:
+        price = node.price if self._price is None else self._price
+        # a node whose rack is not known is far from every other
+        rack = f"rack of {node.name}" if node.rack is None else node.rack
+        return ProvidedNode(node.name, node.slots or 1, rack, None, price, node.alive, node.capacity)

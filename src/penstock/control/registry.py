@@ -37,7 +37,7 @@ NODE_PROVIDERS: Registry[Provider] = Registry(
     kind="node provider",
     group="penstock.node_providers",
     built_in={
-        DEFAULT_PROVIDER: "penstock.control.node_providers:LocalProvider",
+        DEFAULT_PROVIDER: "penstock.control.node_providers:ClusterProvider",
         "command": "penstock.control.node_providers:CommandProvider",
     },
 )

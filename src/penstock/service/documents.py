@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.control.core.elastic_sizes import options_of
 from penstock.control.core.records import NodePhase, PipelineState
 from penstock.control.core.trigger_kinds import find_kind
@@ -15,6 +16,9 @@ from penstock.planning.sharing.measures import fairness_degree, jain
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.cluster.contract import Holder
+    from penstock.cluster.contract import NodeState as ManagedNode
+    from penstock.control.contracts import SeenNodes, Sizing
     from penstock.control.core.messages import Decision, Event
     from penstock.control.core.records import ControllerState, NodeRecord, PipelineRecord, Policy, Trigger
     from penstock.control.elasticity.learned_factor import Learned
@@ -120,10 +124,23 @@ def trigger(record: Trigger) -> dict[str, Any]:
     }
 
 
-def node(record: NodeRecord, holders: Mapping[int, str]) -> dict[str, Any]:
-    """`holders`: who may be on each of its slots."""
+Demand = tuple[float, float]
+"""Cores and MB that the executors of a pipeline need on one slot."""
+
+
+def node(
+    record: NodeRecord,
+    pipelines: Mapping[int, str],
+    seen: ManagedNode | None = None,
+    holders: Mapping[int, Holder] | None = None,
+    demands: Mapping[str, Demand | None] | None = None,
+) -> dict[str, Any]:
+    """`pipelines`: who may be on each of its slots by the controller's books. `seen`, `holders`: the cluster manager's
+    answer. `demands`: what a pipeline needs on a slot, by its model."""
     alive = record.state is NodePhase.ALIVE
-    free = [number for number in range(record.slots) if number not in holders] if alive else []
+    held = {*pipelines, *(holders or {})}
+    free = [number for number in range(record.slots) if number not in held] if alive else []
+    capacity = record.capacity if seen is None else seen.capacity
     return {
         "name": record.name,
         "rack": record.rack,
@@ -132,18 +149,82 @@ def node(record: NodeRecord, holders: Mapping[int, str]) -> dict[str, Any]:
         "free_slots": free,
         "state": str(record.state),
         "since": record.since,
-        "capacity": dict(record.capacity),
+        "capacity": dict(capacity),
+        "resources": _resources(record, pipelines, seen, demands or {}, free=len(free)),
+        "labels": sorted(seen.labels) if seen is not None else [],
         "price": record.price,
-        "pipelines": sorted(set(holders.values())),
+        "pipelines": sorted(set(pipelines.values())),
+        "holders": [_holder(number, pipelines, holders or {}) for number in sorted(held)],
     }
 
 
-def nodes(state: ControllerState) -> list[dict[str, Any]]:
-    holders: dict[str, dict[int, str]] = {}
+def _holder(number: int, pipelines: Mapping[int, str], holders: Mapping[int, Holder]) -> dict[str, Any]:
+    """`pipeline`: the one that may hold the slot. `application` and the rest: who holds it, if the manager tells."""
+    holder = holders.get(number)
+    return {
+        "slot": number,
+        "pipeline": pipelines.get(number),
+        "application": None if holder is None else holder.application,
+        "name": None if holder is None else holder.name,
+        "cores": None if holder is None else holder.cores,
+        "memory_mb": None if holder is None else holder.memory_mb,
+    }
+
+
+def _resources(
+    record: NodeRecord,
+    pipelines: Mapping[int, str],
+    seen: ManagedNode | None,
+    demands: Mapping[str, Demand | None],
+    *,
+    free: int,
+) -> dict[str, Any]:
+    """Return capacity, demand and free amount of every resource. Demand is None if a pipeline on the node has no model,
+    and for custom resources. Free is the manager's figure, else the part of the free slots; None if nobody counts."""
+    known = [demands.get(name) for name in pipelines.values()]
+    needed: dict[str, float] = {}
+    if all(each is not None for each in known):
+        needed[CPU] = CPU_POINTS_PER_SLOT * sum(each[0] for each in known if each is not None)
+        needed[MEMORY] = sum(each[1] for each in known if each is not None)
+    capacity = record.capacity if seen is None else seen.capacity
+    left: Mapping[str, float | None] = (
+        {name: amount * free / record.slots if name in {CPU, MEMORY} else None for name, amount in capacity.items()}
+        if seen is None
+        else seen.free
+    )
+    return {
+        name: {"capacity": amount, "demand": needed.get(name), "free": left.get(name)}
+        for name, amount in capacity.items()
+    }
+
+
+def demands_of(state: ControllerState, sizing: Sizing) -> dict[str, Demand | None]:
+    """Return what each pipeline needs on one of its slots, at the rate it reports, or else at its target."""
+    demands: dict[str, Demand | None] = {}
+    for record in state.pipelines.values():
+        slots = len(record.assigned or record.held)
+        if slots:
+            rate = record.readings.get(Metric.RATE, record.target.rate)
+            usage = None if rate is None else sizing.usage(record.submission, rate)
+            demands[record.name] = None if usage is None else (usage[0] / slots, usage[1] / slots)
+    return demands
+
+
+def nodes(
+    state: ControllerState, seen: SeenNodes | None = None, demands: Mapping[str, Demand | None] | None = None
+) -> list[dict[str, Any]]:
+    pipelines: dict[str, dict[int, str]] = {}
     for record in state.pipelines.values():
         for slot in (*record.assigned, *record.may_hold):
-            holders.setdefault(slot.node, {})[slot.number] = record.name
-    return [node(known, holders.get(known.name, {})) for known in state.nodes.values()]
+            pipelines.setdefault(slot.node, {})[slot.number] = record.name
+    holders: dict[str, dict[int, Holder]] = {}
+    for slot, holder in ((seen.holdings if seen is not None else None) or {}).items():
+        holders.setdefault(slot.node, {})[slot.number] = holder
+    managed = seen.nodes if seen is not None else {}
+    return [
+        node(known, pipelines.get(known.name, {}), managed.get(known.name), holders.get(known.name), demands)
+        for known in state.nodes.values()
+    ]
 
 
 def policy(record: Policy) -> dict[str, Any]:

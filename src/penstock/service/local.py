@@ -54,7 +54,7 @@ class ServiceSettings(Spec):
     price: Amount | None = None
     """Price of a node for an hour."""
     provider: str = ""
-    """Source of nodes: nothing (this machine, or simulated ones) or a file of commands."""
+    """Source of nodes: nothing (this machine, or simulated ones), or NAME:ARGUMENT of a provider."""
     budget: Count | None = None
     """Nodes there are at most; with it they come and go by themselves."""
     hourly_budget: Amount | None = None

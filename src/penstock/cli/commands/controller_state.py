@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from penstock.cli import output
 from penstock.cli.arguments import JsonOption
 from penstock.cli.controller_access import TokenFileOption, UrlOption, controller, warn_of_trouble
 from penstock.planning.registry import SHARERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PipelineOption = Annotated[str | None, typer.Option("--pipeline", help="Only of this one.")]
 LastOption = Annotated[int, typer.Option("--last", help="So many of the newest.")]
@@ -63,10 +66,11 @@ def nodes(
     if json:
         output.print_json(rows)
         return
+    names = list(dict.fromkeys(name for node in rows for name in node.get("resources", {})))
     output.console().print(
         output.table(
             f"{len(rows):,} nodes",
-            ("node", "rack ", "state ", "slots", "free", "pipelines "),
+            ("node", "rack ", "state ", "slots", "free", *(f"{name} free" for name in names), "held by "),
             (
                 (
                     node["name"],
@@ -74,13 +78,29 @@ def nodes(
                     node["state"],
                     str(node["slots"]),
                     str(node["free"]),
-                    ", ".join(node["pipelines"]),
+                    *(_amounts(node["resources"].get(name)) for name in names),
+                    ", ".join(_holders(node)),
                 )
                 for node in rows
             ),
             most=output.MOST_ROWS,
         )
     )
+
+
+def _amounts(resource: Mapping[str, float | None] | None) -> str:
+    """Free amount of a node's capacity, and the demand by the models if it is known: `100/200 (80 needed)`."""
+    if resource is None:
+        return "-"
+    free, capacity, demand = (resource[key] for key in ("free", "capacity", "demand"))
+    shown = f"{'?' if free is None else f'{free:g}'}/{capacity:g}"
+    return shown if not demand else f"{shown} ({demand:.0f} needed)"
+
+
+def _holders(node: Mapping[str, Any]) -> list[str]:
+    """Pipelines, and other applications with their ids."""
+    others = {f"{each['name']} ({each['application']})" for each in node.get("holders", ()) if not each["pipeline"]}
+    return [*node["pipelines"], *sorted(others)]
 
 
 def events(

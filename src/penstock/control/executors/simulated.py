@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from penstock.cluster.topology import Cluster, Slot
-    from penstock.control.contracts import Sizing
+    from penstock.control.contracts import SeenNodes, Sizing
     from penstock.control.core.messages import Observation, PipelineOrder
 
 
@@ -416,6 +416,10 @@ class SimulatedNodes:
     def lose(self, name: str) -> None:
         self._joins.pop(name, None)
         self._lost.append(name)
+
+    def seen(self) -> SeenNodes | None:
+        """Return None: the books are those of the controller itself."""
+        return None
 
     def lingering(self) -> list[float | None]:
         return []

@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 
 
+def nodes_of(controller: Controller) -> list[dict[str, Any]]:
+    state = controller.state
+    return documents.nodes(state, controller.nodes.seen(), documents.demands_of(state, controller.sizing))
+
+
 def cluster_routes(controller: Controller) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["cluster"])
 
     @router.get("/nodes")
     async def nodes(request: Request) -> JSONResponse:
-        nodes_now = documents.nodes(controller.state)
+        nodes_now = await in_thread(request, nodes_of, controller)
         first, last = page_of(request)
         return paged(request, nodes_now[first:last], more=len(nodes_now) > last)
 
@@ -38,7 +43,8 @@ def cluster_routes(controller: Controller) -> APIRouter:
     @router.delete("/nodes/{name}", status_code=202)
     async def release_node(name: str, request: Request) -> dict[str, Any]:
         await in_thread(request, controller.release_node, name)
-        return next(document for document in documents.nodes(controller.state) if document["name"] == name)
+        found = await in_thread(request, nodes_of, controller)
+        return next(document for document in found if document["name"] == name)
 
     @router.get("/fairness")
     async def fairness_now(request: Request) -> dict[str, Any]:

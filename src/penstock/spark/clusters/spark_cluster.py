@@ -1,4 +1,4 @@
-"""What all cluster managers of Spark's have in common: sessions, and executors added and ended while one runs.
+"""The common part of all cluster managers of Spark's: sessions, and executors added and ended while one runs.
 
 Used as it is, it serves every manager that Spark knows and Penstock does not read: its nodes and holders are unknown,
 and executors cannot be pinned.
@@ -146,7 +146,7 @@ class SparkCluster(ClusterManager):
     def _follow(self, known: _Application, acquisition: SlotAcquisition) -> None:
         try:
             (self._pin if known.request.pinned else self._add)(known, acquisition)
-        except Exception as error:  # the thread has nobody else to tell it to
+        except Exception as error:  # the acquisition carries it to the caller
             acquisition.fail(str(error))
         if acquisition.state is not AcquisitionState.GRANTED:
             kind = ClusterEventKind.EXECUTOR_REFUSED
@@ -205,7 +205,7 @@ class SparkCluster(ClusterManager):
             acquisition.expire(why)
 
     def _slots_of(self, app: AppId, known: _Application) -> dict[str, Slot]:
-        """Return the slots of an application by executor: its own, or where the manager or Spark says they are."""
+        """Return the slots of an application by executor: by its own records, else the manager or Spark."""
         if known.request.pinned:
             return dict(known.executors.here())
         holdings = self.holdings()

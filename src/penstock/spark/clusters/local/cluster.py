@@ -31,8 +31,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class LocalCluster(StandaloneCluster):
-    """Nodes come from the files of the cluster, which say more of them than Spark's Master; who is alive and what is
-    free from the Master."""
+    """Reads nodes from the files of the cluster, which know more of them than Spark's Master, and from the Master which
+    of them are alive and free."""
 
     def __init__(self, state: RunningCluster, secret: str | None = None) -> None:
         super().__init__(state.master_url, state.secret() if secret is None else secret, state.web_url)
