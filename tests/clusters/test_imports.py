@@ -12,7 +12,7 @@ import penstock_lab
 
 ROOT = Path(penstock.__file__).parent
 MANAGERS = ROOT / "spark" / "clusters"
-STARTERS = {"api/clusters.py", "api/controller.py", "cli/commands/cluster.py", "__init__.pyi"}
+STARTERS = {"api/clusters.py", "api/controller.py", "cli/commands/cluster.py", "testing/clusters.py", "types.pyi"}
 """Modules that start and end the cluster of this machine, which is no part of the contract."""
 
 
