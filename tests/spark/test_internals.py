@@ -79,7 +79,7 @@ def error_of(work: Callable[[], Any]) -> Exception:
 
 
 def java_error_of(given: Given) -> Exception:
-    return error_of(lambda: java.java_classes(given.session).java.util.ArrayList().iterator().next())
+    return error_of(lambda: java.java_classes(given.session).java.lang.Class.forName("no.such.Class"))
 
 
 def has_method(given: Given, class_name: str, method: str, *parameters: int) -> bool:
@@ -311,7 +311,7 @@ CHECKS: dict[str, Callable[[Given], bool]] = {
     "checkpoint.partitions_in": partitions_are_read,
     "error_messages.java_error": lambda given: isinstance(java_error_of(given), error_messages.java_error()),
     "error_messages.root_cause": a_cause_is_there,
-    "error_messages.spark_errors": lambda given: "NoSuchElement" in str(java_error_of(given)),
+    "error_messages.spark_errors": lambda given: "no.such.Class" in str(java_error_of(given)),
     "executors.executor_hosts": lambda given: (
         executors.executor_hosts(given.session) == {"driver": given.session.conf.get("spark.driver.host")}
     ),
