@@ -35,6 +35,7 @@ from penstock.report.simulated_result import (
     SimulatedResult,
     read_measured,
 )
+from penstock.runs.config import default_warm_up
 from penstock.simulation.from_plan import Options
 from penstock.simulation.scenario import Arrivals, Network, Outage, Service
 
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_SECONDS = 60.0
-WARM_UP_PART = 1 / 6
-"""Of the time simulated, where no warm-up is given."""
 
 
 def simulate(
@@ -94,7 +93,7 @@ def simulate(
     engine = one_of(Mode, mode, "mode")
     options = SimulationOptions(
         seconds=positive(seconds, "seconds"),
-        warm_up=seconds * WARM_UP_PART if warm_up is None else warm_up,
+        warm_up=default_warm_up(seconds) if warm_up is None else warm_up,
         seed=seed,
         options=Options(
             arrivals=one_of(Arrivals, arrivals, "arrivals"),
@@ -112,7 +111,7 @@ def simulate(
         listener=listener,
     )
     if not 0 <= options.warm_up < seconds:
-        raise BadInputError(f"warm-up: expected at least 0 and less than the {seconds:g} s, found {options.warm_up:g}")
+        raise BadInputError(f"warm_up=: expected at least 0 and less than the {seconds:g} s, found {options.warm_up:g}")
     if find_max and (load is not None or len(plans) != 1):
         raise BadInputError("find_max= looks for the rate of one plan itself; give one plan and no load=")
     jobs = [

@@ -33,7 +33,10 @@ def simulate(
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="Simulated time; with --find-max, of each trial.")] = 60.0,
     warm_up: Annotated[
-        float | None, typer.Option("--warm-up", help="Seconds at the start that do not count; default: a sixth.")
+        float | None,
+        typer.Option(
+            "--warm-up", help="Seconds that the report leaves out; default: 5, or a quarter of fewer than 20."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything random.")] = 0,
     arrivals: Annotated[
