@@ -205,7 +205,7 @@ class SparkCluster(Cluster):
             acquisition.expire(why)
 
     def _slots_of(self, app: AppId, known: _Application) -> dict[str, Slot]:
-        """Return the slots of an application by executor: by its own records, else by those of the manager or of Spark."""
+        """Return the slots of an application by executor: by its own records, else by the manager's or Spark's."""
         if known.request.pinned:
             return dict(known.executors.here())
         holdings = self.holdings()
