@@ -24,6 +24,8 @@ from penstock.planning.placement.contract import Room
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from penstock.cluster.topology import Dimension
     from penstock.planning.allocation.contract import Allocation
     from penstock.planning.placement.contract import Placement, PlacementRequest, Placer
@@ -159,21 +161,17 @@ class Offer:
     def __init__(
         self,
         nodes: Sequence[Node],
-        free: Sequence[Mapping[str, float]],
+        free: NDArray[np.float64],
         numbers: Sequence[Sequence[int]],
         dimensions: tuple[Dimension, ...],
     ) -> None:
         self._nodes = list(nodes)
         self._dimensions = dimensions
         self._hard = [axis for axis, dimension in enumerate(dimensions) if dimension.hard]
-        self._free = np.array([[max(f[d.name], 0.0) for d in dimensions] for f in free], dtype=float)
-        self._free = self._free.reshape(len(nodes), len(dimensions))
+        self._free = np.maximum(free, 0.0).reshape(len(nodes), len(dimensions))
         self._numbers = [list(own) for own in numbers]
         self._open = [bool(own) for own in numbers]
-
-    @property
-    def slots(self) -> int:
-        return sum(len(own) for own, is_open in zip(self._numbers, self._open, strict=True) if is_open)
+        self.size = sum(map(len, self._numbers))
 
     def _cluster(self) -> tuple[Cluster, dict[str, int]]:
         shown = [index for index in range(len(self._nodes)) if self._open[index] and self._numbers[index]]
@@ -188,7 +186,7 @@ class Offer:
         return Cluster(nodes, self._dimensions), {self._nodes[index].name: index for index in shown}
 
     def place(self, placer: Placer, request: PlacementRequest, *, own_slots: bool = False) -> Rows | Refusal:
-        """Return where every thread goes, within hard limits whoever places; all of them or a refusal.
+        """Return where every thread goes, all of them or a refusal; no placer exceeds a hard limit.
 
         A placer that overlooks memory is asked again for the threads that did not fit, on the nodes that have room.
         With `own_slots` every thread gets a slot of its own.

@@ -240,7 +240,7 @@ class Planner:
         remembered = isinstance(allocator, JointAllocator)
         if remembered and (rate, allocator) in self._allocations:
             return self._allocations[rate, allocator]
-        made = allocate_pipeline(self.pipeline, rate, self._demands, allocator, self.slot_memory_mb, self._profiles)
+        made = allocate_pipeline(self.pipeline, rate, self.demands, allocator, self.slot_memory_mb, self._profiles)
         if remembered:
             self._allocations[rate, allocator] = made
         return made
@@ -255,7 +255,7 @@ class Planner:
             idle_operator(operator.operator, operator.rate)
             if isinstance(operator, Need) and operator.rate <= 0
             else operator
-            for operator in given_pipeline(self.pipeline, rate, self._demands, self.slot_memory_mb)
+            for operator in given_pipeline(self.pipeline, rate, self.demands, self.slot_memory_mb)
         ]
 
     @property
@@ -279,16 +279,16 @@ class Planner:
     def grows_with_rate(self) -> bool:
         """Whether any operator needs more at a higher rate."""
         pipeline_gains = gains(self.pipeline)
-        return any(isinstance(d, Model) and pipeline_gains[name].factor > 0 for name, d in self._demands.items())
+        return any(isinstance(d, Model) and pipeline_gains[name].factor > 0 for name, d in self.demands.items())
 
     @cached_property
     def largest_bundles(self) -> float:
         """Slots that one bundle of every operator with a model needs at most, one more for rounding."""
-        models = [demand for demand in self._demands.values() if isinstance(demand, Model)]
+        models = [demand for demand in self.demands.values() if isinstance(demand, Model)]
         return 1 + sum(max(1.0, *(max(point.cpu, point.memory) for point in model.points)) for model in models)
 
     @cached_property
-    def _demands(self) -> Demands:
+    def demands(self) -> Demands:
         return demands_of(self.pipeline, self.library, self.slot_memory_mb)
 
     @cached_property
@@ -328,7 +328,7 @@ class Planner:
 
     def request(self, allocation: Allocation, cluster: Cluster) -> PlacementRequest:
         """Return what a placer is asked for an allocation on a cluster."""
-        demands = self._demands
+        demands = self.demands
         position = {operator.name: index for index, operator in enumerate(allocation.operators)}
         extra = [d.name for d in cluster.dimensions if d.name not in (CPU, MEMORY)]
         requests = []
@@ -403,7 +403,7 @@ class Planner:
         """Complete a plan from its parts: add predictions, the bound, warnings and moves."""
         pipeline_gains = gains(self.pipeline)
         prediction = self.predict(rate, allocation, cluster, placement, utilisation)
-        plain = [operator for operator in allocation.operators if not isinstance(self._demands[operator.name], Model)]
+        plain = [operator for operator in allocation.operators if not isinstance(self.demands[operator.name], Model)]
         bundles = [entry for operator in plain for entry in operator.bundles]
         # no two threads that each need more than half a slot can share one
         alone = max(
@@ -421,7 +421,7 @@ class Planner:
             fewest_slots=fewest_slots(
                 [
                     ModelledDemand(demand, pipeline_gains[name].at(rate / utilisation))
-                    for name, demand in self._demands.items()
+                    for name, demand in self.demands.items()
                     if isinstance(demand, Model)
                 ],
                 sum(operator.cpu for operator in plain),
@@ -445,7 +445,7 @@ class Planner:
     ) -> Prediction:
         """Predict what any placement of this pipeline will do, and its slots and threads run fused."""
         pipeline_gains: Mapping[str, Gain] = gains(self.pipeline)
-        demands = self._demands
+        demands = self.demands
         threads = placement.by_slot()
         declared = {
             operator.name: SlotUsage(operator.cpu / operator.threads, operator.memory / operator.threads)
@@ -518,9 +518,9 @@ class Planner:
 
     def misfits(self) -> Iterator[str]:
         """Warnings about the models alone, whatever the rate: what is not known, slots of another size, doubts."""
-        yield from unmeasured(self.pipeline, self._demands)
+        yield from unmeasured(self.pipeline, self.demands)
         offered = self.slot_memory_mb
-        for demand in self._demands.values():
+        for demand in self.demands.values():
             if isinstance(demand, FixedDemand) or demand is None:
                 continue
             measured = demand.measured_on.slot_memory_mb

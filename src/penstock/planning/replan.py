@@ -175,6 +175,6 @@ def _beside_what_runs(request: PlacementRequest, kept: KeptPlan, cluster: Cluste
         return rows
     nodes = [node for node in cluster.nodes if node.name not in cluster.excluded]
     numbers = [[n for n in range(node.slots) if Slot(node.name, n) not in rows] for node in nodes]
-    offered = [dict(zip(names, free[node.name].tolist(), strict=True)) for node in nodes]
+    offered = np.array([free[node.name] for node in nodes])
     placed = Offer(nodes, offered, numbers, cluster.dimensions).place(placer, part_of_request(request, kept.missing))
     return None if isinstance(placed, Refusal) else rows | placed

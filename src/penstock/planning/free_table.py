@@ -1,0 +1,176 @@
+"""Keep account of what is free on every node while a pass plans pipeline after pipeline.
+
+Amounts are rows of one array, so that looking for nodes with room costs one vectorised step whatever the cluster's
+size. Slots are numbered per node; a slot belongs to one pipeline, or to another application.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.base.tolerance import TOLERANCE
+from penstock.planning.keeping import Offer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.cluster.topology import Dimension, Node, Slot
+    from penstock.planning.keeping import Rows
+
+
+class FreeTable:
+    """Free amounts and slots of every node, changed by `take` and `release`."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        dimensions: tuple[Dimension, ...],
+        held: Iterable[Slot],
+        used: Mapping[str, Mapping[str, float]],
+        closed: Iterable[str] = (),
+    ) -> None:
+        """`held`: slots of other applications. `used`: what those take of each node, by dimension. `closed`: nodes on
+        which nothing more may start."""
+        self.nodes = nodes
+        self.dimensions = dimensions
+        names = [dimension.name for dimension in dimensions]
+        self.index = {node.name: position for position, node in enumerate(nodes)}
+        self.capacity = np.array([[node.capacity.get(name, 0.0) for name in names] for node in nodes], dtype=float)
+        self.capacity = self.capacity.reshape(len(nodes), len(names))
+        self.free = self.capacity.copy()
+        self.hard = np.array([dimension.hard for dimension in dimensions], dtype=bool)
+        racks: dict[str, int] = {}
+        self.rack = np.array([racks.setdefault(node.rack, len(racks)) for node in nodes], dtype=np.int64)
+        self.slots = np.array([node.slots for node in nodes], dtype=np.int64)
+        self.slots_free = self.slots.copy()
+        self.closed = np.zeros(len(nodes), dtype=bool)
+        self.closed[[self.index[name] for name in closed if name in self.index]] = True
+        self.isolated: dict[int, str] = {}
+        """Nodes of isolated pipelines, and whose."""
+        self._taken: dict[int, set[int]] = {}
+        for name, amounts in used.items():
+            if name in self.index:
+                self.free[self.index[name]] -= [amounts.get(dimension, 0.0) for dimension in names]
+        for slot in held:
+            if slot.node in self.index:
+                self._occupy(self.index[slot.node], slot.number)
+
+    def has_slot(self, slot: Slot) -> bool:
+        """Return whether the slot exists and nobody holds it."""
+        node = self.index.get(slot.node)
+        return (
+            node is not None and slot.number < self.nodes[node].slots and slot.number not in self._taken.get(node, ())
+        )
+
+    def fits(self, node: int, amount: NDArray[np.float64]) -> bool:
+        """Return whether a node has so much left in every hard dimension."""
+        slack = TOLERANCE * self.capacity[node]
+        return bool((self.free[node] + slack >= amount)[self.hard].all())
+
+    def take_row(self, slot: Slot, amount: NDArray[np.float64]) -> None:
+        """Give a slot and an amount of its node to a pipeline."""
+        node = self.index[slot.node]
+        self._occupy(node, slot.number)
+        self.free[node] -= amount
+
+    def add(self, slot: Slot, amount: NDArray[np.float64]) -> bool:
+        """Take an amount more on a slot that is held; False if the node has not so much left."""
+        node = self.index[slot.node]
+        if not self.fits(node, amount):
+            return False
+        self.free[node] -= amount
+        return True
+
+    def release_row(self, slot: Slot, amount: NDArray[np.float64]) -> None:
+        """Give back a slot and an amount."""
+        node = self.index[slot.node]
+        self._taken[node].discard(slot.number)
+        self.slots_free[node] += 1
+        self.free[node] += amount
+
+    def _occupy(self, node: int, number: int) -> None:
+        taken = self._taken.setdefault(node, set())
+        if number < self.nodes[node].slots and number not in taken:
+            taken.add(number)
+            self.slots_free[node] -= 1
+
+    def usable(self, unit: NDArray[np.float64], whole: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return how many slots of every node can be offered: free ones, each with at least `unit` of what is `whole`.
+
+        `whole` are the dimensions in which a slot must have its unit: the hard ones, CPU for placers that fill slots.
+        """
+        count = self.slots_free.astype(float)
+        for axis in np.flatnonzero(whole & (unit > 0)).tolist():
+            slack = TOLERANCE * self.capacity[:, axis]
+            np.minimum(count, np.floor((self.free[:, axis] + slack) / unit[axis]), out=count)
+        count[self.closed] = 0
+        slots: NDArray[np.int64] = np.maximum(count, 0).astype(np.int64)
+        return slots
+
+    def offer(self, usable: NDArray[np.int64], near: Iterable[int], slots: int) -> Offer | None:
+        """Return this number of usable slots, or all if there are fewer; None if there is none.
+
+        First on the nodes `near`, then on other nodes of their racks, then in the racks with the most; in a rack the
+        nodes with the most slots come first.
+        """
+        chosen: dict[int, int] = {}
+        left = slots
+        near = list(near)
+        for node in near:
+            if usable[node] and left > 0:
+                chosen[node] = min(int(usable[node]), left)
+                left -= chosen[node]
+        if left > 0:
+            by_rack = np.bincount(self.rack, weights=usable, minlength=1)
+            own = np.zeros(len(by_rack), dtype=bool)
+            own[self.rack[near]] = True
+            order = np.lexsort((np.arange(len(by_rack)), -by_rack, ~own))
+            for rack in order.tolist():
+                if left <= 0 or not by_rack[rack]:
+                    if left <= 0:
+                        break
+                    continue
+                members = np.flatnonzero((self.rack == rack) & (usable > 0))
+                for node in members[np.argsort(-usable[members], kind="stable")].tolist():
+                    if node in chosen:
+                        continue
+                    chosen[node] = min(int(usable[node]), left)
+                    left -= chosen[node]
+                    if left <= 0:
+                        break
+        if not chosen:
+            return None
+        nodes = list(chosen)
+        numbers = []
+        for node in nodes:
+            taken = self._taken.get(node, ())
+            numbers.append([n for n in range(self.nodes[node].slots) if n not in taken][: chosen[node]])
+        return Offer([self.nodes[node] for node in nodes], self.free[nodes], numbers, self.dimensions)
+
+    def closest(self, unit: NDArray[np.float64]) -> tuple[str, str, float, float] | None:
+        """Return the node that comes closest to one thread, what it lacks most, how much is needed and offered."""
+        if not self.nodes:
+            return None
+        lacks = np.where(unit > 0, np.maximum(unit - self.free, 0.0) / np.where(unit > 0, unit, 1.0), 0.0)
+        lacks[:, ~self.hard] = 0.0
+        lacks = np.column_stack([lacks, self.slots_free <= 0])
+        worst = lacks.max(axis=1)
+        node = int(worst.argmin())
+        axis = int(lacks[node].argmax())
+        if axis == len(unit) or not worst[node]:
+            return self.nodes[node].name, "slots", 1.0, float(self.slots_free[node])
+        return self.nodes[node].name, self.dimensions[axis].name, float(unit[axis]), float(self.free[node, axis])
+
+
+def amount_of(row: Mapping[str, int], demands: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return what the threads of one slot demand."""
+    total: NDArray[np.float64] = np.add.reduce([threads * demands[name] for name, threads in row.items()])
+    return total
+
+
+def copy_of(rows: Mapping[Slot, Mapping[str, int]]) -> Rows:
+    return {slot: dict(row) for slot, row in rows.items()}

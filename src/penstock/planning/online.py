@@ -1,0 +1,642 @@
+"""Plan every pipeline of a live cluster in one pass: a snapshot in, a decision for every pipeline out.
+
+1. What every pipeline holds is taken from the free table, in the order of the snapshot. Threads whose node left, or
+   whose memory no longer fits, are lost.
+2. A pipeline that lost nothing and asks for what its plan was made for keeps it.
+3. The others are planned, those that need fewer threads first, by their own allocator and placer. What runs stays and
+   only what is missing is placed (`penstock.planning.keeping`); if that is refused, or another placement would keep
+   more of the rate, all of it is placed anew.
+4. All or nothing: a pipeline that does not fit keeps its last good plan, or waits if it has lost a part of it.
+
+Memory and other hard dimensions are kept for every placer. A pass is pure; it costs a vectorised step over the nodes
+and one call of the placer for every pipeline that changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.base.errors import BadInputError, PenstockError, Refusal, Shortage
+from penstock.base.tolerance import covers, exceeds
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Cluster, Node, Slot
+from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED
+from penstock.dataflow.rates import checked_rate, gains
+from penstock.planning.allocation.contract import Allocation, OperatorAllocation, ThreadBundle
+from penstock.planning.free_table import FreeTable, amount_of, copy_of
+from penstock.planning.keeping import Rows, keep, part_of_request
+from penstock.planning.placement.constraints import broken
+from penstock.planning.placement.contract import OperatorRequest, PlacedBundle, Placement, PlacementRequest
+from penstock.planning.plan_changes import ThreadMoves, moves
+from penstock.planning.planner import Planner
+from penstock.planning.prediction.placement import Routing, SupportedRate, supported_rate
+from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER, PLACERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.cluster.topology import Dimension
+    from penstock.dataflow.pipeline import Pipeline
+    from penstock.modelling.library import ModelLibrary
+    from penstock.planning.placement.contract import Placer
+    from penstock.planning.plan import Plan
+
+FUSED = "fused"
+PLACED = "placed"
+SLOT = "slot"
+"""The operator that stands for the whole pipeline in a plan of fused slots."""
+
+DEFAULT_SLOT_MEMORY_MB = 1024.0
+ALIKE = 0.95
+"""A placement that keeps this part of what another one would is not given up for it."""
+SCARCE = 1e-9
+OFFERS = (1, 2, 8, 1_000_000)
+"""Times the slots needed that are offered to a placer, one after the other while it refuses."""
+MAX_FOR_RATE = 2
+"""Times the slots needed that are offered because a placement misses the rate."""
+TOP_UPS = 16
+TOP_UP = 1.01
+STEP_UP = 1.15
+MAX_TOP_UP = 4.0
+"""Times the rate for which an operator is allocated at most so that it keeps the rate without a move."""
+RATE_STEPS = 24
+"""Bisections of the rate that a limit on slots allows."""
+
+
+ASKED = (
+    "pipeline",
+    "rate",
+    "allocator",
+    "placer",
+    "segmenter",
+    "engine",
+    "slot_memory_mb",
+    "slot_cpu",
+    "max_slots",
+    "slots",
+)
+"""What a plan depends on, besides nodes."""
+
+
+class Outcome(StrEnum):
+    """What became of a pipeline in a pass."""
+
+    KEPT = "kept"
+    """Its plan holds as it is."""
+    PLANNED = "planned"
+    """It has a new plan."""
+    LAST_GOOD = "last good"
+    """The new plan was refused; it keeps the plan it has."""
+    WAITS = "waits"
+    """It has no plan that can run."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunningPlan:
+    """The threads of a pipeline on their slots, and what it was made for."""
+
+    rows: Mapping[Slot, Mapping[str, int]]
+    demands: Mapping[str, tuple[float, ...]]
+    """Of one thread, in the order of the snapshot's dimensions."""
+    asked: tuple[object, ...]
+    rate: float
+    """Tuples/s it is predicted to keep; infinite if nothing limits it."""
+
+    @property
+    def threads(self) -> int:
+        return sum(sum(row.values()) for row in self.rows.values())
+
+    @cached_property
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        return {name: np.array(demand) for name, demand in self.demands.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class OnlinePipeline:
+    """A pipeline of a live cluster: what it is, how it is planned, what it may have, and its current plan."""
+
+    name: str
+    pipeline: Pipeline
+    library: ModelLibrary
+    rate: float
+    """Tuples/s it is planned for: present or forecast, with headroom."""
+    allocator: str = DEFAULT_ALLOCATOR
+    placer: str = DEFAULT_PLACER
+    segmenter: str = DEFAULT_SEGMENTER
+    engine: str = PLACED
+    slot_memory_mb: float = DEFAULT_SLOT_MEMORY_MB
+    """Memory of an executor, which is also what 1.0 of a model's memory means."""
+    slot_cpu: float = CPU_POINTS_PER_SLOT
+    """Points of CPU of a fused slot."""
+    priority: int = 0
+    max_slots: int | None = None
+    """The share the sharing policy grants."""
+    slots: int | None = None
+    """Slots of a fused pipeline; None: as many as its allocation needs."""
+    routing: Routing = Routing.SLOT_AWARE
+    current: RunningPlan | None = None
+
+    @cached_property
+    def asked(self) -> tuple[object, ...]:
+        """All that its plan depends on, besides nodes."""
+        return tuple(getattr(self, name) for name in ASKED)
+
+    @cached_property
+    def planner(self) -> Planner:
+        unit = Node("slot", "slot", 1, {CPU: CPU_POINTS_PER_SLOT, MEMORY: self.slot_memory_mb})
+        return Planner(self.pipeline, self.library, Cluster((unit,)), routing=self.routing)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The nodes that are alive, what other applications have of them, and pipelines in the order of their rights."""
+
+    nodes: Sequence[Node]
+    pipelines: Sequence[OnlinePipeline]
+    dimensions: tuple[Dimension, ...] = DEFAULT_DIMENSIONS
+    held: Sequence[Slot] = ()
+    """Slots that other applications hold."""
+    used: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Amounts that other applications use, by node and dimension."""
+    closed: frozenset[str] = frozenset()
+    """Nodes on which what runs may stay and nothing more may start."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlanDecision:
+    """What a pass decided about one pipeline, and why."""
+
+    pipeline: str
+    outcome: Outcome
+    before: RunningPlan | None
+    after: RunningPlan | None
+    """None: it waits."""
+    moves: ThreadMoves
+    required: int
+    """Threads that could not stay: their node left or has too little memory, or their slot exceeds the share."""
+    why: str
+    rejected: tuple[str, ...] = ()
+    """Alternatives that were tried, and why they were not taken."""
+    shortage: str | None = None
+    """What was missing and which node came closest, if a plan was refused."""
+    allocation: Allocation | None = None
+
+
+NO_MOVES = ThreadMoves(0, 0, 0, 0)
+
+
+def plan_pass(snapshot: Snapshot) -> list[PlanDecision]:
+    """Decide about every pipeline of a snapshot, in its order."""
+    table = FreeTable(snapshot.nodes, snapshot.dimensions, snapshot.held, snapshot.used, snapshot.closed)
+    held = {pipeline.name: _charge(pipeline, table) for pipeline in snapshot.pipelines}
+    decisions: dict[str, PlanDecision] = {}
+    changed: list[_Change] = []
+    for pipeline in snapshot.pipelines:
+        rows, lost = held[pipeline.name]
+        current = pipeline.current
+        if current is not None and not lost and current.asked == pipeline.asked:
+            stay = ThreadMoves(current.threads, 0, 0, 0)
+            decisions[pipeline.name] = PlanDecision(
+                pipeline.name, Outcome.KEPT, current, current, stay, 0, "nothing it depends on has changed"
+            )
+            continue
+        changed.append(_Change(pipeline, table, rows, lost))
+    # those that give back come first, so that what they leave is there for the others
+    for change in sorted(changed, key=lambda change: change.grows):
+        decisions[change.pipeline.name] = change.decide()
+    return [decisions[pipeline.name] for pipeline in snapshot.pipelines]
+
+
+def _charge(pipeline: OnlinePipeline, table: FreeTable) -> tuple[Rows, int]:
+    """Take what a pipeline holds from the table; return what it still holds and how many threads it lost."""
+    current = pipeline.current
+    rows: Rows = {}
+    if current is None:
+        return rows, 0
+    lost = 0
+    for slot, row in current.rows.items():
+        amount = amount_of(row, current.arrays)
+        if not table.has_slot(slot) or not table.fits(table.index[slot.node], amount):
+            lost += sum(row.values())
+            continue
+        table.take_row(slot, amount)
+        rows[slot] = dict(row)
+        if pipeline.pipeline.constraints.isolated:
+            table.isolated[table.index[slot.node]] = pipeline.name
+    return rows, lost
+
+
+class _Change:
+    """A pipeline that needs another plan."""
+
+    def __init__(self, pipeline: OnlinePipeline, table: FreeTable, rows: Rows, lost: int) -> None:
+        self.pipeline = pipeline
+        self._table = table
+        self._rows = rows
+        self._lost = lost
+        self._stay = _within(rows, pipeline.max_slots)
+        self._before = pipeline.current
+        self._why = self._reason()
+        self._failed: str | None = None
+        try:
+            self._placer: Placer = PLACERS.create(pipeline.placer)
+            checked_rate(pipeline.rate)
+            self._use(_allocation(pipeline, pipeline.rate))
+        except PenstockError as error:
+            self._failed = str(error)
+
+    def _use(self, allocation: Allocation) -> None:
+        self._allocation = allocation
+        self._request = self._ask(allocation)
+        self._demands = {operator.name: np.array(operator.demand) for operator in self._request.operators}
+
+    @property
+    def grows(self) -> bool:
+        """Return whether it needs more threads of any operator than it holds."""
+        if self._failed is not None:
+            return True
+        have: Counter[str] = Counter()
+        for row in self._rows.values():
+            have.update(row)
+        return any(operator.threads > have[operator.name] for operator in self._request.operators)
+
+    def decide(self) -> PlanDecision:
+        """Plan with what runs, anew if that is refused or keeps less of the rate, else keep or wait."""
+        if self._failed is not None:
+            return self._refused(self._failed, ())
+        try:
+            return self._decide()
+        except Exception as error:
+            return self._refused(f"policies failed with {type(error).__name__}: {error}", ())
+
+    def _decide(self) -> PlanDecision:
+        asked = self._allocation
+        rejected: list[str] = []
+        steady = self._steady() if self._rows else None
+        if isinstance(steady, str):
+            rejected.append(f"beside what runs: {steady}")
+            steady = None
+        elif steady is not None:
+            steady = self._topped_up(steady)
+            if covers(self._rate(steady), self.pipeline.rate):
+                return self._take(steady, ())
+        enough = self._allocation
+        self._use(asked)
+        fresh = self._fresh()
+        if isinstance(fresh, str):
+            if steady is None:
+                return self._refused(fresh, (*rejected, f"all anew: {fresh}") if self._rows else ())
+            rejected.append(f"all anew: {fresh}")
+        elif steady is None:
+            return self._take(fresh, tuple(rejected))
+        else:
+            keeps, could = self._rate(steady), min(self._rate(fresh), self.pipeline.rate)
+            if keeps < ALIKE * could:
+                return self._take(fresh, (f"beside what runs: {keeps:g} instead of {could:g} tuples/s",))
+            rejected.append(f"all anew: {could:g} instead of {keeps:g} tuples/s")
+        self._use(enough)
+        return self._take(steady, tuple(rejected))
+
+    def _topped_up(self, rows: Rows) -> Rows:
+        """Add threads of the bottleneck until the rate is kept, as long as there is room: nothing moves for it.
+
+        Threads that run in bundles of other sizes than the allocator's do less than those would.
+        """
+        pipeline = self.pipeline
+        if pipeline.engine == FUSED:
+            return rows
+        factors: dict[str, float] = {}
+        fill = True
+        for _ in range(TOP_UPS):
+            supported = self._supported(rows)
+            name = supported.bottleneck
+            if name is None or covers(supported.rate, pipeline.rate) or supported.rate <= 0:
+                break
+            factors[name] = factors.get(name, 1.0) * TOP_UP * pipeline.rate / supported.rate
+            if factors[name] > MAX_TOP_UP:
+                break
+            more = _allocation(pipeline, factors[name] * pipeline.rate).operator(name)
+            before = self._allocation
+            operators = tuple(more if operator.name == name else operator for operator in before.operators)
+            self._use(Allocation(before.allocator, operators, before.notes))
+            better = self._steady(fill=fill)
+            if isinstance(better, str):
+                self._use(before)
+                break
+            if exceeds(self._rate(better), supported.rate):
+                rows = better
+            else:
+                # models are steps, so a little more may ask for no thread; and a full slot does no more with another
+                self._use(before)
+                fill = False
+                factors[name] *= STEP_UP
+        return rows
+
+    def _reason(self) -> str:
+        before = self._before
+        if before is None:
+            return "it has no plan yet"
+        if self._lost:
+            gone = sorted({slot.node for slot in before.rows if slot not in self._rows})
+            return f"{self._lost} threads lost their place on {', '.join(gone[:3])}{' ...' if len(gone) > 3 else ''}"
+        changes = [
+            name if name == "pipeline" else f"{name} {old} -> {new}"
+            for name, old, new in zip(ASKED, before.asked, self.pipeline.asked, strict=True)
+            if old is not new and old != new
+        ]
+        return ", ".join(changes)
+
+    def _ask(self, allocation: Allocation) -> PlacementRequest:
+        table, pipeline = self._table, self.pipeline
+        if pipeline.engine == FUSED:
+            amounts = {CPU: pipeline.slot_cpu, MEMORY: pipeline.slot_memory_mb}
+            demand = tuple(amounts.get(dimension.name, 0.0) for dimension in table.dimensions)
+            slots = allocation.operators[0]
+            operator = OperatorRequest(SLOT, slots.threads, demand, slots.bundles)
+            return PlacementRequest(pipeline.name, (operator,), (), (0,))
+        unit = Node("slot", "slot", 1, dict.fromkeys((dimension.name for dimension in table.dimensions), 0.0))
+        return pipeline.planner.request(allocation, Cluster((unit,), table.dimensions))
+
+    def _rate(self, rows: Rows) -> float:
+        """Return the rate a placement keeps, at most the rate asked for if only fused slots are known."""
+        if self.pipeline.engine == FUSED:
+            return self.pipeline.rate
+        return self._supported(rows).rate
+
+    def _supported(self, rows: Rows) -> SupportedRate:
+        pipeline = self.pipeline
+        return supported_rate(gains(pipeline.pipeline), pipeline.planner.demands, rows, pipeline.routing)
+
+    def _steady(self, *, fill: bool = True) -> Rows | str:
+        """Return the placement in which everything that may stays, or why there is none; the table is as before.
+
+        With `fill` missing threads start on slots it holds before the placer is asked for others.
+        """
+        kept = keep(self._stay, self._allocation)
+        taken: list[tuple[Slot, NDArray[np.float64]]] = []
+        before = self._before
+
+        def room(slot: Slot, name: str, threads: int) -> bool:
+            amount = threads * self._demands[name]
+            if not self._table.add(slot, amount):
+                return False
+            taken.append((slot, amount))
+            return True
+
+        # the demands of a thread may have changed with the rate: what stays is charged anew
+        held = {slot: amount_of(row, before.arrays) for slot, row in self._rows.items()} if before else {}
+        charged = {slot: amount_of(row, self._demands) for slot, row in kept.rows.items()}
+        for slot, amount in held.items():
+            self._table.release_row(slot, amount)
+        fits = True
+        for slot, amount in charged.items():
+            fits = fits and self._table.fits(self._table.index[slot.node], amount)
+            self._table.take_row(slot, amount)
+        try:
+            if not fits:
+                return "what runs there needs more than its nodes have"
+            if fill:
+                kept.fill(room)
+            rows = copy_of(kept.rows)
+            if kept.missing:
+                near = dict.fromkeys(self._table.index[slot.node] for slot in rows)
+                placed = self._place(part_of_request(self._request, kept.missing), list(near), rows)
+                if isinstance(placed, str):
+                    return placed
+                rows |= placed
+            return self._checked(rows)
+        finally:
+            for slot, amount in taken:
+                self._table.free[self._table.index[slot.node]] += amount
+            for slot, amount in charged.items():
+                self._table.release_row(slot, amount)
+            for slot, amount in held.items():
+                self._table.take_row(slot, amount)
+
+    def _fresh(self) -> Rows | str:
+        """Return the placement of all threads anew, or why there is none; the table is as before."""
+        before = self._before
+        held = {slot: amount_of(row, before.arrays) for slot, row in self._rows.items()} if before else {}
+        for slot, amount in held.items():
+            self._table.release_row(slot, amount)
+        try:
+            near = dict.fromkeys(self._table.index[slot.node] for slot in held)
+            placed = self._place(self._request, list(near), {})
+            return placed if isinstance(placed, str) else self._checked(_renumbered(placed, self._rows))
+        finally:
+            for slot, amount in held.items():
+                self._table.take_row(slot, amount)
+
+    def _place(self, request: PlacementRequest, near: list[int], beside: Rows) -> Rows | str:
+        """Ask the placer with ever more nodes while it refuses or the rate is missed; return a refusal in words."""
+        pipeline, table = self.pipeline, self._table
+        limit = None if pipeline.max_slots is None else pipeline.max_slots - len(beside)
+        if limit is not None and limit <= 0:
+            return f"its share of {pipeline.max_slots} slots is full"
+        fills_slots = not self._placer.whole_cluster or pipeline.engine == FUSED
+        unit = self._unit(request, fills_slots=fills_slots)
+        whole = table.hard.copy()
+        if fills_slots:
+            whole |= np.array([dimension.name == CPU for dimension in table.dimensions])
+        usable = table.usable(unit, whole)
+        self._keep_isolation(usable, near)
+        needed = self._slots_of(request)
+        refused, offered, best = "", -1, None
+        for times in OFFERS:
+            if best is not None and times > MAX_FOR_RATE:
+                break
+            wanted = needed * times if limit is None else min(needed * times, limit)
+            offer = table.offer(usable, near, wanted)
+            if offer is None or offer.size == offered:
+                break
+            offered = offer.size
+            answer = offer.place(self._placer, request, own_slots=pipeline.engine == FUSED)
+            if isinstance(answer, Refusal):
+                refused = str(answer)
+                continue
+            rate = self._rate(beside | answer)
+            if best is None or exceeds(rate, best[0]):
+                best = rate, answer
+            if covers(rate, pipeline.rate):
+                break
+        return self._short(unit, needed, refused) if best is None else best[1]
+
+    def _keep_isolation(self, usable: NDArray[np.int64], near: list[int]) -> None:
+        """Close the nodes of isolated pipelines to others, and to an isolated one all nodes that others are on."""
+        table, name = self._table, self.pipeline.name
+        usable[[node for node, owner in table.isolated.items() if owner != name]] = 0
+        if self.pipeline.pipeline.constraints.isolated:
+            own = [node for node in near if table.isolated.get(node) == name]
+            left = usable[own]
+            usable[table.slots_free < table.slots] = 0
+            usable[own] = left
+
+    def _unit(self, request: PlacementRequest, *, fills_slots: bool) -> NDArray[np.float64]:
+        """Return what every slot that is offered must have: a slot's worth, or the largest thread's demand."""
+        largest = np.max([operator.demand for operator in request.operators], axis=0)
+        if not fills_slots:
+            return np.asarray(largest, dtype=float)
+        amounts = {CPU: CPU_POINTS_PER_SLOT, MEMORY: self.pipeline.slot_memory_mb}
+        if self.pipeline.engine == FUSED:
+            amounts[CPU] = self.pipeline.slot_cpu
+        return np.array([amounts.get(dimension.name, 0.0) for dimension in self._table.dimensions])
+
+    def _slots_of(self, request: PlacementRequest) -> int:
+        if self.pipeline.engine == FUSED:
+            return request.threads
+        bundles = [(count, bundle) for operator in request.operators for count, bundle in operator.bundles]
+        cpu = sum(count * bundle.cpu for count, bundle in bundles)
+        memory = sum(count * bundle.memory for count, bundle in bundles)
+        return max(1, int(np.ceil(max(cpu, memory) - SCARCE)))
+
+    def _short(self, unit: NDArray[np.float64], needed: int, refused: str) -> str:
+        closest = self._table.closest(unit)
+        if closest is None:
+            return "the cluster has no node"
+        node, resource, wanted, offered = closest
+        free = int(self._table.usable(unit, self._table.hard).sum())
+        if free < needed or not refused:
+            shortage = Shortage(self.pipeline.name, "slots", needed, free, "the whole cluster", "pipeline")
+            near = f"; node {node} comes closest, with {offered:g} of {wanted:g} {resource}" if offered < wanted else ""
+            return f"{shortage}{near}"
+        return refused
+
+    def _checked(self, rows: Rows) -> Rows | str:
+        """Return the rows if they keep the pipeline's constraints, else which one they break."""
+        pipeline, request = self.pipeline, self._request
+        bound = request.constraints != UNCONSTRAINED or any(o.constraints != ANYWHERE for o in request.operators)
+        if not bound:
+            return rows
+        nodes = dict.fromkeys(slot.node for slot in rows)
+        cluster = Cluster(tuple(self._table.nodes[self._table.index[name]] for name in nodes), self._table.dimensions)
+        first = next(broken(cluster, self._request, placement_of(pipeline, rows)), None)
+        return rows if first is None else first
+
+    def _take(self, rows: Rows, rejected: tuple[str, ...]) -> PlanDecision:
+        """Commit a placement to the table."""
+        before = self._before
+        for slot, row in self._rows.items():
+            if before is not None:
+                self._table.release_row(slot, amount_of(row, before.arrays))
+        for slot, row in rows.items():
+            self._table.take_row(slot, amount_of(row, self._demands))
+            if self.pipeline.pipeline.constraints.isolated:
+                self._table.isolated[self._table.index[slot.node]] = self.pipeline.name
+        demands = {operator.name: operator.demand for operator in self._request.operators}
+        after = RunningPlan(rows, demands, self.pipeline.asked, self._rate(rows))
+        old = {} if before is None else before.rows
+        changes = moves(old, self._rows, rows)
+        over = sum(sum(row.values()) for slot, row in self._rows.items() if slot not in self._stay)
+        same = before is not None and not self._lost and rows == {s: dict(r) for s, r in before.rows.items()}
+        outcome = Outcome.KEPT if same else Outcome.PLANNED
+        return PlanDecision(
+            self.pipeline.name,
+            outcome,
+            before,
+            after,
+            changes,
+            self._lost + over,
+            self._why,
+            rejected,
+            None,
+            self._allocation,
+        )
+
+    def _refused(self, shortage: str, rejected: tuple[str, ...]) -> PlanDecision:
+        """Keep the last good plan if all of it still runs, else wait and give back what is held."""
+        before, name = self._before, self.pipeline.name
+        if before is not None and not self._lost:
+            stay = ThreadMoves(before.threads, 0, 0, 0)
+            return PlanDecision(name, Outcome.LAST_GOOD, before, before, stay, 0, self._why, rejected, shortage)
+        if before is not None:
+            for slot, row in self._rows.items():
+                self._table.release_row(slot, amount_of(row, before.arrays))
+        return PlanDecision(name, Outcome.WAITS, before, None, NO_MOVES, self._lost, self._why, rejected, shortage)
+
+
+def _allocation(pipeline: OnlinePipeline, rate: float) -> Allocation:
+    """Return the threads for a rate, or for the highest rate the pipeline's share of slots allows."""
+    allocator = ALLOCATORS.create(pipeline.allocator)
+    planner = pipeline.planner
+    if pipeline.engine == FUSED:
+        slots = pipeline.slots
+        if slots is None:
+            slots = max(1, planner.allocate(rate, allocator).slots_with_sources_and_sinks)
+        slots = slots if pipeline.max_slots is None else min(slots, pipeline.max_slots)
+        bundle = ThreadBundle(1, 1.0, 1.0, exclusive=True)
+        operator = OperatorAllocation(SLOT, rate, ((slots, bundle),), "slots of a fused run")
+        return Allocation(pipeline.allocator, (operator,))
+    allocation = planner.allocate(rate, allocator)
+    limit = pipeline.max_slots
+    if limit is None or allocation.slots_with_sources_and_sinks <= limit:
+        return allocation
+    low, high, found = 0.0, rate, None
+    for _ in range(RATE_STEPS):
+        middle = (low + high) / 2
+        tried = planner.allocate(middle, allocator)
+        if tried.slots_with_sources_and_sinks <= limit:
+            low, found = middle, tried
+        else:
+            high = middle
+    if found is None:
+        raise BadInputError(f"pipeline '{pipeline.name}' needs more than its share of {limit} slots at any rate")
+    return found
+
+
+def _within(rows: Rows, max_slots: int | None) -> Rows:
+    """Return the slots that may stay within a share: those with the most threads, in the order they have."""
+    if max_slots is None or len(rows) <= max_slots:
+        return rows
+    most = sorted(rows, key=lambda slot: -sum(rows[slot].values()))[:max_slots]
+    return {slot: row for slot, row in rows.items() if slot in set(most)}
+
+
+def _renumbered(rows: Rows, running: Rows) -> Rows:
+    """Exchange slots within nodes so that more threads are on the slot they run on."""
+    out: Rows = {}
+    for node in dict.fromkeys(slot.node for slot in rows):
+        new = [slot for slot in rows if slot.node == node]
+        old = [slot for slot in running if slot.node == node]
+        pairs = sorted(
+            (
+                (-sum(min(n, running[b].get(name, 0)) for name, n in rows[a].items()), i, j)
+                for i, a in enumerate(new)
+                for j, b in enumerate(old)
+            ),
+        )
+        target: dict[int, Slot] = {}
+        used: set[Slot] = set()
+        for common, i, j in pairs:
+            if common < 0 and i not in target and old[j] not in used:
+                target[i] = old[j]
+                used.add(old[j])
+        spare = [slot for slot in dict.fromkeys([*new, *old]) if slot not in used]
+        for i, slot in enumerate(new):
+            if i not in target:
+                target[i] = slot if slot in spare else spare[0]
+                spare.remove(target[i])
+            out[target[i]] = rows[slot]
+    return out
+
+
+def placement_of(pipeline: OnlinePipeline, rows: Mapping[Slot, Mapping[str, int]]) -> Placement:
+    """Return rows as a placement by the pipeline's placer."""
+    bundles = (PlacedBundle(name, threads, slot) for slot, row in rows.items() for name, threads in row.items())
+    return Placement(pipeline.name, pipeline.placer, tuple(bundles))
+
+
+def full_plan(pipeline: OnlinePipeline, decision: PlanDecision, nodes: Mapping[str, Node]) -> Plan | None:
+    """Return the whole plan of a placed pipeline that was planned, with its predictions; None for other decisions."""
+    if decision.after is None or decision.allocation is None or pipeline.engine == FUSED:
+        return None
+    rows = decision.after.rows
+    cluster = Cluster(tuple(nodes[name] for name in dict.fromkeys(slot.node for slot in rows)))
+    placement = placement_of(pipeline, rows)
+    return pipeline.planner.finish(pipeline.rate, decision.allocation, cluster, len(rows), placement)
