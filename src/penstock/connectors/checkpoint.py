@@ -124,7 +124,7 @@ class FolderCheckpoint:
     def _path(self, epoch: int) -> Path:
         return self._commits / f"{epoch:012d}.json"
 
-    # Who conducts.
+    # Lease of the conductor.
 
     @property
     def lease(self) -> RunLease | None:

@@ -91,7 +91,7 @@ def state_of(commit: Commit, operator: str, first: int, end: int) -> Mapping[int
     return {int(group): where for group, where in commit.states.get(operator, {}).items() if first <= int(group) < end}
 
 
-# Offsets of a commit: by source where it is one sequence, by source/TOPIC/PARTITION where it is several.
+# Offsets of a commit: by source if it is one sequence, by source/TOPIC/PARTITION if it is several.
 
 
 def of_sources(offsets: Mapping[str, Any], sources: Collection[str]) -> dict[str, int]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 
-# Secrets that a pipeline only says the place of, looked up by whoever makes a client.
+# Secrets that a pipeline names only by their place, looked up when a client is made.
 
 
 def looked_up(option: str, place: str, who: str) -> str:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 # magic, bytes of the body, checksum of the body, first offset, messages, time of the last in ms | body
 #
 # A frame that was not written whole (its process died) does not check out: it was never appended. It can only be the
-# last: whoever appends begins where the last whole one ends.
+# last: the next append begins at the end of the last whole one.
 
 
 _HEAD = struct.Struct("<4sIIQIq")
@@ -142,7 +142,7 @@ def _frame_at(handle: int, position: int) -> Frame | None:
 
 # One partition of the embedded log: files of frames, called after the first offset they hold.
 #
-# Only whoever holds the lock of the log appends or drops; anybody reads what was appended before.
+# Appending and dropping need the lock of the log; reading does not, and returns all earlier appends.
 
 
 SEGMENT_BYTES = 32 * 2**20

@@ -429,7 +429,7 @@ class FileFeed:
         self._paths = {name: folder / f"files-{number}.json" for number, name in enumerate(indexes)}
         self._looked = Stopwatch()
         for name, path in self._paths.items():
-            # a run that goes on keeps the order in which it numbered the rows
+            # a resumed run keeps the order in which it numbered the rows
             if path.exists():
                 self._indexes[name] = FileIndex.read(path).with_new_files()
             self._indexes[name].save(path)

@@ -251,7 +251,7 @@ def timeouts(settings: Mapping[str, Any]) -> dict[str, int]:
     transaction, which librdkafka asks for."""
     most_ms = int(TRANSACTION_SECONDS * 1000)
     given = str(settings.get(TRANSACTION_TIMEOUT, most_ms))
-    transaction_ms = int(given) if is_whole(given) else most_ms  # what is no number, librdkafka complains of
+    transaction_ms = int(given) if is_whole(given) else most_ms  # librdkafka rejects other values
     return {
         TRANSACTION_TIMEOUT: transaction_ms,
         "delivery.timeout.ms": min(int(DELIVERY_SECONDS * 1000), transaction_ms),
@@ -437,7 +437,7 @@ class KafkaLog:
         try:
             at, quiet = first, Stopwatch()
             while at < end:
-                # it waits for as many as it is asked for
+                # it waits for the full number of messages, or its timeout
                 got = reader.consume(min(READ_MESSAGES, end - at), timeout=CONSUME_SECONDS)
                 before = at
                 rows, at = self._rows(got, topic, partition, at, end)
@@ -449,7 +449,7 @@ class KafkaLog:
                 if rows:
                     yield _batch(rows)
         finally:
-            with suppress(ck.KafkaException, RuntimeError):  # the latter where it was let go of
+            with suppress(ck.KafkaException, RuntimeError):  # the latter if it is closed
                 reader.unassign()
 
     def _rows(self, got: list[Any], topic: str, partition: int, at: int, end: int) -> tuple[list[Any], int]:

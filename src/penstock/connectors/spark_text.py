@@ -105,7 +105,7 @@ def as_text(value: Any, kind: pa.DataType) -> str:
         case list():
             text = "[" + ", ".join(as_text(part, kind.value_type) for part in value) + "]"
         case _ if pa.types.is_timestamp(kind):
-            # without the zeros at the end of the fraction, and without it where it is 0
+            # without trailing zeros of the fraction, and without a fraction of 0
             digits = value.isoformat(" ", timespec="microseconds").removesuffix("+00:00")
             text = digits.rstrip("0").removesuffix(".")
         case _:

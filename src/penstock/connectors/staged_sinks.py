@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 # Sinks that are topics, by epoch: rows are staged as files, and sent in one transaction when their epoch is committed.
 #
-# The transaction carries the number of the epoch: whoever publishes a commit again, after whatever died, finds by it
-# that this was done. A log may forget the number (Kafka does, after a week), so it is written down beside what is
-# staged, too. Taking over the producer's name fences off whoever published before.
+# The transaction carries the number of the epoch: a commit that is published again after a crash is recognised by it.
+# A log may forget the number (Kafka does, after a week), so it is also written down beside the staged rows.
+# Taking over the producer's name fences off earlier publishers.
 
 
 _LOG = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class TopicPublisher:
                     sink = self._as_it_is_now(TopicSink.of(place))
                     self._send(sink, epoch, [output.staged for output in outputs if output.sink == place])
                 except FencedError as error:
-                    # by whoever took the run over, who sends this too; or by a broker that waited too long for the end
+                    # by the run's new owner, which sends this too, or by the broker after the transaction timeout
                     raise LogError(str(error)) from error
             self._waiting.pop(0)
 
@@ -180,7 +180,7 @@ class TopicPublisher:
                 producer.commit(epoch)
                 _mark(sink, epoch)
         except BaseException:
-            # what it holds is of no use any more; the next one begins from what the log knows
+            # the state of this producer is of no use any more; the next one reads its state from the log
             self._forget(sink.producer)
             raise
         for path in staged:

@@ -141,7 +141,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-# A folder of this user's in the system's temporary folder, where anybody may have made one of that name before.
+# A folder of this user's in the system's temporary folder: another user may have made one of that name before.
 
 
 def user_folder(kind: str) -> Path:

@@ -167,12 +167,12 @@ class TopicFeed:
     def take_notes(self) -> list[str]:
         """What a report must say of partitions that went back or vanished, since it was last asked for. What retention
         took is no note: it is counted (`Messages.gone`)."""
-        # one may be added meanwhile: a look at the log waits for nobody
+        # a look at the log may add one meanwhile
         return [self._notes.pop(0) for _ in range(len(self._notes))]
 
     def _next(self, most: int) -> Messages | None:
         self._look()
-        # one that ends before what was read of it has something to tell, too
+        # a partition that ends before its read offset counts too: it went back
         waiting = [where for where, span in self._spans.items() if self._at(where, span) != span.end]
         if not waiting:
             return None
@@ -202,7 +202,7 @@ class TopicFeed:
         except (GoneError, UnknownTopicError):
             if not self._share.goes_on:
                 raise
-            self._looked = None  # another look tells what is there by now, and what is not is counted
+            self._looked = None  # the next look finds the present messages, and missing ones are counted
             return None
         rows = _rows(batches, topic, partition)
         if is_cut:
@@ -233,7 +233,7 @@ class TopicFeed:
             self._offsets |= {key: begins[topic][str(number)] for key, (topic, number) in mine.items()}
         vanished = self._not_there(spans)
         before, self._spans = self._spans, {where: spans[where[0]][where[1]] for where in mine.values()}
-        # not before: whoever asks for offsets meanwhile must not be told that one that vanished begins anew
+        # only after the new spans are set: `offsets` must not report that a vanished partition begins anew
         for key in vanished:
             del self._offsets[key]
         for key, where in mine.items():

@@ -98,7 +98,7 @@ class UrlCheckpoint:
                 files.append(_CommitFile(_Claim(int(number), writer), int(epoch)))
         return files
 
-    # Who conducts.
+    # Lease of the conductor.
 
     @property
     def lease(self) -> RunLease | None:

@@ -84,7 +84,7 @@ class SparkApplication:
         try:
             self._executors.change_to(executors, seconds, places if self._pinned else None)
         except ClusterError:
-            # the cluster has no more: what came is what there is
+            # the cluster has no more: keep the executors that came
             return self.executors
         return self.executors
 

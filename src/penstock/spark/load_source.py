@@ -157,7 +157,7 @@ class LoadSource(DataSource):
         return LoadReader(dict(self.options))
 
 
-# How much the next batch may take in, by what the last one was.
+# Max offsets of the next batch, computed from the last one.
 #
 # A bound is one of offsets. Where offsets have holes (a topic that is compacted, what ends a transaction, or was
 # aborted with it) a batch goes over more of them than it has tuples.

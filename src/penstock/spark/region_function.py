@@ -86,12 +86,12 @@ class KeptSegments:
         return failures
 
 
-# What tasks tell about themselves on its way to the driver: one small record per task and batch.
+# Records of tasks on their way to the driver: one small record per task and batch.
 #
-# Records travel as a Python accumulator: Spark brings them with the task's own result, so that nothing is there twice
-# or missing that counts. A task that is run again tells again, under the same name, and the last word counts. One
-# that reads several partitions of what code made (`coalesce`) tells of each under the same name, and all of that
-# counts.
+# Records travel as a Python accumulator: Spark brings them with the task's own result, so that none that counts is
+# there twice or missing. A task that is run again sends records again, under the same name, and the last attempt
+# counts. One that reads several partitions of code's output (`coalesce`) sends a record of each under the same name,
+# and all of them count.
 
 
 WorkerName = tuple[str, int]

@@ -199,7 +199,7 @@ class BatchObserver:
             for name in sorted(self._untraced)
         ]
         if self._late:
-            # Spark counts behind its own partial aggregation, where several rows may be one
+            # Spark counts after its own partial aggregation, which may merge several rows into one
             notes.append(f"at least {self._late:,} rows came behind the watermark, too late, and were left out")
         if self._load is None:
             notes.append("latency is counted from when Spark took a tuple in, until its batch was committed")
@@ -354,8 +354,8 @@ class BatchShares:
         self.last = {number: share for number, share in shares.items() if number in self._watched}
 
 
-# How many rows Spark's own operators send to sinks. Code counts for itself; these are counted by Spark, as it writes a
-# batch: no pass more.
+# Rows that Spark's own operators send to sinks. Code counts its own rows; Spark counts these as it writes a batch,
+# without another pass.
 
 
 class WrittenRows:

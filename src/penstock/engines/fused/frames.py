@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.runtime.steps import Step
 
 
-# A declared aggregation as Spark's own: a grouping, over windows of time where one is asked for.
+# A declared aggregation as Spark's own: a grouping, over windows of time if it declares one.
 
 
 _MOMENT = "penstock_moment"
@@ -62,7 +62,7 @@ def aggregate_frame(frame: DataFrame, aggregate: Aggregate, due: str) -> DataFra
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - what everybody calls them; Spark loads when used
 
     # a value that cannot be had as its type is null: raised, it would end this attempt and every one after it.
-    # Without the watermark a column may have: there is one time in a window, that of the aggregation
+    # A column's watermark is dropped: there is one time in a window, that of the aggregation
     columns = [F.col(f"`{name}`").try_cast(kind).alias(name, metadata={}) for name, kind in aggregate.columns.items()]
     keys: list[Any] = [F.col(name) for name in aggregate.keys]
     shown = [F.col(name) for name in aggregate.keys]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.report.report import BatchObservation, Report
 
 
-# What is said of a fused run beside what was measured: what it was predicted to do, and what that leaves out.
+# Predictions in the report of a fused run, and notes on parts that they leave out.
 
 
 def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) -> list[str]:
@@ -198,7 +198,7 @@ def prepare(
     unknown = [
         n for n, operator in pipeline_to_run.operators.items() if operator.kind is Kind.OPERATOR and demands[n] is None
     ]
-    # what is declared says nothing of time: batches cut by it would hold as much as if it took none
+    # declared demands have no time: batches sized by them would hold as much as if operators took none
     untimed = any(
         operator.kind is Kind.OPERATOR and not isinstance(demands[n], Model)
         for n, operator in pipeline_to_run.operators.items()

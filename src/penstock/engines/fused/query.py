@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from penstock.spark.region_function import BatchRecords, WorkerName
 
 
-# What a fused query is made of.
+# Specification of a fused query.
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class FusedSpec:
     """With `until_end`: the run will not be resumed, so windows that are open at the end are sent on as they are."""
 
 
-# How many rows an Arrow batch holds on its way to code.
+# Size of the Arrow batches that code gets.
 #
 # Spark bounds batches by rows and by bytes, and after every row asks how many bytes the batch has by now: half of the
-# time of a query whose code is vectorised goes there. Where all columns have a fixed width that is known beforehand: so
-# many rows are so many bytes, and Spark need not look. Rows with text, lists or maps are looked at as Spark does.
+# time of a query whose code is vectorised goes there. If all columns have a fixed width, a bound in rows is a bound in
+# bytes, and Spark need not look. Rows with text, lists or maps are looked at as Spark does.
 
 
 MOST_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -135,7 +135,7 @@ def settings_for(session: SparkSession, schemas: Iterable[pa.Schema]) -> Mapping
     return bounded_by_rows(schemas, int(session.conf.get(MOST_ROWS) or 0))
 
 
-# What a query has from whoever starts it: settings of its session, and properties of the thread.
+# Context that a query starts in: settings of its session, and properties of the thread.
 
 
 NONE = cast("str", None)
@@ -155,7 +155,7 @@ def as_queries_start(session: SparkSession, to_code: Iterable[pa.Schema], carefu
         context.setLocalProperty(CAREFUL_BATCH, NONE)
 
 
-# The end of a run in a session that goes on: its workers close what its code opened, though they live on.
+# End of a run in a session that stays open: its workers close all that its code opened, though they live on.
 
 
 MOST_ROUNDS = 3
@@ -193,7 +193,7 @@ def close_in_workers(session: SparkSession, run: str, workers: Collection[Worker
         tasks = 2 * len(left)
         try:
             rows = session.range(0, tasks, 1, tasks).mapInArrow(CloseRun(run), _CLOSED).collect()
-        except Exception as error:  # whatever Py4J says: why the run ended says more
+        except Exception as error:  # any error of Py4J: the reason why the run ended matters more
             _LOG.warning("run %s: its workers close what they opened when they end: %s", run, error)
             break
         failures += [line for row in rows for line in row.failures]
@@ -454,7 +454,7 @@ class FusedQuery:
 
     def drain(self) -> None:
         """Take in nothing more, and finish what is under way."""
-        if self._driven_by_load:  # with topics beside it nobody knows when all is quiet
+        if self._driven_by_load:  # with topics beside it, it is unknown when all is quiet
             load_source.hold(self._spec.folder)
             self._query.drain()
         else:

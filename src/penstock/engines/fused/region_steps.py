@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.regions import Region
 
 
-# What can be said of code and columns before anything runs.
+# Code and columns of a region, checked before anything runs.
 
 
 RESERVED = frozenset({ID_COLUMN, DUE_COLUMN, ENTRY_COLUMN, EXIT_COLUMN})

@@ -110,7 +110,7 @@ class LastingQuery:
         last = self._query.lastProgress
         self.idle_at = None if last is None or _is_batch(last) else seconds_of(last.timestamp)
         if last is None or not _is_batch(last) or last.batchId <= self.last_committed:
-            # an idle trigger reports too: what was committed before it stands further back
+            # an idle trigger reports too: batches committed before it are further back
             recent = [] if last is None or last.batchId - 1 <= self.last_committed else self._query.recentProgress
         elif last.batchId == self.last_committed + 1:
             recent = [last]

@@ -157,7 +157,7 @@ class FusedRun:
         with self._lock:
             before = self._slots
             if slots < before:
-                # a batch that begins now needs nobody who is about to go
+                # a batch that begins now must not need slots that are about to be released
                 self._spread_over(slots)
             try:
                 seconds = self._executors.change_to(slots, places=places)
@@ -197,7 +197,7 @@ class FusedRun:
             with self._lock:  # a change of slots that is under way still asks Java
                 self._close()
         except BaseException as error:
-            # raised where it is waited for, unless the run itself has failed: that says more
+            # raised to the waiting caller, unless the run itself has failed: that error matters more
             log.error("run %s: failed to release resources: %s", self._spec.run, error)
             self._failure = self._failure or error
 
@@ -258,7 +258,7 @@ class FusedRun:
                 since = Stopwatch()
             if self._seconds is None and not self._spec.config.until_end:
                 self._judge()
-            # a first batch may take long; where none was under way there is nothing to wait for
+            # a first batch may take long; if none was under way there is nothing to wait for
             watch = since or (None if is_working else runs)
             if ended or (self._seconds is not None and watch is not None and watch.seconds() >= self._seconds):
                 return

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from penstock.runtime.steps import Step
 
 
-# What was seen of code that does not say what it sends, kept in the folder of its run: whoever goes on with the run
-# would see other tuples, and might send other columns to the same sink.
+# Schemas inferred for code that declares none, kept in the folder of its run: a resumed run would see other tuples, and
+# might send other columns to the same sink.
 
 
 FILE = "schemas.json"

@@ -87,7 +87,7 @@ class PlacedCluster:
             raise ClusterError(f"slots of the plan are held by others: {', '.join(taken)}")
 
 
-# What a placed run executes: code and schemas of its operators, where its sinks write, which topics it reads.
+# Code of a placed run: code and schemas of its operators, the places of its sinks, the topics that it reads.
 
 
 def placed_code(
@@ -118,7 +118,7 @@ def placed_code(
     return replace(code, schemas={**learned, **known})
 
 
-# Where a placed run stands while it goes on, for its listener and whoever holds its handle.
+# Figures of a placed run while it runs, for its listener and its handle.
 
 
 RECENT_SECONDS = 5.0

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from penstock.engines.placed.wire import Address, Connection
 
 
-# The processes of bundles as the conductor knows them: a connection each, and what they said last.
+# The processes of bundles as the conductor knows them: a connection each, and the usage they reported last.
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Peer:
             wire.send_frame(self.made, 0, text)
 
 
-# What a conductor is given, and what it tells of every epoch.
+# Settings of a conductor, and its record of every epoch.
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class EpochDone:
     parts: tuple[StagedPart, ...]
 
 
-# Writing a commit: the audit beside it, the commit itself, then what it names is made visible.
+# Writing a commit: the audit beside it, the commit itself, then its outputs are made visible.
 
 
 _LOG = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class Committer:
     def commit(self, asked: WriteCommit, accounts: Sequence[Account]) -> Commit:
         """All or nothing; called again with the same, it does the same. Raises ReplacedError, NotWrittenError,
         SinkAwayError or another OSError; or a RunFailedError where a sink will never take what is committed."""
-        # what the last commit names is where it belongs before there is another: nobody would look for it any more
+        # publish all outputs of the last commit before there is another: afterwards nothing would publish them
         for publisher in self._publishers:
             try:
                 publisher.publish()
@@ -225,7 +225,7 @@ class Committer:
             if commit.epoch % TIDIED_EPOCHS:
                 return
             needed = {where for groups in commit.states.values() for where in groups.values()}
-            # what is being staged for the next epoch is not named by any commit yet
+            # files being staged for the next epoch are not named by any commit yet
             recent = tuple(f"-{epoch}.json.z" for epoch in range(commit.epoch - 1, commit.epoch + 3))
             for path in self._store.list("state"):
                 if path not in needed and not path.endswith(recent):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # committed, with the number of the epoch.
 #
 # A table by JDBC, Delta and files of other formats leave out an epoch they have: those hold every row once. Other
-# formats and functions of the user may get an epoch again after a death: they are taken only where that was asked for.
+# formats and functions of the user may get an epoch again after a crash: they are accepted only if the user allows it.
 
 
 _LOG = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class FramePublisher:
             write_batch(self._writers[sink], sink, self._frame(staged), epoch)
         except PenstockError as error:
             raise NotSentError(str(error)) from error
-        except Exception as error:  # whatever the database or the user's code says
+        except Exception as error:  # any error of the database or the user's code
             line = f"sink '{sink}': {type(error).__name__}: {error}".splitlines()[0]
             raise NotSentError(redact(line)) from error
         for path in staged:
@@ -263,7 +263,7 @@ def _absolute(place: str) -> str:
     return place if "://" in place else str(Path(place).absolute())
 
 
-# Consumer groups that hear of every commit of a placed run how far it has read (`groupId`).
+# Consumer groups that get the read offsets of a placed run with its commits (`groupId`).
 
 
 LAST_SECONDS = 15.0

@@ -142,7 +142,7 @@ class SparkLauncher:
             return
         try:
             request_executors_by_profile(self._session, [self.profile(slot).id for slot in sorted(self._wanted)])
-        except Exception as error:  # whatever Py4J says: this only saves time
+        except Exception as error:  # any error of Py4J: this only saves time
             _LOG.info("executors are asked for by Spark itself: %s", error)
 
     def profile(self, slot: Slot) -> ResourceProfile:
@@ -258,7 +258,7 @@ _FORK = multiprocessing.get_context("fork")
 def _host(code: BundleCode, start: int, conductor: Address, credentials: Credentials) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host = Host(code, start, conductor, credentials, TaskPlace(os.getpid()), dict)
-    # whoever hurts the run can break this process's links, as a network would
+    # for fault injection: breaks this process's links, as a network would
     signal.signal(signal.SIGUSR1, lambda *_: host.break_links())
     host.run()
 
@@ -280,7 +280,7 @@ class LocalLauncher:
     ) -> None:
         self.cancel(bundle.name)
         process = _FORK.Process(target=_host, args=(code, start, conductor, credentials), daemon=True)
-        # clients of Kafka do not survive being let go of in another process than the one that made them
+        # clients of Kafka do not survive being freed in another process than the one that made them
         gc.freeze()
         try:
             process.start()

@@ -212,7 +212,7 @@ class EpochObserver:
     def look(self) -> None:
         while self.conductor.done:
             self.epochs.append(self._observed(self.conductor.done.popleft()))
-        # of a run of days the last hours are told
+        # a run of days reports its last hours
         del self.epochs[:-MOST_EPOCHS]
 
     def _observed(self, done: EpochDone) -> EpochObservation:
@@ -244,7 +244,7 @@ class EpochObserver:
         for part in done.parts:
             self.gone.update(part.gone)
         lag = {key: count for part in done.parts for key, count in part.lag.items()}
-        # a bundle that has not looked yet says nothing; what the commit does not have any more is not there either
+        # a bundle that has not looked yet reports no lag; partitions that left the commit are left out
         committed = self.conductor.run.commit.offsets
         self.lag = {key: count for key, count in {**self.lag, **lag}.items() if key in committed}
         topics = {key.partition("/")[0] for key in lag}

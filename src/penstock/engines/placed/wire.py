@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # repeat, reorder nor drop a frame unnoticed. Two things only TLS prevents: such a third party can read all frames,
 # and it can change the values of rows between bundles (not their number, order, schema or epoch). Rows are left out
 # because tags over them took 40 % of what a core can pass on (bench/flow.py, columns); the rest takes some 0.05 ms a
-# hop, and no rate that could be told from noise.
+# hop, and does not lower the rate measurably.
 
 
 TAG_BYTES = 16
@@ -84,7 +84,7 @@ def _tag(keyed: hmac.HMAC, number: int, parts: Iterable[Any]) -> bytes:
 # TLS on the connections of a run: both ends show the run's certificate, and take no other.
 #
 # The certificate and its key travel to the bundles as the run's secret does, with their tasks. A connection may be read
-# by one thread while another writes, which Python's own sockets of TLS cannot: here what is encrypted passes through
+# by one thread while another writes, which Python's own sockets of TLS cannot: here encrypted bytes pass through
 # memory, under a lock, and the socket below is used as it is without TLS.
 
 
@@ -114,7 +114,7 @@ def _context(pem: str, *, server_side: bool) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=pem)
     if server_side:
-        context.num_tickets = 0  # nobody comes back to a connection
+        context.num_tickets = 0  # connections are never resumed
     handle, name = tempfile.mkstemp(prefix="penstock-tls-")
     try:
         # Python reads certificates of one's own from files only
@@ -162,7 +162,7 @@ class TlsConnection:
                 self._made.settimeout(self._seconds_left())
                 self._take_in(0)
             except ssl.SSLError:
-                self._flush()  # the other end is told why
+                self._flush()  # the other end gets the reason
                 raise
             else:
                 self._flush()

@@ -107,7 +107,7 @@ def _properties(home: Path, port: int, controller: int) -> str:
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": home / DATA,
-        # one broker: there is nobody to replicate to
+        # one broker: there is none to replicate to
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.replication.factor": 1,

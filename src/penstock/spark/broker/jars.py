@@ -96,7 +96,7 @@ def fetch(jars: JarSet) -> list[Path]:
         shutil.copytree(scratch / "jars", whole)
         try:
             whole.rename(target)
-        except OSError:  # somebody else was faster
+        except OSError:  # another process was faster
             shutil.rmtree(whole, ignore_errors=True)
     return cached(jars)
 

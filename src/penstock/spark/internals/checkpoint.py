@@ -140,7 +140,7 @@ def owner_of(session: SparkSession, checkpoint: str, run: str) -> str:
     return owner
 
 
-# How many shuffle partitions a query has: those its checkpoint began with, else those of its session.
+# Shuffle partitions of a query: those its checkpoint began with, else those of its session.
 
 
 def partitions_of(session: SparkSession, checkpoint: str) -> int:

@@ -86,7 +86,7 @@ def raised_by_code(text: str) -> str | None:
     line = next((line.strip() for line in lines if not line[0].isspace()), None)
     if line is None:
         return None
-    # what stops a run says by itself whose code it was
+    # the text of a StoppedError already names the operator
     complaint = re.sub(r"^(?:\w+\.)*(?:StoppedError: )?", "", line)
     complaint = redact(complaint)
     return f"{complaint}{NOT_THERE}" if "No module named 'penstock'" in complaint else complaint

@@ -132,7 +132,7 @@ class FusedExecutors:
         try:
             self.wait_for(count, seconds)
         except ClusterError:
-            # what cannot be had is not asked for any longer, or it would come when somebody else lets go of it
+            # withdraw the missing ones, or they would come when another application releases resources
             request_executors(self._session, len(self.ids()))
             raise
         while len(self.ids()) > count and waited.seconds() < seconds:
@@ -161,12 +161,12 @@ class FusedExecutors:
                 pause(GENTLE_SECONDS / 50)
 
 
-# Executors of a running query on slots somebody else chose.
+# Executors of a running query on given slots.
 #
 # Spark schedules the tasks of a stage on executors of the stage's own resource profile, and a query's stages are of
 # the default profile: so executors that ask for a slot (a profile each) would not be used. What works: the Master is
 # asked by the profile that names the slot, and an executor that comes up and asks the driver which profile it is of
-# is told the default one. Master and executor never compare notes. Only the table the driver answers from has to be
+# gets the default one. Master and executor never compare profiles. Only the table the driver answers from has to be
 # written by hand.
 
 
@@ -256,7 +256,7 @@ class PinnedExecutors(FusedExecutors):
         self._ask(self._asked | wanted)
         while missing := wanted - set(self.here().values()):
             if waited.seconds() > seconds:
-                # what cannot be had is not asked for any longer, or it would come when somebody else lets go of it
+                # withdraw the missing ones, or they would come when another application releases resources
                 self._ask(self._asked - missing)
                 short = ", ".join(map(str, sorted(missing)))
                 raise ClusterError(f"slots that did not come within {seconds:g} s: {short}")

@@ -63,7 +63,7 @@ def arrow_of(struct: StructType, timezone: str = "UTC") -> pa.Schema:
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         schema: pa.Schema = to_arrow_schema(struct, timezone=timezone)
         return schema
-    # Spark before 4.1 does not ask, and says UTC of everything
+    # Spark before 4.1 takes no time zone, and returns UTC
     return in_zone(to_arrow_schema(struct), timezone)
 
 

@@ -96,13 +96,13 @@ def _close_all() -> None:
     limit.cancel()
 
 
-# Where the processes that Spark's Python workers are forked from look for modules.
+# Module search path of the process that Spark's Python workers are forked from.
 
 
 @touches("`pyspark.daemon`, run as a program", "Spark has no hook in the process that its workers are forked from.")
 def become_daemon() -> None:
     """Run Spark's daemon in this process, with everything that is loaded by now; it does not return."""
-    # What is loaded stays: Spark's workers collect garbage after every task, and to look at all this takes 30 to 50 ms
+    # Loaded objects stay: Spark's workers collect garbage after every task, and to look at all this takes 30 to 50 ms
     # of CPU each time, as much as a whole batch of few tuples.
     gc.freeze()
     runpy.run_module("pyspark.daemon", run_name="__main__")

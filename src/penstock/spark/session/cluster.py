@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 # Whether a master is there at all, before a session is started: Spark itself would wait for minutes.
 #
-# One deadline holds for all addresses it may have. One that takes a connection and says nothing is asked for
-# something it does not have: in Spark's own protocol (a frame: its length, the type of message, a name), elsewhere by
-# HTTP, which a server that speaks TLS or Hadoop's protocol answers too, if only to complain. One that lives says that
-# it has none, whether or not it wants a secret later; whoever speaks something else hangs up. Both are answers.
+# One deadline holds for all addresses it may have. One that takes a connection is asked for something it does not
+# have: in Spark's own protocol (a frame: its length, the type of message, a name), elsewhere by HTTP, which a server
+# that speaks TLS or Hadoop's protocol answers too, if only with an error. A live one replies that it has none, whether
+# or not it wants a secret later; one that speaks another protocol hangs up. Both are answers.
 
 
 ANSWER_SECONDS = 10.0
@@ -113,8 +113,8 @@ _YARN_SETTINGS = {
 
 EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _LOST_SOON = {
-    # Of an executor that was let go the Master says nothing more, and the driver lists it for 5 s after its end in case
-    # somebody says why.
+    # The Master reports nothing more of a released executor, and the driver lists it for 5 s after its end in case a
+    # reason arrives.
     "spark.standalone.executorRemoveDelayOnDisconnection": "200ms",
 }
 _SETTINGS = {

@@ -66,12 +66,12 @@ SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _SETTINGS = {
     "spark.ui.enabled": "false",
-    # executors too: each would write some ten lines for every task to a file nobody bounds
+    # executors too: each would write some ten lines for every task to a file without a size limit
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
     PARTITIONS: str(FEWEST),
     "spark.sql.streaming.metricsEnabled": "false",
-    # who asks what arrives hears soon that nothing does
+    # report soon that no data arrives
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
     # Stopping a query inside foreachBatch can unwind a deep stack. A parallel collector would take cores from the
     # operators; Java's second compiler does so too, in the first minute, but rows pass twice as fast behind it.
@@ -164,7 +164,7 @@ def start_session(
         {
             "spark.driver.bindAddress": HERE,
             DRIVER_HOST: HERE,
-            # Java listens for executors here too: with this it lets nobody else in, by a secret that never leaves it.
+            # Java listens for executors here too: a secret that never leaves it keeps all others out.
             "spark.authenticate": "true",
             PARTITIONS: str(partitions_for(slots)),
             **(settings or {}),
@@ -192,7 +192,7 @@ def configured_session(
     of Spark's classes, Java writes one as the session ends, which takes half a minute in all.
     """
     os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
-    # What this process can import, its workers can import too: the user's own modules above all.
+    # Workers can import all that this process can: the user's own modules above all.
     os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     try:
@@ -201,7 +201,7 @@ def configured_session(
     except ImportError as error:
         raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
     _refuse_to_adopt()
-    # what they have to say is raised as well
+    # their messages are raised as well
     for logger in ("py4j", "DataFrameQueryContextLogger"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     builder = SparkSession.builder.master(master).appName(name)

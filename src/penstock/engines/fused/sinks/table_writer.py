@@ -102,7 +102,7 @@ class TableWriter:
         return tables
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        # one writer at a time is all that SQLite can do; what comes before it is still done by all slots
+        # SQLite takes one writer at a time; all steps before it still use all slots
         rows = frame.repartition(1) if self._is_sqlite else frame
         with in_one_line(self._who, "jdbc"):
             if self._last is None:
@@ -133,7 +133,7 @@ class TableWriter:
     def _commit(self, columns: list[str], batch: int) -> None:
         quoted = self._jdbc.quoted(columns)
         with self._jdbc.connection() as connection:
-            # whoever changes the row first has the batch: another process that was given up may be writing it too
+            # the first to change the row has the batch: another process that was given up may be writing it too
             note = f"UPDATE {BATCHES} SET batch = ? WHERE sink = ? AND batch < ?"  # noqa: S608 - its own name
             if self._run(connection, note, batch, self._owner, batch):
                 copy = f"INSERT INTO {self._table} ({quoted}) SELECT {quoted} FROM {self._staged}"  # noqa: S608

@@ -127,7 +127,7 @@ class BatchPublisher:
                 self._send(parts, batch)
                 return
             except (LogError, FencedError):
-                # fenced: by a broker that waited too long for the end, or by whoever goes on with this run; then the
+                # fenced by the broker after the transaction timeout, or by a process that resumed this run; then the
                 # number of the batch is in the log, or will be
                 self.close()
                 if watch.seconds() > PATIENCE_SECONDS:
@@ -158,7 +158,7 @@ def _staged(path: Path) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(SEND_ROWS, columns=["key", "value"])
 
 
-# Where dead letters go that go to a topic: an address has no place for how a broker is reached.
+# Topic for dead letters: its address has no place for the settings that a broker is reached with.
 
 
 def letter_topic(pipeline: Pipeline, place: str) -> tuple[LogAddress, str]:

@@ -181,7 +181,7 @@ def write_batch(writer: Writer, sink: str, frame: DataFrame, batch: int) -> None
         writer.write(frame, batch)
 
 
-# What a console sink shows: a few tuples a second, as JSON.
+# Output of a console sink: a few rows a second, as JSON.
 
 
 SHOWN = 5

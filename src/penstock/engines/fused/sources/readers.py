@@ -36,7 +36,7 @@ def read_source(session: SparkSession, operator: Operator, slots: int = 1, folde
         else:
             frame = _of_spark(session, reading, who)
         if reading.watermark is not None:
-            # a field that is not there, or no time, is said here, by its source
+            # a field that is missing, or no time, is reported here, by its source
             frame.withWatermark(reading.watermark.field, reading.watermark.delay)
     return frame
 
@@ -60,7 +60,7 @@ def _of_spark(session: SparkSession, reading: Reading, who: str) -> DataFrame:
     if reading.schema is not None:
         stream = stream.schema(struct_of(reading.schema, who))
     elif find_format(reading.format).is_files:
-        # files that are there already say what they hold; Spark's stream wants to be told
+        # a stream of Spark's needs a schema: take it from the files that are there already
         table = session.read.format(reading.format).options(**options).load()
         if not table.columns:
             raise BadInputError(f"{who}: no rows yet to see what they hold; give schema: NAME TYPE, ...")

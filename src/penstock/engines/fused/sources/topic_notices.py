@@ -119,7 +119,7 @@ def note_lost(folder: Path, lost: Iterable[LostPiece] = (), went_back: Iterable[
 
 # A sign in the run's folder that a source waits for a log that is away.
 #
-# Spark sees a source that has nothing new. Whoever goes by a run's figures has to tell that from a stream that stopped.
+# Spark sees a source that has nothing new. Readers of a run's figures must distinguish that from a stream that stopped.
 
 
 _AWAY_LOG = logging.getLogger(__name__)

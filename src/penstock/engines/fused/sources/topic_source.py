@@ -150,7 +150,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost: list[LostPiece] = []
         pieces = []
         spans = self._awaited_spans()
-        # a batch that was planned before a log went back is no more: what is there now belongs to the next
+        # a batch that was planned before a log went back is gone: messages there now belong to the next
         for piece in pieces_between(start, self._without_gone(end, spans), spans):
             first = spans[piece.topic][piece.partition].first
             there = min(max(piece.first, first), piece.end)

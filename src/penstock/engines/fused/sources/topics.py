@@ -165,10 +165,10 @@ def topic_offsets(text: str | None) -> Offsets | None:
     return offsets if is_topics else None
 
 
-# Consumer groups that are told how far a run has read, so that other tools see it (`groupId`).
+# Consumer groups that get the read offsets of a run, so that other tools see them (`groupId`).
 #
-# The run tells them when a batch is through. Spark tells a source of it only when the next batch begins, and of the
-# last one never: a group was always a batch behind.
+# The run commits them when a batch is through. Spark reports that to a source only when the next batch begins, and for
+# the last one never: a group was always a batch behind.
 
 
 _LOG = logging.getLogger(__name__)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.runtime.call_journal import CallJournal
 
 
-# Which part of an epoch's tuples has a field above a threshold, counted in the bundles where they come to a sink.
+# Share of an epoch's tuples with a field above a threshold, counted in the bundles when they come to a sink.
 
 
 Watched = dict[int, tuple[str, float]]
@@ -275,7 +275,7 @@ class Generation:
                     self.close()
                     self._report(BrokenReport(generation, reason), b"")
 
-    # What is asked of it while it flows.
+    # Requests while it flows.
 
     def open_epoch(self, epoch: int, *, hold: bool) -> None:
         with self._changed:

@@ -196,7 +196,7 @@ class KeyedSegment:
             count.busy_seconds += watch.seconds()
             count.cpu_seconds += thread_cpu_seconds() - cpu
             if self._account.ids is not None and batch.ids is not None:
-                # they end here: what is sent on descends from many
+                # ids end here: each row sent descends from many
                 self._account.ids.delivered_at(self._code.operator, batch.marks)
 
     def flush(self) -> None:

@@ -85,7 +85,7 @@ class Host:
         """Until the conductor says so or is gone; raises what no new generation can mend."""
         os.environ.update(self._code.environment)
         dialled = wire.dial(self._conductor, self._credentials)
-        # where the conductor reaches this machine, neighbours do too
+        # neighbours reach this machine at the same address as the conductor
         self._server = wire.listen(dialled.host)
         hello = BundleHello(self._code.name, self._start, self._server.getsockname()[:2], self._place)
         self._control = wire.introduce(dialled, self._credentials, BUNDLE_HELLOS.encode(hello))

@@ -153,10 +153,10 @@ class BundleFlow:
             self._held, self._asked = self._asked[1], None
 
 
-# How many rows may be under way to somebody, so that they are a fraction of a second of work, however fast that is.
+# Max rows under way to a receiver, so that they are a fraction of a second of work, however fast that is.
 #
-# What is under way must be worked off before an epoch is complete, a plan changes, or a run is drained: a bound in
-# bytes alone would be minutes of an operator that waits for others.
+# Rows under way must be processed before an epoch is complete, a plan changes, or a run is drained: a bound in bytes
+# alone would be minutes of an operator that waits for others.
 
 
 AIM_SECONDS = 0.1

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.runtime.batch import Batch
 
 
-# What an aggregation keeps of a group: small values that take rows in, add up, and can be written down.
+# State of an aggregation's group: small values that take rows in, accumulate, and can be serialised.
 #
 # Each is a function of the values so far, whatever order they came in, but for first and last.
 

@@ -326,7 +326,7 @@ class FlowRun:
         known = self.presence.processes[event.bundle].connection
         self.presence.arrived(event, now)
         if known is not None:
-            # Spark started the task a second time: the first may still be there, but nobody listens to it any more
+            # Spark started the task a second time: the first may still be there, and is dismissed
             self._out.append(do.Dismiss(known))
             self._disturbed(event.bundle, now)
 
@@ -467,7 +467,7 @@ class FlowRun:
         lost = ", ".join(sorted(map(str, self._unusable)))
         self._fail(f"slots that cannot be used: {lost}; nowhere else to go: {event.reason}")
 
-    # What is asked.
+    # Requests.
 
     def _change_asked(self, event: ev.ChangeAsked, now: float) -> None:
         if self._change is not None:

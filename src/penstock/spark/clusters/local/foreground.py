@@ -80,7 +80,7 @@ def _run(host: str, secret_file: Path | None, what: str, command: Callable[[Clus
         try:
             code = psutil.Process(start(arguments, environment, log=None).pid).wait()
         finally:
-            # By their mark: an interrupt may come before anybody knows the number of what was started.
+            # Find processes by their mark: an interrupt may come before the pid is known.
             end(marked(cluster.mark))
             kill_marked(cluster.mark)
     raise ClusterError(f"{what} ended by itself with exit code {code}; its last messages are above")

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from penstock.base.process_identity import ProcessIdentity
 
 
-# What the Master's page, the processes and the state file say about a cluster, together.
+# Status of a cluster, from the Master's page, the processes and the state file together.
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def describe(state: RunningCluster, page: MasterPage | None, running: list[Proce
     )
 
 
-# The cluster somebody asks for on this machine: that of a file, or so many equal nodes.
+# The cluster requested on this machine: that of a file, or a number of equal nodes.
 
 
 MOST_NODES_HERE = 64
@@ -269,7 +269,7 @@ def cluster_up(
         if authenticate:
             write_secret(home, secrets.token_hex(32))
         try:
-            # The id first: whatever happens to this process, `down` finds what it started.
+            # The id first: whatever happens to this process, `down` finds all that it started.
             write_state(state)
             write_cluster_file(state, wanted)
             watch = Stopwatch()
@@ -496,7 +496,7 @@ def add_node(folder: str | Path | None = None) -> ClusterNode:
         state = state.model_copy(update={"nodes": (*state.nodes, added)})
         if state.network is not None:
             state.network.add(name)
-        # whoever plans for the cluster, or moves a run on it, has its nodes from the file
+        # planning for the cluster, or moving a run on it, reads its nodes from the file
         known = read_cluster(state.cluster_file)
         write_cluster_file(state, replace(known, nodes=(*known.nodes, replace(known.nodes[-1], name=name))))
         _start_worker(state, added)

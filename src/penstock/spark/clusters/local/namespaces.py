@@ -122,7 +122,7 @@ class NamespaceNetwork:
             try:
                 _enter(_FOLDER / self.namespace(host))
                 answers.append(work())
-            except BaseException as error:  # raised where it is awaited
+            except BaseException as error:  # raised in the calling thread
                 errors.append(error)
 
         # a namespace belongs to a thread: this one ends with it

@@ -77,7 +77,7 @@ def environment(cluster: ClusterEnvironment, given: Mapping[str, str]) -> dict[s
         **kept,
         "JAVA_HOME": str(java),
         "SPARK_HOME": str(spark),
-        # what is set there is named on the command line; a folder that is not empty on the class path spoils an archive
+        # settings are named on the command line; a folder that is not empty on the class path spoils a class archive
         "SPARK_CONF_DIR": str(spark / "conf"),
         "SPARK_LOCAL_DIRS": given.get("SPARK_LOCAL_DIRS", str(cluster.folder / "scratch")),
         "SPARK_LOCAL_IP": cluster.host,

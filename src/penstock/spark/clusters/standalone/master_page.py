@@ -113,12 +113,12 @@ def fetch_text(url: str, timeout: float = 5.0) -> str | None:
     try:
         with _DIRECT.open(url, timeout=timeout) as answer:
             return str(answer.read(LARGEST_PAGE).decode())
-    except (OSError, http.client.HTTPException, ValueError) as error:  # nobody, not HTTP, or not text
+    except (OSError, http.client.HTTPException, ValueError) as error:  # no answer, not HTTP, or not text
         _LOG.debug("nobody answers at %s: %s", url, error)
         return None
 
 
-# Which executors an application has, as its page says.
+# Executors of an application, as listed on its page.
 
 
 _ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
