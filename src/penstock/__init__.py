@@ -22,7 +22,7 @@ from typing import Any  # noqa: E402
 import lazy_loader  # noqa: E402
 
 __version__ = "0.1.0"
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever uses the package says where its log goes
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # applications configure the log output
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 _TYPES = (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-# The folder of a sweep: one file per finished case, written at once, so that a sweep that was cut short goes on.
+# The folder of a sweep: one file per finished case, written at once, so that a sweep that was cut short can resume.
 #
 # FOLDER/NAME/sweep.json      the cases that were asked for
 # FOLDER/NAME/cases/KEY.json  one finished case

@@ -388,7 +388,7 @@ def temporary_folder(kind: str) -> Iterator[Path]:
     owner = os.open(folder / f"{OWNER}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(owner, fcntl.LOCK_EX)
-        (folder / f"{OWNER}.new").rename(folder / OWNER)  # nobody finds it before it is locked
+        (folder / f"{OWNER}.new").rename(folder / OWNER)  # visible only once it is locked
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -69,7 +69,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], log: Path | No
     )
     try:
         return identity_of(pid)
-    except OSError:  # no file descriptor is left: one that nobody knows must not run
+    except OSError:  # no file descriptor is left: an unidentified process must not run
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise

@@ -79,7 +79,7 @@ def tie_keys(values: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
     width = cell(scale)
     if width <= 0:
         return values
-    with np.errstate(over="ignore"):  # what is beyond all numbers of cells is infinitely many: it still compares
+    with np.errstate(over="ignore"):  # too many cells become infinitely many, which still compare
         return np.rint(values / width)
 
 

@@ -61,9 +61,9 @@ def _disabled(pipeline: str, trigger: Trigger, why: str) -> DisableTrigger:
     return DisableTrigger(pipeline, trigger.id, f"{trigger.code}: {why}")
 
 
-# A hook of the user's that may forbid a change: `module:attribute`, called with the verdict as plain values in a
-# process of its own. It answers nothing (let it be) or a reason. While it is being asked nothing is decided; code that
-# fails forbids nothing, and that is said.
+# A user's hook that may veto a change: `module:attribute`, called with the verdict as plain values in a separate
+# process. It returns None (allow) or a reason. No decision is made while the call is pending. A hook that fails vetoes
+# nothing; the failure is reported.
 
 
 FRESH_SECONDS = 10.0

@@ -82,8 +82,7 @@ class Sizing(Protocol):
         """Seconds a batch takes whatever it holds, as profiled."""
 
 
-# What a provider is asked, and what it answers. It may be slow, fail or lie: whoever asks believes only what `list`
-# says, and only for so long.
+# Contract of a node provider. It may be slow, fail or lie: callers trust only `list`, and only for a limited time.
 
 
 class ProviderError(PenstockError):
@@ -140,11 +139,10 @@ class Provider(Protocol):
         """All there are now."""
 
 
-# What a forecast is: a value that learns from the load as it goes by, and says the highest it expects soon.
+# Contract of a forecast: a value that learns from the load over time and predicts the highest load expected soon.
 #
-# `after` is called with the smoothed load once per `BUCKET_SECONDS`, in order of time; it returns the forecast as it is
-# then (nothing is changed in place: a forecast is part of what is remembered). `highest` answers None where it knows
-# nothing.
+# `after` is called with the smoothed load once per `BUCKET_SECONDS`, in order of time; it returns the new forecast
+# (nothing is changed in place: forecasts are part of the memory). `highest` returns None if nothing is known.
 
 
 BUCKET_SECONDS = 600.0
@@ -158,10 +156,10 @@ class Forecast(Protocol):
         """The highest rate expected within `ahead` seconds, where it is `level` now."""
 
 
-# What a planner of rounds is: from the costs a round was planned with and what it showed, the costs for the next.
+# Contract of a round planner: from the costs a round was planned with and its reading, the costs for the next round.
 #
-# Costs are factors of what the models say, by operator. `measured` answers are absolute, `published` ones go up step by
-# step; the loop plans again with whatever comes back and stops where that gives the same plan.
+# Costs are factors of the modelled costs, by operator. `measured` returns absolute costs, `published` raises them step
+# by step; the loop plans again with the returned costs and stops when the plan stays the same.
 
 
 class RoundPlanner(Protocol):

@@ -176,7 +176,7 @@ class Deployment:
         }
 
 
-# Analysis of a round: the target met, or what is short, with the evidence.
+# Analysis of a round: the target met, or the shortage, with the evidence.
 
 
 BUSY = 0.8
@@ -356,15 +356,15 @@ def _dearer(profile: TaskProfile, factor: float) -> TaskProfile:
     )
 
 
-# Task profiles of operators from a run of them: what 003 measures at every tenth of a minute, from one report.
+# Task profiles of operators from one report of a run; P-Deployer measures them every tenth of a minute.
 #
-# t_soj = seconds at work / tuples                                  a tuple occupies a thread so long
-# c_p  <= 100 * min(seconds at work, CPU of all slots) / tuples     just that where an operator computes all the time
-# c_t   = 100 * CPU of the engine / tuples of all operators         moving and handing over are not told apart
+# t_soj = seconds at work / tuples                                  thread time of a tuple
+# c_p  <= 100 * min(seconds at work, CPU of all slots) / tuples     equal if an operator computes all the time
+# c_t   = 100 * CPU of the engine / tuples of all operators         moving and handing over are not separated
 # m_pt  = memory of the slots * (own tuples / all) / (tuples/s received and sent)
 #
-# What a call of an operator used of the CPU is not measured, only how long it took: c_p is a bound, and too high for an
-# operator that waits.
+# Only the duration of an operator's calls is measured, not their CPU: c_p is an upper bound, too high for an operator
+# that waits.
 
 
 def task_profiles(report: Report, counted_seconds: float) -> Mapping[str, TaskProfile]:
@@ -390,12 +390,12 @@ def task_profiles(report: Report, counted_seconds: float) -> Mapping[str, TaskPr
     }
 
 
-# Costs as they were measured: what an operator was planned to do over what it truly does.
+# Measured costs: the planned rate of an operator over its true rate.
 #
 # cost_n = cost * planned rate / true rate        true rate = tuples received / part of the time at work
 #
-# of every operator that was at work enough to tell. One round shows all of them, so the next plan is right unless
-# what is short changes with the plan.
+# Computed for every operator busy enough to measure. One round covers them all, so the next plan is right unless the
+# bottleneck changes with the plan.
 
 
 @dataclass(frozen=True)

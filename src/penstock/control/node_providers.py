@@ -86,7 +86,7 @@ class ObservedProvider:
             log.warning("the provider lists '%s', which nobody asked for: it is not used", name)
         released = [node for node in listed if node.name in self._released]
         self._lingering = [node.price for node in released]
-        # one that is still there although it was let go costs money: it is told again
+        # a released node that is still listed costs money: release it again
         self._to_release = [node.name for node in released]
         alive = {name for name, node in known.items() if node.alive}
         self._seen += [NodeLost(name) for name in sorted(self._alive - alive)]
@@ -146,14 +146,14 @@ def record(node: ProvidedNode) -> NodeRecord:
     return NodeRecord(node.name, node.rack, node.slots, NodePhase.JOINING, 0.0, capacity, node.price)
 
 
-# Nodes by commands of the user's own (ssh, a cloud's command line): a file says them.
+# Nodes by the user's own commands (ssh, a cloud's command line), read from a file.
 #
 # {"acquire": ["my-cloud", "create", "{name}", "--join", "{master}"], "release": ["my-cloud", "delete", "{name}"],
 # "list": ["my-cloud", "list"], "slots": 2, "price": 0.2, "timeout_seconds": 60}
 #
 # `list` prints one JSON array of {"name", "slots"?, "rack"?, "price"?, "alive"?}. No shell reads the commands; a name
-# is letters, digits and dashes. A command that fails, takes too long or prints anything else is an error that names
-# it; what it was to do has then not happened as far as anybody here is concerned.
+# is letters, digits and dashes. A command that fails, takes too long or prints anything else is an error that names it;
+# its action counts as not done.
 
 
 Words = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=4000)], ...], Field(min_length=1, max_length=200)]

@@ -107,7 +107,7 @@ def provision(
         return after, Provision(allowed, why=why, refused=refused)
     if short <= 0:
         spare = max(0, len(there) - options.keep)
-        # what is taken away must not be wanted at once again
+        # released nodes must not be wanted again at once
         room = (units - wanted) // max(1, options.node_slots // state.unit_slots)
         old = sorted(name for name, began in idle.items() if now - began >= options.idle_seconds)
         release = tuple(old[: min(spare, room)])

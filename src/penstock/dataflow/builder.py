@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 # Keys that would have no effect are rejected when a pipeline is declared.
 #
-# Not where one is read from a plan or a run: earlier versions let it pass, and it does no harm there.
+# Plans and runs that are read are not checked: earlier versions accepted such keys, and they do no harm there.
 
 
 def refuse_unread_keys(operator: Operator) -> None:

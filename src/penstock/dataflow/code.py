@@ -170,7 +170,7 @@ def said_in_a_file(operator: Operator) -> dict[str, str | float] | None:
     code = code_of(operator) if operator.logic is not None else None
     if code is None:
         return keys
-    # what is said beside code of a pipeline is what it was given: its name leads to the same, and is not followed here
+    # settings next to a pipeline's own code are those it was given: do not resolve its address, which leads there
     named = Logic(code.function) if keys["run"] == operator.code_at else find_logic(str(keys["run"]))
     wanted = {key: getattr(code, key) for key in _SAID_BESIDE}
     return {**keys, **{key: value for key, value in wanted.items() if value != getattr(named, key)}}

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-# What may stand where: the constraints operators of a pipeline, and the pipeline itself, are declared with.
+# Placement constraints, declared for operators of a pipeline and for the pipeline itself.
 #
-# Labels and taints are plain words on nodes. What a constraint means is said here once; the same words are read from
-# pipeline files, from files of whole clusters, and given in Python.
+# Labels and taints are plain words on nodes. The meaning of a constraint is defined here once; pipeline files, files of
+# whole clusters and Python use the same words.
 
 
 Pair = Annotated[tuple[Name, Name], Field(min_length=2, max_length=2)]
@@ -278,7 +278,7 @@ class Operator(Spec):
             "code": self.run or self.logic,
             "write": self.write or self.write_code,
             "parquet": self.parquet,
-            # beside files, a format says what they hold
+            # with files, `format` is the format of the files
             "format": None if self.files else self.format,
         }
         given = [key for key, value in ways.items() if value is not None]

@@ -94,12 +94,11 @@ def joined_pairs(ratios: Mapping[tuple[int, int], float], delta: float) -> list[
     return [pair for pair, ratio in ratios.items() if ratio > delta * (1 + TOLERANCE)]
 
 
-# Vertices of an acyclic graph in convex groups: what lies on a path between two members is a member too.
+# Vertices of an acyclic graph in convex groups: every vertex on a path between two members is a member too.
 #
 # Convex groups can still form a cycle among themselves (a1 -> b1, b2 -> a2 with {a1, a2} and {b1, b2}). In the
 # quotient, the graph of the groups, both faults are cycles: a path that leaves a group and comes back, through other
-# groups or through one vertex. So groups that lie on a common cycle are merged, and what is left is convex and
-# acyclic.
+# groups or through one vertex. So groups on a common cycle are merged; the resulting groups are convex and acyclic.
 
 
 Pair = tuple[int, int]

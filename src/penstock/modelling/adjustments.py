@@ -152,13 +152,13 @@ def _at_most(point: Point, busy: Point) -> Point:
     return point.model_copy(update={"rate": busy.rate, **less})
 
 
-# Models without what a worker does with every tuple, whatever the operator: taking it from Spark and giving it back.
+# Models without the handling of a tuple by the worker, whatever the operator: taking it from Spark and giving it back.
 #
-# A trial has one operator, so its rate has that in it: p seconds a tuple. Operators that run fused, one behind the
-# other, hand tuples on, and p is paid once for all of them. Code per row needs dicts made of columns, and columns of
-# dicts: that stays in its model, but is paid once for neighbours that share a thread. A round of t threads of a trial
-# takes `S = t / I * w` seconds, with w the part of the time in which it was at work (`B / (B + o)` where the model
-# does not say: B of work and o of the engine a batch); without handling, `S - t p`.
+# A trial has one operator, so its rate includes the handling: p seconds a tuple. Operators that run fused, one after
+# the other, hand tuples on, and p is paid once for all of them. Code per row needs dicts made of columns, and columns
+# of dicts: that stays in its model, but is paid once for neighbours that share a thread. A round of t threads of a
+# trial takes `S = t / I * w` seconds, with w the part of the time in which it was at work (`B / (B + o)` if the model
+# does not record it: B of work and o of the engine a batch); without handling, `S - t p`.
 
 
 LEAST_LEFT = 0.05

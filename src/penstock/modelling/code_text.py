@@ -231,11 +231,11 @@ def _content(value: object) -> str | None:
         return None
 
 
-# What code at `module:attribute` is and refers to, as text: its files are read, and nothing is imported.
+# Code at `module:attribute` and everything it refers to, as text: its files are read, and nothing is imported.
 #
-# What counts is every statement of the module that makes or changes the attribute, those that make or change what they
-# refer to, and the same in the user's own modules they import from: those of no library, and of the package the code is
-# in. Of libraries only what is imported counts. Comments, layout, and what runs only as a script do not.
+# Included is every statement of the module that makes or changes the attribute, those that make or change the names
+# they refer to, and the same in the user's own modules they import from: those of no library, and of the package the
+# code is in. Of libraries only the imports count. Comments, layout, and code that runs only as a script do not.
 
 
 MOST_MODULES = 200

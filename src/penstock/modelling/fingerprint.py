@@ -142,12 +142,12 @@ def _digest(per: Per | None, schema: str | None, aggregate: str | None, parts: I
     return hashlib.sha256("\n".join([repr((per, schema, aggregate)), *parts]).encode()).hexdigest()[:LENGTH]
 
 
-# The shape of a pipeline: what is the same where it runs as a whole the same way, beside the code of its operators.
+# The shape of a pipeline: equal for pipelines that run alike as a whole, apart from the code of their operators.
 #
-# Which streams there are and which part of their sender's tuples they take; what is read and written, as far as a
-# rehearsal reads and writes it (`penstock.profiling.rehearsal`): files in their format with its options, wherever
-# they are, and as many to a batch; every other sink counts, and every other source that is not the load generator is
-# replayed. Selectivities only say what happens anyway.
+# It covers the streams and the part of their sender's tuples they take, and reads and writes as far as a rehearsal does
+# them (`penstock.profiling.rehearsal`): files in their format with its options, wherever they are, and the max files
+# per batch; every other sink counts, and every other source that is not the load generator is replayed. Selectivities
+# are left out: they only describe the code's behaviour.
 
 
 SHAPE_LENGTH = 16

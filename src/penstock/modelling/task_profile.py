@@ -113,12 +113,12 @@ def parallelism(needs: dict[Bound, float], received: float) -> int:
     return max(1, whole_up(received * max(needs.values())))
 
 
-# From a slot model to a task profile and back, as far as one says what the other does.
+# Convert a slot model to a task profile and back, as far as the one determines the other.
 #
-# A slot model does not say what moving a tuple costs: its trials run in one slot, so `moving_cpu` becomes 0. And a
-# profile is linear where a model is a curve: only the model's single thread is taken over. The other way, a profile
-# knows nothing of threads that hinder each other: the slot it describes rises straight to what a core and the slot's
-# memory allow. `handled` is how many tuples are received or sent per tuple processed: 2 for one in, one out.
+# A slot model does not contain the cost of moving a tuple: its trials run in one slot, so `moving_cpu` becomes 0. And a
+# profile is linear, a model is a curve: only the model's single thread is taken over. The other way, a profile does not
+# cover contention of threads: the slot it describes rises straight to the limits of a core and the slot's memory.
+# `handled` is how many tuples are received or sent per tuple processed: 2 for one in, one out.
 
 
 MOST_THREADS = 64

@@ -190,8 +190,8 @@ def _marker(times: Sequence[float]) -> str | None:
 # Four charts of a simulation: rates and backlog over time, latency as a distribution, CPU of slots or nodes. Needs
 # matplotlib.
 #
-# One pipeline is drawn beside what was predicted of it, and measured where there was a run; several are drawn beside
-# each other, up to as many as there are colours.
+# One pipeline is drawn beside its prediction, and its measurement if there was a run; several are drawn beside each
+# other, up to the number of colours.
 
 
 SIMULATION_WIDTH, SIMULATION_HEIGHT = 10.6, 7.0

@@ -76,14 +76,14 @@ def _part(amount: float, guaranteed: float) -> float:
     return amount / guaranteed if guaranteed > 0 else (inf if amount > 0 else 0.0)
 
 
-# Who gives way where a pipeline of higher priority finds no room: the fewest threads of the lowest priorities.
+# Eviction for a pipeline of higher priority without room: as few threads of the lowest priorities as possible.
 #
-# Of two sets of pipelines that give way the better one takes fewer threads from the most important level either
-# touches; where that is equal, from the next, and so on:
+# Between two sets of evicted pipelines, the better takes fewer threads from the most important level either touches; on
+# a tie, from the next, and so on:
 #
 # key(set) = (threads it takes from the most important level, ..., from the least important)
 #
-# and the smallest key wins. So nobody gives way while less important ones would do, and of those no more than needed.
+# and the smallest key wins. So no pipeline is evicted while less important ones would do, and no more than needed.
 
 
 ENUMERATED = 10

@@ -72,7 +72,7 @@ def replan(
         return planner.plan(rate, allocator, placer, utilisation=utilisation)
     fresh = planner.plan(rate, allocator, placer, utilisation=utilisation)
     if not isinstance(fresh, Refusal):
-        # CPU may be pooled on a node, and what is above 1 on a slot relies on its neighbours
+        # CPU may be pooled on a node; a slot above 1 relies on its neighbours
         pooled = any(max(slot.cpu, slot.memory) > 1 + TOLERANCE for slot in fresh.prediction.slots.values())
         alike = not (planner.nodes_matter or pooled)
         placement = exchanged(fresh.placement, fresh.cluster, running(current, fresh.cluster), alike=alike)

@@ -99,9 +99,8 @@ def _declared(operator: Operator) -> float:
 
 # Segments that a placement allows: operators run as one only if they are on the same slots.
 #
-# Inside a segment a tuple stays on its slot. That is what the plan's own dealing comes to where the two ends of a
-# stream sit on one slot only, or where the stream is dealt evenly and every slot has the same share of both ends'
-# threads.
+# Inside a segment a tuple stays on its slot. The plan's own routing does the same if both ends of a stream are on one
+# slot only, or if the stream is dealt evenly and every slot has the same share of both ends' threads.
 
 
 _EVEN = {Grouping.SHUFFLE, Grouping.LOCAL_OR_SHUFFLE}

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 # Everything fits: in which order, and with which weights, does the network cost the least?
 #
-# Who is placed first chooses first, so the order decides what a nearly full cluster costs, and no order is best on
-# every cluster. Where everything found a place, a few more orders within each level are tried, as long as that stays
-# quick. Of the placements that hold everything and cost at most 4 % more per stream than the one with the least, the
-# one with the least cost by weight (what passes through streams, else pairs of threads) is the answer.
+# Pipelines placed first choose first, so the order decides the cost of a nearly full cluster, and no order is best on
+# every cluster. If everything found a place, a few more orders within each level are tried, within a work limit. Of the
+# placements that hold everything and cost at most 4 % more per stream than the one with the least, the one with the
+# least cost by weight (traffic of streams, else pairs of threads) is the answer.
 
 
 MORE_THREADS = 25_000

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.profiling.trials import EngineCost, TrialQuery
 
 
-# A pipeline whose operators are known, run as a whole: with which threads, in which batches, what is said of it.
+# Rehearsal of a pipeline whose operators are known: its threads, its batches, its progress messages.
 
 
 PART, SMALLER = 1.2, 6

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.profiling.samples import OperatorSample
 
 
-# How columns of samples go on where these are repeated, so that what comes later is something else, as in a run.
+# Continue columns of samples when these are repeated, so that later rows differ, as in a run.
 #
-# Times move on by as much as they span. A column of which every sampled row has another value is taken for a key that
-# does not come again: state that Spark keeps by it grows, and is let go, as it does in a run. Columns of one name in
-# several inputs move alike, so that what met in the samples meets again.
+# Times move on by as much as they span. A column with a different value in every sampled row is taken for a key that
+# does not come again: state that Spark keeps by it grows and expires, as in a run. Columns of one name in several
+# inputs move alike, so that values that matched in the samples match again.
 
 
 LEAST_KEYS = 100

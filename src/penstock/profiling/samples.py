@@ -343,7 +343,7 @@ def _outputs(steps: tuple[Step, ...], entering: Mapping[int, pa.Table]) -> tuple
             if watch.seconds() > (SECONDS if all(made.values()) else MOST_SECONDS):
                 break
     except StoppedError:
-        pass  # an operator stops its pipeline for this tuple: what came before it serves
+        pass  # an operator stops its pipeline for this tuple: keep the output before it
     finally:
         segment.close()
     return made, segment.take_account()

@@ -197,7 +197,7 @@ class _Replayed:
             files.write(rows)
         self._written += 1
         seconds, sent = self._seen_of_batch(rows)
-        if rows >= self._sample_rows:  # of fewer it says nothing
+        if rows >= self._sample_rows:  # fewer rows do not show the selectivity
             self._given += rows * len(self._inputs)
             self._sent += sent
         return seconds

@@ -70,8 +70,8 @@ class TrialFunction:
         os.environ.update(self.environment)
         setting = TrialSetting.read(Path(self.folder))
         on_trial = _on_trial(self, setting.operator, setting.threads)
-        # What it waits for its first tuple is the engine's: of a longer batch that would be a smaller part. So is what
-        # it waits for others, where nobody works meanwhile: how long Spark takes is measured for itself.
+        # The wait for the first tuple is the engine's: it would be a smaller part of a longer batch. So is the wait for
+        # more tuples while no thread works: Spark's time is measured separately.
         watch: Stopwatch | None = None
         cpu = cpu_seconds()
         first = 0

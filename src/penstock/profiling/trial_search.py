@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 # The highest stable rate of one slot, by bisection.
 #
-# A saturated slot does not wait for tuples to arrive, so what it does is an upper bound on what it keeps up with, and
-# the first rate tried is just below. That holds for a warm slot. One whose first trial was slow (code not compiled,
-# caches cold, connections not open) gives itself away: it is at work on a tuple for `busy / rate` seconds, and if
-# that has fallen since, the bracket is raised by as much and the search goes on. A slot that is slow for two trials
-# long is taken for a slow slot.
+# A saturated slot does not wait for tuples to arrive, so its rate is an upper bound of the stable rate, and the first
+# rate tried is just below. That holds for a warm slot. One whose first trial was slow (code not compiled, caches cold,
+# connections not open) gives itself away: it works on a tuple for `busy / rate` seconds, and if that has fallen since,
+# the bracket is raised by the same factor and the search continues. A slot that is slow for two trials is taken for a
+# slow slot.
 #
-# Cores need not be as fast in one trial as in the next. All rates of a search are told for the pace of the saturated
-# trial, and those offered are for the pace of the trial before; so what was not stable while the cores were slow does
-# not count against the rate at another time. The peak is told for the mean pace.
+# Cores need not be as fast in one trial as in the next. All rates of a search are converted to the CPU speed of the
+# saturated trial, and those offered to the speed of the trial before; so a rate that was unstable while the cores were
+# slow is not ruled out later. The peak is given for the mean CPU speed.
 
 
 WIDEST_BRACKET = 0.3
@@ -119,7 +119,7 @@ class PeakSearch:
             trial = replace(self._best, rate=min(rate, (1 - self._precision) * self._bound))
         pace = mean_pace(self._seen)
         rate = trial.rate * gained(self._saturated, pace)
-        # rounds of a trial at a given rate may have fewer tuples than threads: the best says what a full one takes
+        # rounds of a trial at a given rate may have fewer tuples than threads: the fastest trial shows a full one
         at_work = max((seen.rate / seen.busy * gained(seen, pace) for seen in self._seen if seen.busy), default=0.0)
         return replace(
             trial,

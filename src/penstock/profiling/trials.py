@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-# What Spark and a worker need whatever the operator does: for any batch, and for any tuple.
+# Costs of Spark and a worker with any operator: per batch, and per tuple.
 
 
 @dataclass(frozen=True, slots=True)

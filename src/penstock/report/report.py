@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 # When a run has settled: Java compiles in its first ten or twenty seconds, and batches take two or three times as long
 # meanwhile.
 #
-# Under a steady load what waits then is worked off later, so that latencies of that time are of the start and not of
-# the load: it has settled when that is done. A run that falls behind for good has settled at once: what waits never
-# falls. Where all there is is read as fast as it goes, nothing waits, and batches tell by what their tuples take.
+# Under a steady load that backlog is worked off later, so latencies until then are of the start and not of the load:
+# the run has settled when that is done. A run that falls behind for good has settled at once: its backlog never falls.
+# If all input is read at full speed, nothing waits, and batches are compared by their time per tuple.
 
 
 LARGEST_PART = 0.5
@@ -368,7 +368,7 @@ def summarise(
     seconds = warm[-1].finished - begin
     taken = sum(batch.tuples for batch in warm)
     sustained = taken / seconds if seconds > 0 else 0.0
-    # where nobody knows when a tuple was due, its latency leaves out what it waited before: backlog / rate
+    # without due times, a tuple's latency leaves out its wait before: backlog / rate
     worked_off = sustained if offered_rate is None else 0.0
     waits = np.array([batch.backlog / worked_off if worked_off else 0.0 for batch in warm])
     if offered_rate is None:

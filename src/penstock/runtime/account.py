@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.runtime.dead_letters import DeadLetter
 
 
-# How often something took how long, in bins that are the same everywhere, so that histograms can be added up.
+# Histograms of durations, with the same bins everywhere, so that they can be added up.
 
 
 _MANTISSA_BITS = 4

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from penstock.runtime.schemas import Misfit
 
 
-# Which rows code over frames was given and has not answered for yet.
+# Rows that were given to code over frames and are not answered yet.
 #
-# It may keep frames and yield later, or in the end; nobody can look inside. What can be seen is whether something came
-# out before it asked for the next frame, and how many rows.
+# The code may keep frames and yield later, or at the end; its state is hidden. Visible is only whether output came
+# before it asked for the next frame, and how many rows.
 
 
 MAX_HELD_BYTES = 64 * 2**20
@@ -116,8 +116,8 @@ class HeldBack:
 
 # Code that takes an iterator of frames, as `mapInPandas` does: called once, and fed until the stream ends.
 #
-# What such code does before its loop (loading a model) is why it takes an iterator, so it is not called anew for every
-# piece. It asks for frames when it likes, and therefore has a thread of its own.
+# Such code takes an iterator for its work before the loop (loading a model), so it is not called anew for every piece.
+# It asks for frames when it likes, and therefore has a thread of its own.
 
 
 ROW_NUMBER = "__penstock_row__"
@@ -205,8 +205,8 @@ class FrameStream:
             for made in self._function(self._frames(), *self._arguments):
                 self._yielded.append(made)
         except AbandonedError:
-            pass  # nobody waits for what it would yield
-        except BaseException as error:  # whoever gives frames raises it
+            pass  # its further output is not needed
+        except BaseException as error:  # raised by the thread that gives frames
             self._error = error
         finally:
             self._answers.put(True)

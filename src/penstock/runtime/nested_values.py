@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Types of Arrow made of others, and their values: what is inside of structs, arrays and maps.
+# Nested types of Arrow and their values: the inside of structs, arrays and maps.
 
 
 def inner_fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
@@ -181,7 +181,7 @@ def _refuse_null(values: pa.Array, kind: pa.DataType, path: str) -> None:
             _refuse_null(part, inner.type, f"{path}.{name}")
 
 
-# Fields that no sample had when a schema was found out: what is in them would be left out without a word.
+# Reject fields that no sample had when the schema was found out: their values would be dropped silently.
 
 
 UNSEEN = "no sample had it when the schema was found out; give schema='NAME TYPE, ...'"

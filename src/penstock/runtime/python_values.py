@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Times as Arrow takes them for what they are. One that says no zone is what the session's clock showed, where Arrow
-# takes it for UTC; and a number is no time, where Arrow counts it as microseconds or days.
+# Times, read as they are meant. A time without a zone is on the session's clock, not in UTC as Arrow reads it; a number
+# is not a time, though Arrow counts it as microseconds or days.
 
 
 UTC = "UTC"

@@ -172,7 +172,7 @@ def hash_contents(rows: pa.RecordBatch) -> Hashes:
     hashes = np.zeros(rows.num_rows, np.uint64)
     for column in rows.columns:
         try:
-            # of what is made of others pandas knows no hash
+            # pandas cannot hash nested values
             is_nested = pa.types.is_nested(column.type)
             readable = pa.array(map(str, column.to_pylist()), pa.string()) if is_nested else column
             hashes = hashes * np.uint64(31) + _hash_column(readable)

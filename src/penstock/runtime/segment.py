@@ -238,7 +238,7 @@ class Segment:
         places = self._conditions if wake.place is None else [(wake.place, wake.pool)]
         for place in places:
             if place not in self._conditions:
-                continue  # nobody has waited there
+                continue  # no thread has waited there
             if wake.count is None:
                 self._conditions[place].notify_all()
             else:

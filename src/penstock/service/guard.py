@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.service.pages.site import LoginPage
 
 
-# Who has logged in with a browser: sessions behind a cookie, and codes that open one session once.
+# Browser logins: sessions behind a cookie, and codes that open one session once.
 #
 # A token never stands in an address or in a page. A browser gets a cookie that scripts cannot read and that other
 # sites' pages cannot make it send; it ends with the service, or after a day without use.

@@ -344,7 +344,7 @@ def _above_zero(what: str, value: float) -> None:
         raise BadInputError(f"{what}: expected a finite number above 0, found {value:g}")
 
 
-# How much a simulation may be asked for. Whatever is within these ends: in seconds mostly, in minutes at the worst.
+# Limits of a simulation. Within them it ends: in seconds mostly, in minutes at the worst.
 
 
 LEAST_SECONDS = 1e-3

@@ -317,7 +317,7 @@ def target_of(spec: ProducerSpec) -> ProducerTarget:
     log = LogAddress(address.format, {**address.options, **spec.options}).open()
     if spec.partitions is None:
         try:
-            log.spans(topic)  # says which topics there are
+            log.spans(topic)  # its error lists the topics
         except UnknownTopicError as error:
             raise UnknownTopicError(f"{error}; partitions (--partitions N) makes it") from error
     if spec.partitions is not None or spec.retention_seconds is not None:
@@ -406,7 +406,7 @@ def produce(
     streams = [_Stream(0, None)]
     if spec.each_partition:
         streams = [_Stream(number, number) for number in range(target.partitions)]
-    # a limit of seconds is one for what is due: what is late is sent behind it, as long as the rate may still be kept
+    # a limit of seconds is one of due times: late messages are sent after it, within `allowed_late`
     end_seconds = math.inf if spec.seconds is None else float(spec.seconds)
     watch, behind, at = Stopwatch(), 0.0, 0.0
     try:
@@ -429,7 +429,7 @@ def produce(
     finally:
         target.close()
     due = _due(load, at, spec)
-    # where a number of messages ends it, they were to take until the last of them was due
+    # a limit of messages: the time they should have taken ends when the last of them was due
     due_seconds = at if spec.messages is None or due < spec.messages else float(load.due_seconds(due - 1, due)[0])
     return Produced(
         sum(stream.sent for stream in streams), due * len(streams), watch.seconds(), min(at, due_seconds), behind

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from penstock_lab.published_values import Published
 
 
-# Many pipelines that want more than the cluster has, for a simulated day: each follows its own load by our
-# controller, a sharing policy divides the nodes every minute in which what they want changes, a division that would be
-# too late for somebody is rejected where another would not, and everybody gets no more than its share.
+# Many pipelines that want more than the cluster has, for a simulated day: each follows its own load with our
+# controller, a sharing policy divides the nodes every minute in which demands change, a division that misses a deadline
+# is rejected if another one would not, and no pipeline gets more than its share.
 #
 # Sizes are in units of one node. Minima are promised; the first pipelines have a high priority.
 
@@ -80,7 +80,7 @@ def run_day(policy: str, pipelines: int = 20, nodes: int = 100, seed: int = 0, h
     traffics = [
         traffic(MIX[number % len(MIX)], seed + number, hours / 24, mean_rate=level) for number in range(pipelines)
     ]
-    # everybody's mean over the day is the level: what is wanted together is WANTED times the cluster
+    # each pipeline's mean over the day is the level: together they want WANTED times the cluster
     traffics = [replace(traffic, rates=traffic.rates * level / traffic.rates.mean()) for traffic in traffics]
     sites = [Site(latency_target_s=30.0, most_units=nodes) for _ in traffics]
     controllers = [OurRule(site) for site in sites]

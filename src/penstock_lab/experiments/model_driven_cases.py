@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock_lab.contract import Case, Measures
 
 
-# Plans put to the test in simulated time: is this rate stable, and what is the highest that is?
+# Plans put to the test in simulated time: is this rate stable, and which is the highest stable one?
 
 
 PUBLISHED_SLOPE = 0.001

@@ -335,11 +335,11 @@ def use_case_2_live(case: Case) -> Measures:
     low_seconds = seconds * (1 - case["r1"]) / (1 - case["r1"] + case["r1"] / 2)
     with site(2, policy) as place:
         place.submit(policy)
-        # under isolation the second gets what is left, which may be nothing
+        # under isolation the second gets the rest, which may be nothing
         off = place.await_calm([want.name for want in (USE_2[:1] if policy == ISOLATION else USE_2)])
         place.warm_up(off)
         if policy in TRIGGERED:
-            # what arrives while all is cold comes in lumps: only now
+            # only now: while the system is cold, arrivals come in lumps
             place.client.trigger(
                 "TP1", "arrival-rate", above=0.75 * rate, below=0.7 * rate, for_seconds=TRIGGER_SECONDS
             )

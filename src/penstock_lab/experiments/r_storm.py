@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from penstock_lab.published_values import Published
 
 
-# The topologies of R-Storm's evaluation. The document draws them (Figs 7 and 11) and says nothing of their threads,
-# costs and demands: those are chosen here, and every choice is told with the results (`CHOICES`).
+# The topologies of R-Storm's evaluation. The document draws them (Figs 7 and 11) without their threads, costs and
+# demands: those are chosen here, and every choice is reported with the results (`CHOICES`).
 
 
 CORES, MEMORY_MB, BANDWIDTH_MBPS, RACKS = 1.0, 2048.0, 100.0, 2

@@ -116,7 +116,7 @@ def _plot(result: RunResult | PlacedResult, path: Path | None) -> None:
     if path is None:
         return
     if not result.report.history:
-        # the report says the rest
+        # the report has the rest
         output.complain(f"{path}: nothing to draw: no batch was finished")
         return
     draw_run(result, path)

@@ -185,7 +185,7 @@ class Attachment:
         """min(target, admitted), never below the minimum; None where nothing is known to be right yet."""
         target, admitted = self._target, self.admitted
         if admitted is not None and self._application.nodes is not None:
-            # on nodes of the controller, which has heard what would be right: its word, or what there is
+            # on the controller's nodes: take the size it admits, or else keep the present one
             why = "nothing was learned yet" if target is None else target.why
             to = admitted.executors or executors
             why = f"{why}; {admitted.executors} {_are(admitted.executors)} admitted"
@@ -222,7 +222,7 @@ class Attachment:
         if self._link is None or not (fresh or now - self._reported_at >= REPORT_SECONDS):
             return
         self._reported_at = now
-        # without an answer the last one holds: a controller that is away takes nothing from anybody
+        # no answer: the last one stays valid; an unreachable controller takes nothing away
         self.admitted = self._link.report(self._report(executors)) or self.admitted
 
     def _report(self, executors: int) -> dict[str, Any]:

@@ -207,7 +207,7 @@ def batches_of_checkpoint(folder: Path, slots: int | None, end: Offsets | None) 
     numbers = sorted(int(file.name) for file in (folder / "offsets").iterdir() if is_whole(file.name))[-MOST_BATCHES:]
     entries = [_entry(folder / "offsets" / str(number)) for number in numbers]
     batches = []
-    # the entry of a batch says up to where it reads, and is written when it begins
+    # a batch's entry holds its end offsets and is written when the batch starts
     for (_, before), (began, offsets), (following, _) in zip(entries, entries[1:], entries[2:], strict=False):
         rows = _difference(offsets, before)
         if rows > 0 and following > began:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from penstock.control.elasticity.learned_factor import Learned
 
 
-# Deadlines in a division: a pipeline's latency target against the response time predicted for its share, from the load
-# it has now and from what was learned of its batches.
+# Deadlines in a division: a pipeline's latency target against the response time predicted for its share, at its current
+# load and the batch cost learned so far.
 
 
 STEADY = 0.95
@@ -48,7 +48,7 @@ def in_time(turn: Turn, record: PipelineRecord) -> int:
         )
 
     units = needed(rate)
-    # what it has is not changed for a load that only swings
+    # keep the size if the load only fluctuates
     return has if has < units and 0 < needed(STEADY * rate) <= has else units
 
 
@@ -301,7 +301,7 @@ def _note_shortage(turn: Turn, name: str, slots: tuple[Slot, ...], reason: str |
     why = (reason or f"gets {turn.state.units(slots)} of at least {record.minimum}") if short else None
     if not slots and not short:
         why = "no share"
-    # the wait is over when it runs, not when it is promised something: what it was promised has still to be freed
+    # the wait ends when it holds its minimum, not when slots are assigned: those must be freed first
     waits = why is not None or turn.state.units(record.held) < record.minimum
     since = record.waiting_since if waits else None
     if why is not None and since is None:

@@ -77,7 +77,7 @@ def write_priority(turn: Turn, name: str, level: int) -> None:
     turn.change(name, priority=level, pending_priority=None)
 
 
-# When a trigger goes on and off: a condition, a dwell time, and a lower threshold for the way back.
+# Hysteresis of a trigger: a condition, a dwell time, and a lower threshold for the way back.
 #
 # on   once the condition has held for `for_seconds`
 # off  once the value has been below `below` for `for_seconds`

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # └─► waiting └──────────┴─► backing-off ─► starting, or failed
 # all but killed ─► ending ─► killed
 #
-# A move that is not in the table is an error of whoever asked for it, never an `if` that lets it pass.
+# A move that is not in the table is the caller's error and raises; no `if` lets it pass.
 
 
 class PipelineState(StrEnum):

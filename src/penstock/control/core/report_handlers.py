@@ -118,7 +118,7 @@ def _is_drained(turn: Turn, record: PipelineRecord, happening: Happening, why: s
     change = record.change and replace(record.change, drained_at=turn.now)
     turn.move(record.name, happening, why, change=change)
     if record.pending_priority is not None:
-        # a trigger may have switched again meanwhile: what it says now counts
+        # a trigger may have switched again meanwhile: its latest state counts
         write_priority(turn, record.name, effective_priority(record))
     turn.want_pass(f"'{record.name}' has drained")
 
@@ -202,8 +202,8 @@ def node_lost(turn: Turn, report: NodeLost) -> None:
     turn.move_node(node.name, NodeHappening.LOST, report.why)
     for record in list(turn.pipelines.values()):
         if any(slot.node == node.name for slot in record.held):
-            # what it may hold stays as it is until its executors say so: the node may come back. What it is to have
-            # instead, and why, the pass decides
+            # `may_hold` stays until the executors report: the node may come back. The pass decides on the replacement,
+            # with the reason
             turn.change(record.name, held=tuple(slot for slot in record.held if slot.node != node.name))
     turn.want_pass(f"node '{node.name}' was lost")
 
@@ -224,7 +224,7 @@ def tick(turn: Turn, _: TimePassed) -> None:
 
 def _let_time_pass(turn: Turn, record: PipelineRecord) -> None:
     if record.since > turn.now:
-        # the clock was set back: what was begun in the future begins now
+        # the clock was set back: a start in the future becomes now
         record = turn.change(record.name, since=turn.now)
     if overdue(turn, record):
         _past_deadline(turn, record)

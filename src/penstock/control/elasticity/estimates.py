@@ -47,15 +47,15 @@ def seconds_with_change(backlog: float, rate: float, capacity: float, then: floa
     return change_seconds + catch_up_seconds(at_change, rate, then)
 
 
-# How long a tuple takes on so many units while as much arrives as now: what a deadline is held against.
+# Response time on a number of units at the current load, to be compared with a deadline.
 #
-# A batch costs something whatever it holds. With a fixed cost f and a load of rho of what the units can do, batches
-# that follow each other settle where a batch takes as long as what it holds took to arrive:
+# A batch has a fixed cost, however large it is. With a fixed cost f and a utilisation of rho, batches that follow each
+# other settle when a batch takes as long as its content took to arrive:
 #
 # t = f + rho * t   =>   t = f / (1 - rho)
 #
-# A tuple waits for the next batch and then for the whole of it: 2 t at most, which is what is predicted. Where all that
-# can be done arrives, or more, it is for ever.
+# A tuple waits for the next batch and then for the whole of it: at most 2 t, which is the prediction. It is infinite if
+# the load reaches the capacity.
 
 
 def response_seconds(rate: float, capacity: float, batch_cost: float) -> float:
@@ -83,11 +83,11 @@ def units_in_time(
     return high
 
 
-# When a change is worth it: what is wasted now against what a change costs, and waits that double.
+# When a change pays: the waste so far against the cost of a change, with waits that double.
 #
-# A change costs the work that is not done while it happens, and the trouble of every change: nobody wants twenty a day.
-# What is wasted is added up while less is needed than there is; it pays to change when so much was wasted as the change
-# costs (who waits that long never pays more than twice what one who knows the future pays).
+# A change costs the work not done while it happens, and the disturbance: twenty changes a day are too many. Waste adds
+# up while fewer units are needed than there are; a change pays once the waste has reached its cost (waiting that long
+# costs at most twice the optimum with a known future).
 
 
 MOST_DOUBLINGS = 4
@@ -114,7 +114,7 @@ def doublings_after(memory: Memory, options: ElasticOptions, now: float, *, grow
     return max(0, memory.doublings - 1)
 
 
-# The effect of the last change: if a larger size does no more, size is not what is short.
+# Effect of the last change: if a larger size processes no more, size is not the bottleneck.
 
 
 SETTLE_SECONDS = 40.0

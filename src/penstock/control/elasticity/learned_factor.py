@@ -49,7 +49,7 @@ def after(learned: Learned, reading: float, seconds: float, now: float) -> Learn
     return Learned(value, spread, count, learned.since if learned.readings else now, now)
 
 
-# Drift: the code, the data or the machine differs from what was profiled.
+# Drift: code, data or machine differ from those profiled.
 
 
 LEAST_DRIFT = 0.2

@@ -75,10 +75,10 @@ def heading(smoothed: Smoothed, rate: float, look_back: float, ahead: float) -> 
     return rate + slope(smoothed, look_back) * ahead
 
 
-# As it was at this time of the day, and of the week once a week is known.
+# Forecast from the same time of the day, and of the week once a week is known.
 #
-# Means by ten minutes of the day, smoothed from day to day, one row for working days and one for weekends. What is
-# expected is scaled by how the load stands to the pattern now, so that a busier day is expected to stay busier:
+# Means by ten minutes of the day, smoothed from day to day, one row for working days and one for weekends. The forecast
+# is scaled by the ratio of the load to the pattern now, so that a busier day is expected to stay busier:
 #
 # expected(t) = pattern(t) * level / pattern(now), the factor between half and twice
 

@@ -115,9 +115,9 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-# What runs corrects the models part by part: the true processing rate of a thread of every operator (tuples over the
-# time it was at work), the memory of a slot, and what a batch costs whatever it holds. Kept beside the profiled
-# figures, with spread and since when.
+# A run corrects the models part by part: the true processing rate of a thread of every operator (tuples over the time
+# at work), the memory of a slot, and the fixed cost of a batch. Kept beside the profiled figures, with spread and start
+# time.
 
 
 LEAST_BUSY = 0.05

@@ -251,7 +251,7 @@ def _shrink(memory: Memory, case: _Case) -> tuple[Memory, SizeVerdict]:
     asked = observed.asked
     load = target_utilisation(smoothed, options, known=memory.speed.counts)
     forecast = memory.forecast.highest(now, options.ahead_seconds, smoothed.level) or 0.0
-    # what is given back while the load rises is asked for again
+    # units released while the load rises would be requested again
     soon = max(forecast, smoothing.heading(smoothed, smoothed.level, options.look_back_seconds, options.ahead_seconds))
     needed = _units_for(sizes, max(smoothed.level / load, soon / options.max_utilisation), memory, bounds)
     waits = observed.backlog > capacity * WAIT_SHARE * (observed.latency_target_s or options.decide_seconds)
@@ -265,7 +265,7 @@ def _shrink(memory: Memory, case: _Case) -> tuple[Memory, SizeVerdict]:
     waste = memory.waste + (asked - needed) * options.decide_seconds
     memory = memory._replace(low_since=since, most_needed=most_needed, waste=waste)
     cost = waiting.cost_of_change(memory, options, asked)
-    # the first size came from models nobody had tried yet: putting it right is no change of mind
+    # the first size came from untested models: correcting it need not pay off
     first = memory.last is None and memory.speed.counts
     enough = first or (asked - most >= options.shrink_least * asked and waste >= cost)
     if not enough or now - since < options.shrink_after_seconds:

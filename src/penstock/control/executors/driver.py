@@ -212,7 +212,7 @@ class Driver:
                 Metric.BACKLOG: float(figures.backlog),
             }
             if run.idle_seconds >= ARRIVAL_SECONDS:
-                # a stream that stopped has no batch that says so
+                # a stopped stream has no batch that reports it
                 readings |= {Metric.OFFERED_RATE: 0.0, Metric.RATE: 0.0, Metric.BACKLOG: 0.0}
                 figures = replace(figures, lag=dict.fromkeys(figures.lag, 0))
             if figures.lag:
@@ -262,7 +262,7 @@ class Driver:
             try:
                 put(self._folder, REPORT, report)
             except BadInputError as error:
-                # a full disk: the pipeline flows, and the next report says all
+                # a full disk: the pipeline runs on, and the next report is complete
                 self._reported = None
                 print(error, file=sys.stderr, flush=True)
 
@@ -280,7 +280,7 @@ class _Move:
         try:
             run.move(self.order.places)
         except Exception as error:
-            self.failure = error  # raised where the driver looks again
+            self.failure = error  # raised when the driver looks again
 
     @property
     def is_over(self) -> bool:

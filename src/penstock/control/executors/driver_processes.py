@@ -195,7 +195,7 @@ class DriverExecutors:
         own = driver_in(known.folder)
         if own is not None and own.incarnation == known.order.incarnation and (find(own) or is_locked(known.folder)):
             return True
-        # one that was just started has not said so yet
+        # a driver that was just started has not registered yet
         return known.incarnation == known.order.incarnation and known.started is not None and bool(find(known.started))
 
     def observe(self, now: float) -> list[Observation]:
@@ -228,7 +228,7 @@ class DriverExecutors:
             # this controller has not started one: an earlier controller died before it could
             self._tell(known)
         elif order.kind is OrderKind.DRAIN:
-            # what was under way and is not committed comes again: as drained as can be
+            # uncommitted input is read again: this is as drained as it gets
             yield from _once(known, Drained(name, order.incarnation))
         elif order.kind is OrderKind.END:
             yield from _once(known, DriverEnded(name))

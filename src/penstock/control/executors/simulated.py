@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from penstock.control.core.messages import Observation, PipelineOrder
 
 
-# A pipeline as a fluid: what arrives, what its slots can do, what is left over. Exact for rates that are constant in
-# between, whatever the step.
+# A pipeline as a fluid: arrivals, capacity, backlog. Exact for piecewise constant rates, whatever the step.
 
 
 BASE_LATENCY_MS = 50.0
@@ -71,8 +70,8 @@ def busy(processed: float, seconds: float, capacity: float) -> float:
     return processed / (capacity * seconds) if capacity * seconds > 0 else 0.0
 
 
-# One pipeline in simulated time: a driver that takes a while to come up, executors that come and go, a load that
-# queues. Orders in, observations out; time is told.
+# One pipeline in simulated time: a driver that takes time to start, executors that join and leave, a load that queues.
+# Orders in, observations out; the caller passes the time.
 
 
 UNLIMITED = 1e12

@@ -110,7 +110,7 @@ def _dealt(pipeline: Pipeline, slots: Sequence[Slot], rate: float) -> SavedPlan:
     ] or order
     rows: dict[Slot, dict[str, int]] = {}
     for number, name in enumerate(order):
-        # neighbours in the pipeline sit together where there are fewer slots than operators
+        # with fewer slots than operators, neighbours in the pipeline share a slot
         place = number if len(slots) >= len(order) else number * len(slots) // len(order)
         rows.setdefault(slots[place], {})[name] = 1
     for number, slot in enumerate(slots[len(order) :]):

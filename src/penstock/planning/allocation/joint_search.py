@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# How many bundles of which size every operator gets when there are N slots: the candidates the packing tries.
+# Number and size of bundles for every operator on N slots: the candidates the packing tries.
 #
-# Spread over N slots an operator does w/N on each, and the cheapest way of doing that lies between two corners of the
-# hull of its points (`penstock.modelling.bounds`): so many slots with the one, the others with the other.
+# Spread over N slots an operator does w/N on each, and the cheapest mix lies between two corners of the hull of its
+# points (`penstock.modelling.bounds`): some slots with the one, the others with the other.
 
 
 Counts = list[tuple[int, int]]

@@ -288,10 +288,10 @@ def kept_out(by: str, request: PlacementRequest, room: Room, operator: int) -> R
     return Refusal(by, (), notes=(f"operator '{wanted.name}': {why}",))
 
 
-# Asking a placer, with the constraints it knows nothing of kept for it, or refused by name.
+# Call a placer; constraints it does not know are enforced for it, or rejected with a reason.
 #
-# Some constraints only say which nodes a pipeline may have at all: where all its operators ask for the same, a placer
-# keeps those by never seeing the other nodes. What says more than that the placer must look at itself (`keeps`).
+# Some constraints only restrict the nodes of a pipeline: if all its operators ask for the same, a placer keeps those by
+# never seeing the other nodes. All other constraints the placer must check itself (`keeps`).
 
 
 def ask(placer: Placer, request: PlacementRequest, room: Room) -> Placement | Refusal:

@@ -133,7 +133,7 @@ class Room:
         self.capacity = np.array([[node.capacity[name] for name in names] for node in cluster.nodes], dtype=float)
         self.capacity = self.capacity.reshape(len(cluster.nodes), len(names))
         self.slots = np.array([node.slots for node in cluster.nodes], dtype=np.int64)
-        # An excluded node has nothing to offer, whoever asks.
+        # An excluded node has nothing to offer.
         excluded = [cluster.position(name) for name in cluster.excluded]
         self.capacity[excluded] = 0.0
         self.slots[excluded] = 0

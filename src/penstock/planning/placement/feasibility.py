@@ -93,7 +93,7 @@ class _Rows:
             limit = room.capacity[n, axis] * (1 + TOLERANCE)
             self._add(taken, -np.inf, limit)
             if axis == room.memory_axis:
-                # What is shared is there wherever any one of the sharers is.
+                # Shared memory is taken wherever any one of the sharers is.
                 for shared in request.constraints.shared_memory:
                     for name in shared.operators:
                         self._add(taken, -np.inf, limit, {(n, position[name]): shared.mb})

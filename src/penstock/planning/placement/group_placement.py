@@ -104,7 +104,7 @@ def place_together(placer: Placer, leveled: Sequence[tuple[PlacementRequest, obj
     """`leveled`: pipelines with their level, in the order of the queue; equal levels stand together."""
     requests = valued([request for request, _ in leveled])
     levels = [list(numbers) for _, numbers in groupby(range(len(leveled)), key=lambda number: leveled[number][1])]
-    # Who has the most to say to each other chooses first, if nobody stays out for that.
+    # Pipelines whose streams are worth the most choose first, if all pipelines fit in that order.
     by_worth = [n for level in levels for n in sorted(level, key=lambda n: -(requests[n].streams_worth or 0.0))]
     placements, refused = one_by_one(placer, [requests[number] for number in by_worth], room)
     if not refused:

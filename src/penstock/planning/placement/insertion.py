@@ -125,7 +125,7 @@ class Inserter:
         here = ledger.counts[:, tenant.first : tenant.first + size] @ tenant.weights[operator - tenant.first]
         rack = ledger.room.rack
         near = np.bincount(rack, weights=here)[rack]
-        # Where nothing pulls yet: the rack with the most room.
+        # If nothing pulls yet: the rack with the most room.
         room = (ledger.free * self._weights).sum(axis=1)
         roomy = np.bincount(rack, weights=room)[rack] / max(float(room.sum()), 1e-300)
         pull: NDArray[np.float64] = np.round(here + near, 9) + 1e-6 * np.round(roomy, 9)

@@ -174,7 +174,7 @@ class Ledger:
             LedgerPipeline(request, first, slot_offer(request, room), open_to(request, room), shared, talk(request))
         )
 
-    # What fits.
+    # Fit checks.
 
     def fits(self, operator: int, *, but: int | None = None) -> NDArray[np.bool_]:
         """Nodes that can take one more thread, as far as can be told without looking into open slots (`put` does)."""

@@ -370,9 +370,9 @@ class FusedSetup:
         return fused_usage(self.gains, self.demands, self.threads, self.slots, rate, self._handling_cpu)
 
 
-# How a pipeline runs fused: threads, crews, batch sizes and costs, from the models of its operators.
+# Fused execution of a pipeline: threads, crews, batch sizes and costs, from the models of its operators.
 #
-# Rehearsals, runs of the whole pipeline in its profile, correct what the models of the single operators say.
+# Rehearsals, runs of the whole pipeline in its profile, correct the models of the single operators.
 
 
 # Which operators of a fused slot share threads.
@@ -423,17 +423,17 @@ def _has_code(pipeline: Pipeline, name: str) -> bool:
     return operator.kind is Kind.OPERATOR or operator.run is not None or operator.logic is not None
 
 
-# What the whole takes beyond its parts: the formula of a fused run, set right by rehearsals of the pipeline.
+# Costs of the whole beyond its parts: the formula of a fused run, corrected by rehearsals of the pipeline.
 #
-# Models are of operators alone. What Spark needs to make tuples, to carry them to code and back, to read and write
-# files, and what slots lose by sharing a machine, is in none of them. So a profile ends by running the pipeline as a
-# whole, as fast as it goes, with batches of n1 and of n2 tuples on r slots: they took T1 and T2 seconds, where the
-# formula says F1 and F2. From then on a batch of n tuples on s slots is taken to need
+# Models are of operators alone. They leave out Spark's work to make tuples, to carry them to code and back, to read and
+# write files, and the loss of slots that share a machine. So a profile ends by running the pipeline as a whole, at full
+# speed, with batches of n1 and of n2 tuples on r slots: they took T1 and T2 seconds, and the formula gives F1 and F2. A
+# batch of n tuples on s slots is then predicted to need
 #
 # T(n) = k F(n) + a + c n / min(s, cores)      seconds.
 #
-# Where tuples took longer than the formula says, `c = r ((T2 - T1) - (F2 - F1)) / (n2 - n1)` seconds of a slot each and
-# k = 1: what Spark needs for a tuple stays, however many threads its operators get. Where they took less, c = 0 and
+# If tuples took longer than by the formula, `c = r ((T2 - T1) - (F2 - F1)) / (n2 - n1)` seconds of a slot each and
+# k = 1: Spark's cost of a tuple stays, however many threads its operators get. If they took less, c = 0 and
 # `k = (T2 - T1) / (F2 - F1)`. Either way `a = T1 - k F1 - c n1 / r`. Between numbers of slots that were rehearsed
 # everything is linear, outside of them flat.
 

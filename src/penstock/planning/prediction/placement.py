@@ -374,13 +374,13 @@ def _shared(a: Mapping[Group, float], b: Mapping[Group, float]) -> float:
     return sum(share * b[group] for group, share in a.items() if group in b)
 
 
-# A quick estimate of how long a tuple takes from source to sink.
+# A quick estimate of a tuple's latency from source to sink.
 #
-# Assumed, per operator and slot: tuples arrive at random (Poisson), every one takes a thread the same time (M/D/c), and
-# that time is what it is at the slot's peak, t / I(t). Queues wait half as long as with exponential service. A slot at
-# its measured peak was stable there, so a load above 0.99 up to 1 counts as 0.99; above 1 there is no bound. A tuple
-# also waits for the engine's next batch once, evenly spread over the interval, and travels between slots. The
-# pipeline's latency is that of its slowest path, percentile by percentile: for p95 and p99 this errs on the high side.
+# Assumed, per operator and slot: Poisson arrivals and a constant service time (M/D/c), the thread time at the slot's
+# peak, t / I(t). Queues wait half as long as with exponential service. A slot at its measured peak was stable there, so
+# a load above 0.99 up to 1 counts as 0.99; above 1 there is no bound. A tuple also waits for the engine's next batch
+# once, evenly spread over the interval, and travels between slots. The pipeline's latency is that of its slowest path,
+# percentile by percentile: for p95 and p99 this errs on the high side.
 
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
@@ -506,11 +506,11 @@ def _hop_ms(
     return max(0.0, mean)
 
 
-# When what an aggregation makes of a tuple leaves it, where windows are sent on once they are closed.
+# Time until an aggregation's result for a tuple is sent, if windows are sent once they are closed.
 #
 # A tuple is due at any time of a stretch of S seconds at whose end a window starts; of the windows of W seconds it is
 # in, the last one ends between `W - S` and W later. Spark closes a window with a watermark: the latest time it has
-# seen, less the L seconds it waits for what is late, as of the batch before. So a batch must bring a tuple that was
+# seen, less the L seconds it waits for late rows, as of the batch before. So a batch must bring a tuple that was
 # due L after the window's end, which takes that tuple's latency (d for the batch, and up to a period T until that
 # begins), and the next batch sends the window on, another d later. Of all tuples the part q has left after
 #

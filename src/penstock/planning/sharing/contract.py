@@ -84,7 +84,7 @@ def counted(nodes: float) -> str:
     return "node" if nodes == 1 else "nodes"
 
 
-# Who shares a cluster: pipelines with what they desire and what they cannot run without.
+# Tenants of a cluster: pipelines with their desired size and the minimum they need to run.
 #
 # `desired` and `minimum` count standard nodes. A node with several times the slots of a standard one counts as several,
 # so a policy divides one whole number whatever the nodes are like.

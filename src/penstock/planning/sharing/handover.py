@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from penstock.planning.sharing.contract import Sharer, Tenant, Tenants
 
 
-# Nodes for shares, keeping what is held: equal nodes always come out, nodes of different sizes as nearly as they can.
+# Nodes for shares, keeping those held: exact for equal nodes, as close as possible for nodes of different sizes.
 #
-# Filling shares with whole nodes of different sizes exactly is bin packing. The rule here: everyone keeps its own nodes
-# as far as its share goes; the others go from the largest down, each to whoever lacks most; then nodes too large for
-# what anyone lacks go to those still below their minimum, and what is left to whoever desires that much more.
+# Filling shares with whole nodes of different sizes exactly is bin packing. The rule here: each pipeline keeps its own
+# nodes within its share; the others go from the largest down, each to the pipeline that lacks most; then nodes too
+# large for any lack go to pipelines below their minimum, and the rest to pipelines that desire that much more.
 
 
 def chosen_nodes(

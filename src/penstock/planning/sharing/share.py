@@ -97,12 +97,12 @@ def dominant_shares(tenants: Tenants, nodes: Mapping[str, float]) -> dict[str, f
     return {tenant.name: float(part) for tenant, part in zip(tenants.pipelines, largest, strict=True)}
 
 
-# A division whose predicted response time exceeds somebody's deadline is rejected, and another one is made.
+# A division whose predicted response time exceeds a pipeline's deadline is rejected, and another one is made.
 #
-# `needs` says with how many nodes a pipeline keeps its deadline. Who was given fewer is promised as many, and the
-# same policy divides again: all of a priority level together or none of it, the highest level first, as far as
-# everything that was promised fits. So nobody is picked from among equals, and where not all deadlines can be kept
-# the division stays as fair as the policy is.
+# `needs` has the number of nodes with which a pipeline keeps its deadline. Pipelines that got fewer are promised that
+# number, and the same policy divides again: all of a priority level together or none of it, the highest level first,
+# until the promises no longer fit. So no pipeline is picked from among equals, and if not all deadlines can be kept the
+# division stays as fair as the policy is.
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from penstock.workloads.applications.messages import tweet
 from penstock.workloads.applications.windows import count_per_window, rank_all, rank_some, with_moments
 from penstock.workloads.incoming import message_of
 
-# How words feel, from -5 to +5, and which small words a language is known by. Of our own making: common words with the
+# Sentiment of words, from -5 to +5, and the small words that identify a language. Our own lists: common words with the
 # strength most readers would give them.
 
 

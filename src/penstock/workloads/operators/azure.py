@@ -59,7 +59,7 @@ class BlobClient:
             try:
                 return self._get(name)
             except ConnectionError:
-                # an idle connection may be closed by the server at any time; a new one says whether the server is there
+                # the server may close an idle connection at any time; a new one shows whether the server is there
                 if fresh:
                     raise
                 self._connection.close()
@@ -145,7 +145,7 @@ def ensure_database(
     path = folder / f"table-v{VERSION}-{rows}.sqlite"
     with _alone(path):
         if not is_complete(path, rows):
-            # whoever left these was killed: nobody else builds while we are alone
+            # left behind by a killed process: no other process builds while we hold the lock
             for leftover in folder.glob(f".{path.stem}-*{path.suffix}"):
                 leftover.unlink(missing_ok=True)
             try:
@@ -216,7 +216,7 @@ def _build(path: Path, rows: int, progress: Callable[[int, int], None]) -> None:
     insert = f"{numbers} INSERT INTO records SELECT {record} FROM numbers"  # noqa: S608 - our own text
     columns = ", ".join(f"{name} {kind}{' PRIMARY KEY' * (name == 'row_key')}" for name, kind in COLUMNS.items())
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
-        # nobody sees the file before it is whole, so there is nothing to roll back to
+        # the file is invisible until it is complete, so there is nothing to roll back to
         database.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN;")
         database.execute(f"CREATE TABLE records ({columns})")
         database.execute("CREATE TABLE metadata (rows INTEGER)")

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from penstock.planning.placement.insertion import Stuck
 
 
-# Compact placement in a plan, where a slot is an equal share of its node and takes no more than that of
-# anything.
+# Compact placement in a plan: a slot is an equal share of its node and takes no more than that of any resource.
 
 
 def place_on_slots(by: str, request: PlacementRequest, room: Room, talk: Talk) -> tuple[PlacedBundle, ...] | Refusal:
@@ -176,7 +175,7 @@ def node_choices(request: PlacementRequest, room: Room, talk: Talk) -> Iterator[
     ends = np.append(starts[1:], len(order))
     part = np.minimum(share[order], 1.0)
     sums = np.add.reduceat(part, starts)
-    # What each node would take of the pipeline if its rack were filled in order, and in how many pairs it meets there.
+    # Part of the pipeline each node takes if its rack is filled in order, and the share of pairs that meet there.
     before = np.cumsum(part) - part
     before -= np.repeat(before[starts], ends - starts)
     met = np.add.reduceat(np.clip(1.0 - before, 0.0, part) ** 2, starts).round(6)

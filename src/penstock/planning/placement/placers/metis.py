@@ -118,7 +118,7 @@ class ThreadGraph:
         self.size = threads[self.operator] // self._groups[self.operator]
         self.size += within < threads[self.operator] % self._groups[self.operator]
         """How many threads each group has."""
-        # Without rates, or where nothing flows, every stream counts the same.
+        # If there are no rates, or all are 0, every stream counts the same.
         rates = request.rates if any(request.rates) else (1.0,) * len(request.streams)
         self._streams = [(*ends, rate) for ends, rate in zip(request.streams, rates, strict=True) if ends[0] != ends[1]]
         self.edges = int(sum(int(self._groups[a]) * int(self._groups[b]) for a, b, _ in self._streams))

@@ -159,7 +159,7 @@ class OpenNode:
         )
 
 
-# What P-Deployer's packing knows of the threads to place: what each needs, and what it saves beside others.
+# Threads to place in P-Deployer's packing: the demand of each, and its saving beside others.
 #
 # The threads of one operator are alike, so everything is kept per operator.
 
@@ -289,7 +289,7 @@ def pack(
     waiting = int(tasks.left.sum())
     if tasks.demand.max(initial=0.0) > BEYOND:
         return packed
-    # The first thread on a node saves nothing: where the least demand of any is not there, none fits.
+    # The first thread on a node saves nothing: if the least demand of any does not fit, none does.
     least = tasks.demand.min(axis=0, initial=np.inf) - TOLERANCE * room.capacity
     for node in np.flatnonzero((room.slots > room.slots_taken) & (room.free >= least).all(axis=1)).tolist():
         if not waiting or used == budget:
@@ -323,20 +323,20 @@ def _refusal(request: PlacementRequest, room: Room, tasks: PackingTasks, packed:
     used = len(set(packed.nodes))
     fresh = int(np.count_nonzero(room.slots > room.slots_taken)) - used
     if used == budget and fresh:
-        # Machines are taken from the largest down: where there are more than the budget, more of them change nothing.
+        # Machines are taken from the largest down: beyond the budget, more of them change nothing.
         shortage = Shortage(request.pipeline, "nodes", used + 1, used, "the budget", "pipeline")
         return Refusal(Packing.name, (shortage,), more_slots_may_help=False)
     waiting = np.flatnonzero(tasks.left)
     hopeless = waiting[~_fits_an_empty_node(tasks, request, room)[waiting]]
     operator = int(hopeless[0] if len(hopeless) else waiting[0])
-    # As the packing counts: CPU with nothing co-located, where profiles say what moving costs.
+    # The demand the packing uses: CPU with nothing co-located, if profiles contain the cost of moving.
     operators = list(request.operators)
     operators[operator] = replace(operators[operator], demand=tuple(tasks.demand[operator].tolist()))
     counted = replace(request, operators=tuple(operators))
     lacking = no_node(Packing.name, counted, packed.board, operator, range(len(room.dimensions)))
     limit = float(slot_limit(request, room).max(initial=0.0))
     if room.slot_memory_shared and tasks.memory[operator] <= limit * (1 + TOLERANCE):
-        # What no node of a plan has is CPU; more slots can mean a larger machine.
+        # CPU is missing on every node of a plan; more slots can mean a larger machine.
         return replace(lacking, more_slots_may_help=True, slots_missing=_slots_missing(request, room, tasks, packed))
     return lacking
 
