@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from penstock.plugins import Chart, Registry
     from penstock_lab.contract import Case, Experiment
 
+COUNTED_BEFORE = "142 agrees, 64 differs, 40 better, 29 worse, 25 not comparable"
+"""Of the page before the rule that a line counts as *agrees* only if it could have failed."""
 SHORTENED = "Shortened runs (`--quick`): "
 
 
@@ -140,12 +142,26 @@ end in -live ran on Spark, on two cores. This page is made from folders of resul
 
 Published values are in `src/penstock_lab/published/`, each with its place in the document and how it was
 obtained. A verdict says how ours stands to what was published: *agrees* (the value within the tolerance named, or the
-claim holds), *better* or *worse* where one way is good, *differs* where none is, *not comparable* with the reason.
+claim holds), *worse* if one way is good and ours lies the other way, *differs*, *not comparable* with the reason. A
+published algorithm that is run again is never *better*: only our own policies (`ours`) can be.
+
+A line counts as *agrees* only if it could have failed. Figures that models or cases were made from, copies of one
+constant, threads chosen to give the answer and models compared with themselves are *not comparable*. A least or a most
+is judged against that end of the published range. Before these rules the page counted {COUNTED_BEFORE};
+now it is {_totals(parts)}.
 {notes}
 | experiment | repeats | {" | ".join(Agreement)} |
 |---|---|{"---:|" * len(Agreement)}
 {chr(10).join(part.row for part in parts.values())}
 """
+
+
+def _totals(parts: Mapping[str, PagePart]) -> str:
+    """Sum the table of counts: "3 agrees, 1 differs, ..."."""
+    rows = [[int(cell) for cell in part.row.split("|")[3:-1]] for part in parts.values()]
+    return ", ".join(
+        f"{sum(column)} {verdict}" for verdict, column in zip(Agreement, zip(*rows, strict=True), strict=True)
+    )
 
 
 def section(finding: Finding, charts: Sequence[Chart], pictures: Sequence[str], gaps: Sequence[str] = ()) -> str:

@@ -39,6 +39,8 @@ class Value(Spec):
     unit: str = ""
     note: str = ""
     """How it was derived, or why it is to be doubted."""
+    not_evidence: str = ""
+    """Why agreement with it shows nothing: models or cases were made from it."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -16,29 +17,43 @@ if TYPE_CHECKING:
 
 
 class Good(Enum):
-    """Which way is good; NEITHER where a difference is just a difference."""
+    """Which way is good; NEITHER if a difference is just a difference."""
 
     LOW = "low"
     HIGH = "high"
     NEITHER = "neither"
 
 
-def judge(published: Value, ours: float, *, within: float = 0.1, good: Good = Good.NEITHER) -> Agreement:
+class End(Enum):
+    """The end of a published range that a least or a most of ours is compared with."""
+
+    LEAST = "least"
+    MOST = "most"
+
+
+def judge(
+    published: Value, ours: float, *, within: float = 0.1, good: Good = Good.NEITHER, end: End | None = None
+) -> Agreement:
     """Agrees: |ours - value| <= within * |value|, or inside the range widened by that share of its ends.
 
-    Outside it is better or worse where one way is good, and else differs.
+    With `end` that end of a range is the value. Outside, ours is worse if the other way is good, and else differs: a
+    published algorithm that is run again in a simulation is not better than itself.
     """
     low = published.value if published.value is not None else published.low
     high = published.value if published.value is not None else published.high
+    if end is End.LEAST and low is not None:
+        high = low
+    elif end is End.MOST and high is not None:
+        low = high
     if low is None and high is None:
         return Agreement.NOT_COMPARABLE
     below = low is not None and ours < low - within * abs(low) - TOLERANCE
     above = high is not None and ours > high + within * abs(high) + TOLERANCE
     if not below and not above:
         return Agreement.AGREES
-    if good is Good.NEITHER:
+    if good is Good.NEITHER or below == (good is Good.LOW):
         return Agreement.DIFFERS
-    return Agreement.BETTER if below == (good is Good.LOW) else Agreement.WORSE
+    return Agreement.WORSE
 
 
 def compared(
@@ -49,25 +64,35 @@ def compared(
     *,
     within: float = 0.1,
     good: Good = Good.NEITHER,
+    end: End | None = None,
     why: str = "",
     note: str = "",
 ) -> Line:
-    """A line for a number. `why` is kept for what does not agree; what agrees only within a tolerance says so.
+    """Make a line for a number. `why` is kept if it does not agree; if it agrees only within a tolerance, that is said.
 
     `note` is said in any case: what must be known to believe the verdict.
     """
-    verdict = judge(published, ours, within=within, good=good)
-    exact = judge(published, ours, within=0.0) is Agreement.AGREES
+    verdict = judge(published, ours, within=within, good=good, end=end)
+    exact = judge(published, ours, within=0.0, end=end) is Agreement.AGREES
     if verdict is Agreement.AGREES:
         why = "" if exact else f"within {100 * within:g} %"
     reason = "; ".join(filter(None, (why, note)))
-    return Line(where, what, str(published), shown(ours, published.unit), verdict, reason)
+    line = Line(where, what, str(published), shown(ours, published.unit), verdict, reason)
+    return no_evidence(line, published.not_evidence) if published.not_evidence else line
+
+
+def no_evidence(line: Line, why: str) -> Line:
+    """Return the line as not comparable if it agrees but could not have failed; what differs stays."""
+    if line.verdict is not Agreement.AGREES:
+        return line
+    return replace(line, verdict=Agreement.NOT_COMPARABLE, why=why)
 
 
 def claimed(where: str, what: str, published: Value, *, holds: bool, ours: str, why: str = "") -> Line:
-    """A line for a claim in words, which holds here or does not."""
+    """Make a line for a claim in words, which holds here or does not."""
     verdict = Agreement.AGREES if holds else Agreement.DIFFERS
-    return Line(where, what, published.claim or str(published), ours, verdict, "" if holds else why)
+    line = Line(where, what, published.claim or str(published), ours, verdict, "" if holds else why)
+    return no_evidence(line, published.not_evidence) if published.not_evidence else line
 
 
 def not_comparable(where: str, what: str, published: Value, ours: str, why: str) -> Line:

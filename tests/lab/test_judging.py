@@ -12,7 +12,7 @@ from penstock.base.errors import BadInputError
 from penstock_lab.contract import Agreement, CaseResult, Line, Results, counted
 from penstock_lab.experiments.model_driven_cases import highest
 from penstock_lab.published_values import How, Value
-from penstock_lab.verdicts import Good, claimed, compared, judge, r_squared, r_squared_of_identity
+from penstock_lab.verdicts import End, Good, claimed, compared, judge, r_squared, r_squared_of_identity
 
 
 def published(**fields: object) -> Value:
@@ -26,8 +26,8 @@ def published(**fields: object) -> Value:
         ({"value": 100}, 110, 0.1, Good.NEITHER, Agreement.AGREES),  # |110 - 100| = 10 % of 100
         ({"value": 100}, 111, 0.1, Good.NEITHER, Agreement.DIFFERS),
         ({"value": 100}, 111, 0.1, Good.LOW, Agreement.WORSE),
-        ({"value": 100}, 111, 0.1, Good.HIGH, Agreement.BETTER),
-        ({"value": 100}, 89, 0.1, Good.LOW, Agreement.BETTER),
+        ({"value": 100}, 111, 0.1, Good.HIGH, Agreement.DIFFERS),  # run again, it is not better than itself
+        ({"value": 100}, 89, 0.1, Good.LOW, Agreement.DIFFERS),
         ({"value": 100}, 89, 0.1, Good.HIGH, Agreement.WORSE),
         ({"low": 30, "high": 50}, 40, 0.0, Good.HIGH, Agreement.AGREES),
         ({"low": 30, "high": 50}, 54, 0.1, Good.NEITHER, Agreement.AGREES),  # 50 + 10 % = 55
@@ -40,6 +40,34 @@ def published(**fields: object) -> Value:
 )
 def test_verdicts(fields: dict[str, object], ours: float, within: float, good: Good, verdict: Agreement) -> None:
     assert judge(published(**fields), ours, within=within, good=good) is verdict
+
+
+@pytest.mark.parametrize(
+    ("fields", "ours", "end", "verdict"),
+    [
+        # a least of 183 lies in 20 to 192.5, and is far from the published least
+        ({"low": 20, "high": 175}, 183, None, Agreement.AGREES),
+        ({"low": 20, "high": 175}, 183, End.LEAST, Agreement.DIFFERS),
+        ({"low": 20, "high": 175}, 21, End.LEAST, Agreement.AGREES),  # 20 + 10 % = 22
+        ({"low": 20, "high": 175}, 23, End.LEAST, Agreement.DIFFERS),
+        ({"low": 20, "high": 175}, 160, End.MOST, Agreement.AGREES),  # 175 - 10 % = 157.5
+        ({"low": 20, "high": 175}, 100, End.MOST, Agreement.DIFFERS),
+    ],
+)
+def test_a_least_is_judged_against_the_published_least(
+    fields: dict[str, object], ours: float, end: End | None, verdict: Agreement
+) -> None:
+    assert judge(published(**fields), ours, end=end) is verdict
+
+
+def test_what_could_not_have_failed_is_no_evidence() -> None:
+    value = published(value=100, not_evidence="the model was derived from it")
+    line = compared("w", "x", value, 100)
+    assert (line.verdict, line.why) == (Agreement.NOT_COMPARABLE, "the model was derived from it")
+    # a failure all the same is shown
+    assert compared("w", "x", value, 200).verdict is Agreement.DIFFERS
+    claim = published(claim="A beats B", not_evidence="by construction")
+    assert claimed("w", "x", claim, holds=True, ours="yes").verdict is Agreement.NOT_COMPARABLE
 
 
 def test_a_line_says_its_tolerance_where_it_agrees_and_its_reason_where_it_does_not() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock_lab.contract import Agreement, CaseResult, Results
 from penstock_lab.experiments.live_experiments import PriorityLive
+from penstock_lab.experiments.priority_live_lines import TUNED
 from penstock_lab.published_values import read_published
 
 
@@ -22,15 +23,10 @@ def lines(*results: CaseResult) -> list[tuple[Agreement, str]]:
 
 def test_orders_as_published_and_the_other_way_round() -> None:
     high, low, *of_cases = lines(done("static-priority", 6.0, 0.8), done("dynamic-priority", 5.0, 0.7))
-    assert high == (Agreement.AGREES, "the same order")
+    assert high == (Agreement.NOT_COMPARABLE, TUNED)
     assert low[0] is Agreement.DIFFERS
     assert "on one slot as on two" in low[1]
     assert [verdict for verdict, _ in of_cases] == [Agreement.NOT_COMPARABLE] * 2
-
-
-def test_an_order_that_is_all_but_a_tie_says_so() -> None:
-    high, *_ = lines(done("static-priority", 6.0, 0.8), done("dynamic-priority", 5.95, 0.7))
-    assert high == (Agreement.AGREES, "the same order, by less than 2%: more runs could say otherwise")
 
 
 def test_every_event_is_told() -> None:

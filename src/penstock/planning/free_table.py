@@ -1,4 +1,4 @@
-"""Keep account of what is free on every node while a pass plans pipeline after pipeline.
+"""Keep account of the free amounts and slots of every node while a pass plans pipelines one by one.
 
 Amounts are rows of one array, so that looking for nodes with room costs one vectorised step whatever the cluster's
 size. Slots are numbered per node; a slot belongs to one pipeline, or to another application.
@@ -33,7 +33,7 @@ class FreeTable:
         used: Mapping[str, Mapping[str, float]],
         closed: Iterable[str] = (),
     ) -> None:
-        """`held`: slots of other applications. `used`: what those take of each node, by dimension. `closed`: nodes on
+        """`held`: slots of other applications. `used`: the amounts those take of each node. `closed`: nodes on
         which nothing more may start."""
         self.nodes = nodes
         self.dimensions = dimensions
@@ -60,14 +60,14 @@ class FreeTable:
                 self._occupy(self.index[slot.node], slot.number)
 
     def has_slot(self, slot: Slot) -> bool:
-        """Return whether the slot exists and nobody holds it."""
+        """Return whether the slot exists and is free."""
         node = self.index.get(slot.node)
         return (
             node is not None and slot.number < self.nodes[node].slots and slot.number not in self._taken.get(node, ())
         )
 
     def fits(self, node: int, amount: NDArray[np.float64]) -> bool:
-        """Return whether a node has so much left in every hard dimension."""
+        """Return whether a node has an amount left in every hard dimension."""
         slack = TOLERANCE * self.capacity[node]
         return bool((self.free[node] + slack >= amount)[self.hard].all())
 
@@ -78,7 +78,7 @@ class FreeTable:
         self.free[node] -= amount
 
     def add(self, slot: Slot, amount: NDArray[np.float64]) -> bool:
-        """Take an amount more on a slot that is held; False if the node has not so much left."""
+        """Take a further amount on a slot that is held; return False if it does not fit on the node."""
         node = self.index[slot.node]
         if not self.fits(node, amount):
             return False
@@ -99,7 +99,7 @@ class FreeTable:
             self.slots_free[node] -= 1
 
     def usable(self, unit: NDArray[np.float64], whole: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return how many slots of every node can be offered: free ones, each with at least `unit` of what is `whole`.
+        """Return how many slots of every node can be offered: free ones, with `unit` each in `whole` dimensions.
 
         `whole` are the dimensions in which a slot must have its unit: the hard ones, CPU for placers that fill slots.
         """
@@ -152,7 +152,7 @@ class FreeTable:
         return Offer([self.nodes[node] for node in nodes], self.free[nodes], numbers, self.dimensions)
 
     def closest(self, unit: NDArray[np.float64]) -> tuple[str, str, float, float] | None:
-        """Return the node that comes closest to one thread, what it lacks most, how much is needed and offered."""
+        """Return the node that comes closest to one thread: its name, its scarcest resource, the need and the offer."""
         if not self.nodes:
             return None
         lacks = np.where(unit > 0, np.maximum(unit - self.free, 0.0) / np.where(unit > 0, unit, 1.0), 0.0)

@@ -1,9 +1,9 @@
-"""Keep what runs: match running threads with a new allocation, and place only what is missing.
+"""Keep running threads: match them with a new allocation, and place only those that are missing.
 
 Threads of an operator are interchangeable. Running threads of a slot take over bundles of the allocation, equal sizes
 first; a bundle that is larger than what runs on a slot is divided, the rest of it is missing. Running threads for which
-no bundle is left stop. Missing bundles go beside what runs if a slot has room, the others where the pipeline's own
-placer puts them.
+no bundle is left stop. Missing bundles go on slots the pipeline has if there is room; its own placer
+places the others.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def keep(running: Mapping[Slot, Mapping[str, int]], allocation: Allocation) -> K
 
 
 def _taken_over(wanted: Counter[ThreadBundle], threads: int) -> Iterator[ThreadBundle]:
-    """Take bundles for so many running threads: the largest that fit, then a part of the smallest that does not."""
+    """Take bundles for running threads: the largest that fit, then a part of the smallest that does not."""
     while threads:
         whole = max((b for b, left in wanted.items() if left and b.threads <= threads), key=_size, default=None)
         if whole is None:
@@ -121,7 +121,7 @@ def _size(bundle: ThreadBundle) -> int:
 
 
 def part_of_bundle(bundle: ThreadBundle, threads: int) -> ThreadBundle:
-    """Return a bundle of so many threads with their share of what the whole needs."""
+    """Return a bundle of `threads` threads with their share of the needs of the whole."""
     share = threads / bundle.threads
     return replace(bundle, threads=threads, cpu=bundle.cpu * share, memory=bundle.memory * share)
 
@@ -156,7 +156,7 @@ def part_of_request(request: PlacementRequest, bundles: Bundles) -> PlacementReq
 
 
 class Offer:
-    """Nodes with what is free on them, shown to a placer as a cluster of its own whose slots are the free ones."""
+    """Nodes with their free amounts, shown to a placer as a cluster of its own whose slots are the free ones."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class Offer:
     def _accept(
         self, answer: Placement, request: PlacementRequest, index: Mapping[str, int], rows: Rows, *, own_slots: bool
     ) -> Bundles:
-        """Take what keeps the hard limits of its node, close nodes on which something did not; return what is left."""
+        """Take the threads that keep the hard limits of their node, close the other nodes; return the threads left."""
         demands = {operator.name: operator.demand for operator in request.operators}
         bundles = {
             o.name: next((b for _, b in o.bundles), None) or ThreadBundle(1, 0.0, 0.0) for o in request.operators

@@ -1,10 +1,10 @@
 """Plan every pipeline of a live cluster in one pass: a snapshot in, a decision for every pipeline out.
 
-1. What every pipeline holds is taken from the free table, in the order of the snapshot. Threads whose node left, or
-   whose memory no longer fits, are lost.
+1. The holdings of every pipeline are taken from the free table, in the order of the snapshot. Threads whose node
+   left, or whose memory no longer fits, are lost.
 2. A pipeline that lost nothing and asks for what its plan was made for keeps it.
-3. The others are planned, those that need fewer threads first, by their own allocator and placer. What runs stays and
-   only what is missing is placed (`penstock.planning.keeping`); if that is refused, or another placement would keep
+3. The others are planned, those that shrink first, by their own allocator and placer. Running threads stay and
+   only missing ones are placed (`penstock.planning.keeping`); if that is refused, or another placement would keep
    more of the rate, all of it is placed anew.
 4. All or nothing: a pipeline that does not fit keeps its last good plan, or waits if it has lost a part of it.
 
@@ -82,11 +82,11 @@ ASKED = (
     "max_slots",
     "slots",
 )
-"""What a plan depends on, besides nodes."""
+"""All that a plan depends on, besides nodes."""
 
 
 class Outcome(StrEnum):
-    """What became of a pipeline in a pass."""
+    """The result of a pass for one pipeline."""
 
     KEPT = "kept"
     """Its plan holds as it is."""
@@ -100,11 +100,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class RunningPlan:
-    """The threads of a pipeline on their slots, and what it was made for."""
+    """The threads of a pipeline on their slots, and the request they were planned for."""
 
     rows: Mapping[Slot, Mapping[str, int]]
     demands: Mapping[str, tuple[float, ...]]
-    """Of one thread, in the order of the snapshot's dimensions."""
+    """Demands of one thread by operator, in the order of the snapshot's dimensions."""
     asked: tuple[object, ...]
     rate: float
     """Tuples/s it is predicted to keep; infinite if nothing limits it."""
@@ -120,7 +120,7 @@ class RunningPlan:
 
 @dataclass(frozen=True, eq=False)
 class OnlinePipeline:
-    """A pipeline of a live cluster: what it is, how it is planned, what it may have, and its current plan."""
+    """A pipeline of a live cluster: its definition, policies, limits and current plan."""
 
     name: str
     pipeline: Pipeline
@@ -139,7 +139,7 @@ class OnlinePipeline:
     max_slots: int | None = None
     """The share the sharing policy grants."""
     slots: int | None = None
-    """Slots of a fused pipeline; None: as many as its allocation needs."""
+    """Slots of a fused pipeline; None: those its allocation needs."""
     routing: Routing = Routing.SLOT_AWARE
     current: RunningPlan | None = None
 
@@ -171,7 +171,7 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class PlanDecision:
-    """What a pass decided about one pipeline, and why."""
+    """The decision of a pass about one pipeline, with its reason."""
 
     pipeline: str
     outcome: Outcome
@@ -185,7 +185,7 @@ class PlanDecision:
     rejected: tuple[str, ...] = ()
     """Alternatives that were tried, and why they were not taken."""
     shortage: str | None = None
-    """What was missing and which node came closest, if a plan was refused."""
+    """The missing resource and the node that came closest, if a plan was refused."""
     allocation: Allocation | None = None
 
 
@@ -208,14 +208,14 @@ def plan_pass(snapshot: Snapshot) -> list[PlanDecision]:
             )
             continue
         changed.append(_Change(pipeline, table, rows, lost))
-    # those that give back come first, so that what they leave is there for the others
+    # those that shrink come first: others may use the slots they leave
     for change in sorted(changed, key=lambda change: change.grows):
         decisions[change.pipeline.name] = change.decide()
     return [decisions[pipeline.name] for pipeline in snapshot.pipelines]
 
 
 def _charge(pipeline: OnlinePipeline, table: FreeTable) -> tuple[Rows, int]:
-    """Take what a pipeline holds from the table; return what it still holds and how many threads it lost."""
+    """Take the holdings of a pipeline from the table; return those that are left and the number of threads lost."""
     current = pipeline.current
     rows: Rows = {}
     if current is None:
@@ -550,7 +550,7 @@ class _Change:
         )
 
     def _refused(self, shortage: str, rejected: tuple[str, ...]) -> PlanDecision:
-        """Keep the last good plan if all of it still runs, else wait and give back what is held."""
+        """Keep the last good plan if all of it still runs, else wait and release its slots."""
         before, name = self._before, self.pipeline.name
         if before is not None and not self._lost:
             stay = ThreadMoves(before.threads, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Re-plan a running pipeline: threads stay where they are unless moving them keeps more of the rate, or pays.
+"""Re-plan a running pipeline: threads stay unless moving them keeps more of the rate, or pays.
 
 Two plans are made. One that keeps the rate (with its routing, then with the groupings as declared) wins; of two that
 do, or that miss it alike, the one with the lower `slots paid for + move_cost x threads moved`:
@@ -153,7 +153,7 @@ def _kept(
 
 
 def _beside_what_runs(request: PlacementRequest, kept: KeptPlan, cluster: Cluster, placer: Placer) -> Rows | None:
-    """Return what stays and where the pipeline's placer puts what is missing; None if there is no room."""
+    """Return the threads that stay and the missing ones by the pipeline's placer; None if there is no room."""
     demands = {operator.name: operator.demand for operator in request.operators}
     names = [dimension.name for dimension in cluster.dimensions]
     free = {node.name: np.array([node.capacity[name] for name in names]) for node in cluster.nodes}

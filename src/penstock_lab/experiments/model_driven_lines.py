@@ -15,7 +15,7 @@ from penstock_lab.experiments.model_driven_cases import (
     PAIRS,
     without_ends,
 )
-from penstock_lab.verdicts import Good, claimed, compared, not_comparable, r_squared, r_squared_of_identity, shown
+from penstock_lab.verdicts import End, Good, claimed, compared, not_comparable, r_squared, r_squared_of_identity, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -257,7 +257,14 @@ def _applications(results: Results, published: Published) -> list[Line]:
 
 
 def _spread(where: str, what: str, value: Any, ours: float) -> Line:
-    return compared(where, what, value, ours, within=0.1, why=SHAPE)
+    return compared(where, what, value, ours, within=0.1, end=_end(what), why=SHAPE)
+
+
+def _end(what: str) -> End | None:
+    """Return the end of a published range that a least or a most of ours is compared with."""
+    if what.endswith("least"):
+        return End.LEAST
+    return End.MOST if what.endswith("most") else None
 
 
 def slot_charts(results: Results, published: Published) -> list[Chart]:
@@ -437,8 +444,8 @@ def _rate_claims(results: Results, published: Published) -> list[Line]:
     lower = [name for name in MICRO if (rsm[name]["planned"] or 0) < sam[name]["planned"]]
     value = published["fig10.mba-over-lsa"]
     return [
-        compared("Fig 10", "actual rate of MBA over LSA, least", value, min(gains), within=0.1, why=SIMULATED),
-        compared("Fig 10", "actual rate of MBA over LSA, most", value, max(gains), within=0.1, why=SIMULATED),
+        _spread_of_rates("least", value, min(gains)),
+        _spread_of_rates("most", value, max(gains)),
         claimed(
             "Fig 9",
             "planned rate of MBA+RSM below MBA+SAM",
@@ -456,6 +463,11 @@ def _rate_claims(results: Results, published: Published) -> list[Line]:
             why=SIMULATED,
         ),
     ]
+
+
+def _spread_of_rates(text: str, value: Value, ours: float) -> Line:
+    what = f"actual rate of MBA over LSA, {text}"
+    return compared("Fig 10", what, value, ours, within=0.1, end=_end(what), why=SIMULATED)
 
 
 def _shares(cases: Sequence[Measures], key: str, what: str) -> list[float]:
@@ -480,7 +492,8 @@ def _use(results: Results, published: Published) -> list[Line]:
         value = published[f"fig11.{allocator}.mean"]
         for text, ours in (("least", min(means)), ("most", max(means))):
             what = f"mean CPU of the nodes with {allocator}, {text} of its plans"
-            lines.append(compared("Fig 11", what, value, ours, why=f"{SIMULATED}, without the engine's own CPU"))
+            why = f"{SIMULATED}, without the engine's own CPU"
+            lines.append(compared("Fig 11", what, value, ours, end=_end(text), why=why))
     for pair in ("lsa+rsm", "mba+rsm"):
         shares = _shares(_placed(results, ["linear"], [pair]), "actual_nodes", "cpu")
         value = published[f"fig11.linear.{pair}.range"]
@@ -488,7 +501,8 @@ def _use(results: Results, published: Published) -> list[Line]:
             lines.append(not_comparable("Fig 11, linear", f"CPU of the nodes, {pair}", value, "-", "no plan"))
             continue
         for text, ours in (("least", min(shares)), ("most", max(shares))):
-            lines.append(compared("Fig 11, linear", f"CPU of the {text} used node, {pair}", value, ours, why=SIMULATED))
+            what = f"CPU of the {text} used node, {pair}"
+            lines.append(compared("Fig 11, linear", what, value, ours, end=_end(text), why=SIMULATED))
     memory = sorted(_shares(_placed(results), "actual_nodes", "memory"))
     lines.append(
         compared(

@@ -10,7 +10,7 @@ from penstock.plugins import TOLERANCE, Chart, Panel, Series, Style, spans_decad
 from penstock_lab.contract import Agreement, Case, Experiment, Line, Measures, Results
 from penstock_lab.experiments.priority_runs import TRIGGER_SECONDS, USE_1, USE_2, use_case_1, use_case_2
 from penstock_lab.published_values import read_published
-from penstock_lab.verdicts import claimed, shown
+from penstock_lab.verdicts import claimed, no_evidence, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -169,54 +169,84 @@ WORDS = {
 }
 
 
+COPIED = 0.01
+"""Simulated values nearer to each other than this share are copies of one constant."""
+
+
 def _number_lines(results: Results, published: Published) -> list[Line]:
     lines = []
     for figure, measure, axis, nodes in FIGURES_1:
+        shown_before: dict[str, list[float]] = {}
         for policy in (ISOLATION, STATIC, DYNAMIC):
-            line = _series_line(results, published, 1, figure, measure, axis, policy, nodes)
+            line = _series_line(results, published, 1, figure, measure, axis, policy, nodes, shown_before)
             lines += [line] if line else []
     for figure, measure, axis in FIGURES_2:
+        shown_before = {}
         for policy in (STATIC, DYNAMIC):
-            line = _series_line(results, published, 2, figure, measure, axis, policy, SHORT_2)
+            line = _series_line(results, published, 2, figure, measure, axis, policy, SHORT_2, shown_before)
             lines += [line] if line else []
     return lines
 
 
 def _series_line(
-    results: Results, published: Published, use: int, figure: str, measure: str, axis: str, policy: str, nodes: int
+    results: Results,
+    published: Published,
+    use: int,
+    figure: str,
+    measure: str,
+    axis: str,
+    policy: str,
+    nodes: int,
+    shown_before: dict[str, list[float]],
 ) -> Line | None:
-    """One row of a figure's table. A value that something was calibrated with is left out of the verdict."""
+    """Return one row of a figure's table.
+
+    Values that served to calibrate, and copies of one (of the same series, or of another policy's `shown_before`), are
+    left out of the verdict: they could not have failed.
+    """
     values = sorted((AXES_1 if use == 1 else AXES_2)[axis])
     published_at = {value: published.get(f"{measure} {axis}={value:g} {policy}@{nodes}") for value in values}
     rows = [
-        (value, point.number, _of(results, use, policy, nodes, axis, value)[measure])
+        (value, point.number, float(_of(results, use, policy, nodes, axis, value)[measure]))
         for value, point in published_at.items()
         if point
     ]
     if not rows:
         return None
+    ours = [here for _, _, here in rows]
+    calibrated = [here for value, _, here in rows if _is_calibrated(use, measure, axis, value, policy, nodes)]
     judged = [
-        (there, here) for value, there, here in rows if not _is_calibrated(use, measure, axis, value, policy, nodes)
+        (there, here)
+        for value, there, here in rows
+        if not _is_calibrated(use, measure, axis, value, policy, nodes) and not any(_same(here, c) for c in calibrated)
     ]
     where = f"{figure}, {policy} on {nodes} nodes"
     what = f"{WORDS[measure]}, at {axis} {', '.join(f'{value:g}' for value, _, _ in rows)}"
     told_there, told_here = (", ".join(shown(row[column]) for row in rows) for column in (1, 2))
-    if not judged:
-        return Line(
-            where, what, told_there, told_here, Agreement.NOT_COMPARABLE, "something was calibrated with this value"
-        )
-    off = max(abs(here - there) / there if there else float(here > TOLERANCE) for there, here in judged)
-    left_out = "" if len(judged) == len(rows) else "; what served to calibrate is not judged"
-    if off <= WITHIN:
-        return Line(where, what, told_there, told_here, Agreement.AGREES, f"within {off:.0%}{left_out}")
-    return Line(
-        where,
-        what,
-        told_there,
-        told_here,
-        Agreement.DIFFERS,
-        f"up to {off:.0%} off{left_out}: {_reason(use, measure, policy, axis, nodes)}",
+    twin = next(
+        (other for other, seen in shown_before.items() if len(seen) == len(ours) and all(map(_same, seen, ours))), None
     )
+    shown_before[policy] = ours
+    reason = None
+    if not judged:
+        reason = (
+            "something was calibrated with a value of it, which the others repeat" if len(rows) > 1 else "calibrated"
+        )
+    elif twin is not None:
+        reason = f"the simulated values are those of {twin} again"
+    elif not any(ours):
+        reason = "0 by definition: nothing is triggered"
+    off = max((abs(here - there) / there if there else float(here > TOLERANCE) for there, here in judged), default=0.0)
+    left_out = "" if len(judged) == len(rows) else "; what served to calibrate, and copies of it, are not judged"
+    if off > WITHIN:
+        why = f"up to {off:.0%} off{left_out}: {_reason(use, measure, policy, axis, nodes)}"
+        return Line(where, what, told_there, told_here, Agreement.DIFFERS, why)
+    line = Line(where, what, told_there, told_here, Agreement.AGREES, f"within {off:.0%}{left_out}")
+    return line if reason is None else no_evidence(line, reason)
+
+
+def _same(a: float, b: float) -> bool:
+    return abs(a - b) <= COPIED * max(abs(a), abs(b))
 
 
 def _is_calibrated(use: int, measure: str, axis: str, value: float, policy: str, nodes: int) -> bool:

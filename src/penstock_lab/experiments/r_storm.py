@@ -18,7 +18,7 @@ from penstock_lab.experiments.declared_pipelines import (
     racked_cluster,
     simulated,
 )
-from penstock_lab.verdicts import claimed, compared, not_comparable, shown
+from penstock_lab.verdicts import claimed, compared, no_evidence, not_comparable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -272,7 +272,7 @@ def _cpu_lines(results: Results, published: Published) -> list[Line]:
             what, claim = "throughput against round robin on 12", "similar"
         verdict = Agreement.AGREES if holds else Agreement.DIFFERS
         why = "" if holds else _declared(ours)
-        lines.append(Line(where, what, claim, f"{gained:+.0%}", verdict, why))
+        lines.append(no_evidence(Line(where, what, claim, f"{gained:+.0%}", verdict, why), nodes.not_evidence))
         base = results.only(part="cpu", topology=name, placer=ROUND_ROBIN)
         lines.append(
             compared(
