@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from penstock.cluster.contract import Holder
     from penstock.cluster.topology import Cluster, Slot
     from penstock.connectors.commit import Commit
+    from penstock.connectors.file_source import FileFeed
     from penstock.dataflow.load import Load
     from penstock.engines.placed.bundle_plan import Code, LaidOut
     from penstock.engines.placed.conductor import Conductor, ConductorSetting, Publisher
     from penstock.engines.placed.flow.layout import Layout
     from penstock.engines.placed.launchers import SparkLauncher
     from penstock.engines.placed.monitoring import EpochObserver, NodeWatch
-    from penstock.engines.placed.run_control import RunControl
+    from penstock.engines.placed.run_control import Conducted, RunControl
     from penstock.planning.files import SavedPlan
     from penstock.report.epochs import EpochObservation
     from penstock.report.listener import Listener
@@ -203,6 +204,35 @@ LEAVE_SECONDS = 0.5
 """How often a run that keeps no executors looks for some it does not need."""
 
 
+class Upkeep:
+    """The work of a run between two turns of its conductor. `launcher`: executors that no bundle is on are ended."""
+
+    def __init__(
+        self,
+        conductor: Conductor,
+        observer: EpochObserver,
+        feed: FileFeed,
+        figures: Callable[[float], None],
+        launcher: SparkLauncher | None,
+    ) -> None:
+        self._conductor, self._observer, self._feed, self._figures = conductor, observer, feed, figures
+        self._launcher = launcher
+        self._since_left = Stopwatch()
+
+    def __call__(self, ran: float) -> None:
+        """`ran`: the seconds that the run has run."""
+        from penstock.engines.placed.monitoring import leave_unused  # noqa: PLC0415 - Spark loads only when it is used
+
+        self._observer.look()
+        self._feed.look()
+        if self._feed.tuples is not None:
+            self._conductor.more_tuples(self._feed.tuples)
+        self._figures(ran)
+        if self._launcher is not None and self._since_left.seconds() > LEAVE_SECONDS:
+            self._since_left = Stopwatch()
+            leave_unused(self._conductor, self._launcher)
+
+
 class PlacedApplication:
     """A run whose parts are known, before and while it runs."""
 
@@ -239,6 +269,11 @@ class PlacedApplication:
         """By the name a commit has for it: a plan of this run, and where it says that everything is."""
         self._conductor: Conductor | None = None
         self._application = ""
+        self._notes: list[str] = []
+
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+        self.listener.on_message(text)
 
     def taken(self, *, continues: bool) -> Commit:
         """Conduct the run from this process, and return the commit from which it continues."""
@@ -283,23 +318,16 @@ class PlacedApplication:
             self.threads = left.threads
         check_free(cluster.manager, self.threads.keys(), application)
 
-    def run(  # noqa: PLR0915 - the whole of a run, in order
-        self, session: Any, commit: Commit, environment: Mapping[str, str], onto: Path | None
-    ) -> PlacedResult:
+    def run(self, session: Any, commit: Commit, environment: Mapping[str, str], onto: Path | None) -> PlacedResult:
         from penstock.connectors.file_source import FileFeed, indexes_of  # noqa: PLC0415 - pyarrow is Spark's
         from penstock.connectors.staged_sinks import publish, sweep  # noqa: PLC0415
         from penstock.engines.placed.conductor import Conductor, unsent_note  # noqa: PLC0415
         from penstock.engines.placed.endpoints import ToldCommits  # noqa: PLC0415
         from penstock.engines.placed.launchers import SparkLauncher  # noqa: PLC0415
-        from penstock.engines.placed.monitoring import EpochObserver, leave_unused, places_of  # noqa: PLC0415
+        from penstock.engines.placed.monitoring import EpochObserver  # noqa: PLC0415
         from penstock.engines.placed.run_control import Conducting, Plans  # noqa: PLC0415
 
-        job, config, listener, notes = self.job, self.config, self.listener, list[str]()
-
-        def note(text: str) -> None:
-            notes.append(text)
-            listener.on_message(text)
-
+        job, config = self.job, self.config
         started, began = Stopwatch(), now()
         indexes = indexes_of(job.pipeline)
         feed = FileFeed(self.folder.path if indexes else Path(), indexes)
@@ -313,33 +341,19 @@ class PlacedApplication:
         home = job.laid_out(code, commit.plan, self.threads)
         self._plans[commit.plan] = (job, job.laid_out(code, commit.plan))
         groups = ToldCommits(job.pipeline)
-        publishers = self._publishers(session, launcher, code, note)
-        setting = self._setting(code, note, feed.tuples, publishers)
-        setting = replace(setting, committed=groups.committed)
+        publishers = self._publishers(session, launcher, code)
+        setting = replace(self._setting(code, feed.tuples, publishers), committed=groups.committed)
         conductor = self._conductor = Conductor(setting, launcher, home, commit)
-        plans = Plans(lambda path: self._by_file(path, code), lambda slots: self._by_slots(slots, code, note))
         observer = EpochObserver(conductor, job.load, job.pipeline.sources)
-        figures = figures_hearer(listener, config.run_seconds, observer, self.control)
-
-        left = Stopwatch()
-
-        def look(ran: float) -> None:
-            nonlocal left
-            observer.look()
-            feed.look()
-            if feed.tuples is not None:
-                conductor.more_tuples(feed.tuples)
-            figures(ran)
-            if not self.keep_executors and left.seconds() > LEAVE_SECONDS:
-                left = Stopwatch()
-                leave_unused(conductor, launcher)
-
-        watch = self._watch(conductor, note)
+        figures = figures_hearer(self.listener, config.run_seconds, observer, self.control)
+        upkeep = Upkeep(conductor, observer, feed, figures, None if self.keep_executors else launcher)
+        watch = self._watch(conductor)
         try:
-            listener.on_message(
+            self.listener.on_message(
                 f"starting {len(home.codes)} bundles on {len(self.threads)} slots; folder {self.folder.place}"
             )
-            conducting = Conducting(conductor, self.control, plans, look)
+            plans = Plans(lambda path: self._by_file(path, code), lambda slots: self._by_slots(slots, code))
+            conducting = Conducting(conductor, self.control, plans, upkeep)
             conducting.start()
             conductor.be_patient(SLOWER_THAN_FIRST * started.seconds())
             if onto is not None:
@@ -349,23 +363,31 @@ class PlacedApplication:
             if watch is not None:
                 watch.stop()
             conductor.close()
-            notes += groups.close()
+            self._notes += groups.close()
         unsent = unsent_note(publishers, self.folder.place)
-        notes += [] if unsent is None else [unsent]
+        self._notes += [] if unsent is None else [unsent]
         observer.look()
+        return self._result(conductor, observer, done, began, unsent=unsent is not None)
+
+    def _result(
+        self, conductor: Conductor, observer: EpochObserver, done: Conducted, began: float, *, unsent: bool
+    ) -> PlacedResult:
+        """Return what came of the run. `began` is when this process began to prepare it."""
+        from penstock.engines.placed.monitoring import places_of  # noqa: PLC0415 - Spark loads only when it is used
+
+        job, warm_up = self.job, self.config.warm_up_seconds
         flowing = conductor.flowing_since or done.held
-        due = offered_between(job.load, conductor.began, flowing, done.held, config.warm_up_seconds)
+        due = offered_between(job.load, conductor.began, flowing, done.held, warm_up)
         report = summarise_epochs(
             observer.epochs,
             flowing,
             done.held,
-            config.warm_up_seconds,
+            warm_up,
             None if observer.lag else due,
             observer.audited(job.pipeline),
             observer.backlog_at(done.held),
-            tuple(notes[-MOST_NOTES:]),
+            tuple(self._notes[-MOST_NOTES:]),
         )
-        report = from_topics(report, observer.lag, observer.gone)
         # nodes of `cluster up` are processes of this machine, but where each has a network of its own
         shared = self.cluster.manager is not None and self.cluster.manager.is_on_this_machine
         predicted = job.predicted(cores_here() if shared else None)
@@ -376,7 +398,7 @@ class PlacedApplication:
             predicted.slots_rate,
             predicted.engine_rate,
             predicted.slots,
-            report,
+            from_topics(report, observer.lag, observer.gone),
             places_of(conductor),
             done.changes,
             (conductor.first_ever or now()) - began,
@@ -384,7 +406,7 @@ class PlacedApplication:
             predicted_latency_ms=predicted.latency_ms,
             hop_ms={name: 1000 * (observer.hops.quantile(part) or 0.0) for name, part in (("p50", 0.5), ("p99", 0.99))},
             load=job.load,
-            unsent=unsent is not None,
+            unsent=unsent,
         )
 
     # Other layouts of the run.
@@ -402,7 +424,7 @@ class PlacedApplication:
         job = self.job
         return replace(self.config, rate=job.load, routing=str(job.routing), segmenter=job.segmenter)
 
-    def _by_slots(self, slots: int, code: Code, note: Callable[[str], None]) -> LaidOut:
+    def _by_slots(self, slots: int, code: Code) -> LaidOut:
         """The plan of now on so many slots: those it has, then others that are free."""
         if slots < 1:
             raise BadInputError(f"slots: expected at least 1, found {slots}")
@@ -415,7 +437,7 @@ class PlacedApplication:
         if len(usable) < slots:
             raise ClusterError(f"slots: {slots} asked, {len(usable)} are there and not held by others")
         planned = on_many_slots(job, self.cluster.machines, usable[:slots])
-        note(planned.note)
+        self._note(planned.note)
         saved = with_threads(job.plan, planned.threads, self.cluster.machines)
         other = prepare_placed(saved, replace(self._as_it_runs(), models=job.library), job.pipeline)
         return self._known(other, code)
@@ -435,7 +457,7 @@ class PlacedApplication:
 
     # Nodes.
 
-    def _watch(self, conductor: Conductor, note: Callable[[str], None]) -> NodeWatch | None:
+    def _watch(self, conductor: Conductor) -> NodeWatch | None:
         """Of the nodes, where the Master can be asked about them."""
         from penstock.engines.placed.flow.states import WantedState  # noqa: PLC0415
         from penstock.engines.placed.monitoring import NodeWatch  # noqa: PLC0415 - Spark loads only when it is used
@@ -454,17 +476,15 @@ class PlacedApplication:
             held = cluster.held_by_others(self._application)
             free = not slots & held.keys() and not any(slot.node in gone for slot in slots)
             if free and not conductor.run.changing:
-                note("the plan's nodes are back: moving back to where it says")
+                self._note("the plan's nodes are back: moving back to where it says")
                 conductor.change(home)
             return False
 
-        made = NodeWatch(conductor, cluster.manager, cluster.nodes, is_home, note)
+        made = NodeWatch(conductor, cluster.manager, cluster.nodes, is_home, self._note)
         made.start()
         return made
 
-    def _publishers(
-        self, session: Any, launcher: SparkLauncher, code: Code, note: Callable[[str], None]
-    ) -> tuple[Publisher, ...]:
+    def _publishers(self, session: Any, launcher: SparkLauncher, code: Code) -> tuple[Publisher, ...]:
         """Of sinks that are no files: they get rows when their epoch is committed."""
         from penstock.connectors.staged_sinks import TopicPublisher  # noqa: PLC0415
         from penstock.engines.placed.endpoints import (  # noqa: PLC0415
@@ -481,14 +501,12 @@ class PlacedApplication:
         pipeline = self.job.pipeline
         for name in frames:
             if not commits_by_epoch(pipeline.operators[name]):
-                note(f"sink '{name}': at least once; after a death an epoch may be there twice")
+                self._note(f"sink '{name}': at least once; after a death an epoch may be there twice")
         writers = frame_writers(session, pipeline, frames, self.folder.description.run)
         profile = launcher.profile(next(iter(self.threads)))
         return topics, FramePublisher(session, writers, frames_place(self.folder.place), profile)
 
-    def _setting(
-        self, code: Code, note: Callable[[str], None], limit: int | None, publishers: Sequence[Publisher]
-    ) -> ConductorSetting:
+    def _setting(self, code: Code, limit: int | None, publishers: Sequence[Publisher]) -> ConductorSetting:
         from penstock.engines.placed.conductor import ConductorSetting  # noqa: PLC0415 - Spark loads only when it is used
         from penstock.spark.session.cluster import own_address  # noqa: PLC0415
 
@@ -504,7 +522,7 @@ class PlacedApplication:
             left = [slot for slot in self.cluster.slots() if slot not in unusable and slot not in held]
             usable = [slot for slot in left if slot.node not in doubtful] or left
             left_over = on_slots_left(job, self.cluster.machines, usable)
-            note(left_over.note)
+            self._note(left_over.note)
             return job.laid_out(code, layout.plan, left_over.threads)
 
         return ConductorSetting(
@@ -514,7 +532,7 @@ class PlacedApplication:
             self.job.load,
             described.began,
             refuge,
-            note,
+            self._note,
             self.listener.on_tuple,
             begun,
             limit=limit,
