@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.base.clock import Stopwatch, pause
-from penstock.cluster.contract import AppRequest, Cluster, SlotRequest
+from penstock.cluster.contract import AppRequest, ClusterManager, SlotRequest
 from penstock.cluster.file import parse_cluster
 from penstock.cluster.registry import open_cluster
 from penstock.cluster.simulated import SimulatedCluster
@@ -52,7 +52,7 @@ def until(is_so: Callable[[], object]) -> None:
 class Bed:
     """`cluster` and the hand that hurts it."""
 
-    cluster: Cluster
+    cluster: ClusterManager
     kill: Callable[[str], None]
     restore: Callable[[str], None]
     other: Callable[[str, int], AbstractContextManager[None]]
@@ -80,7 +80,7 @@ def real(state: RunningCluster, *, by_address: bool) -> Bed:
     assert secret is not None
     elsewhere = state.folder.parent / "elsewhere"
 
-    def opened() -> Cluster:
+    def opened() -> ClusterManager:
         if by_address:
             return open_cluster(state.master_url, secret_file=secret, folder=elsewhere, web_url=state.web_url)
         return open_cluster(folder=state.folder)

@@ -6,7 +6,15 @@ import pytest
 
 from penstock.base.errors import BadInputError
 from penstock.cluster.books import amounts_left, changes, choose_slots, free_slots, slots_left, topology_of
-from penstock.cluster.contract import AppRequest, Cluster, ClusterEventKind, Holder, NodeState, Purpose, SlotRequest
+from penstock.cluster.contract import (
+    AppRequest,
+    ClusterEventKind,
+    ClusterManager,
+    Holder,
+    ManagedNode,
+    Purpose,
+    SlotRequest,
+)
 from penstock.cluster.registry import CLUSTERS, open_cluster
 from penstock.cluster.simulated import SimulatedCluster
 from penstock.cluster.topology import CPU, MEMORY, Distance, Node, Slot
@@ -15,8 +23,8 @@ K = ClusterEventKind
 ONE, TWO = Holder("app-1", "one", memory_mb=600), Holder("app-2", "two", memory_mb=700)
 
 
-def state(name: str, slots: int | None = 2, free_mb: float | None = 2000, *, alive: bool = True) -> NodeState:
-    return NodeState(name, alive, slots=slots, capacity={CPU: 200, MEMORY: 2000}, free={CPU: 200, MEMORY: free_mb})
+def state(name: str, slots: int | None = 2, free_mb: float | None = 2000, *, alive: bool = True) -> ManagedNode:
+    return ManagedNode(name, alive, slots=slots, capacity={CPU: 200, MEMORY: 2000}, free={CPU: 200, MEMORY: free_mb})
 
 
 def slot(text: str) -> Slot:
@@ -58,8 +66,8 @@ def test_amounts_left() -> None:
 
 
 def test_slots_left_by_the_cpu_the_manager_counts() -> None:
-    assert slots_left(NodeState("n", slots=4, capacity={CPU: 400}, free={CPU: 300})) == 3
-    assert slots_left(NodeState("n", slots=4, capacity={CPU: 400}, free={CPU: None})) is None
+    assert slots_left(ManagedNode("n", slots=4, capacity={CPU: 400}, free={CPU: 300})) == 3
+    assert slots_left(ManagedNode("n", slots=4, capacity={CPU: 400}, free={CPU: None})) is None
     assert slots_left(state("n", None)) is None
 
 
@@ -79,8 +87,8 @@ def test_slots_left_by_the_cpu_the_manager_counts() -> None:
     ],
 )
 def test_changes(
-    before: list[NodeState],
-    after: list[NodeState],
+    before: list[ManagedNode],
+    after: list[ManagedNode],
     held: dict[Slot, Holder],
     holds: dict[Slot, Holder],
     expected: list[tuple[ClusterEventKind, str]],
@@ -157,5 +165,5 @@ def test_clusters_are_found_by_the_scheme_of_the_master(monkeypatch: pytest.Monk
         CLUSTERS.__dict__.pop("_addresses", None)
 
 
-def opens(_: object) -> Cluster:
+def opens(_: object) -> ClusterManager:
     return SimulatedCluster()

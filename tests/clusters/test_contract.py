@@ -14,8 +14,8 @@ from penstock.cluster.contract import (
     AppRequest,
     AppSession,
     ClusterEventKind,
+    ManagedNode,
     NodeRequest,
-    NodeState,
     SlotRequest,
 )
 from penstock.cluster.topology import CPU, MEMORY, Slot
@@ -57,8 +57,8 @@ def nothing_is_left(bed: Bed, app: AppSession) -> Iterator[None]:
     until(lambda: not bed.cluster.holdings())
 
 
-def node(bed: Bed, name: str) -> NodeState:
-    states: dict[str, NodeState] = {each.name: each for each in bed.cluster.nodes() or ()}
+def node(bed: Bed, name: str) -> ManagedNode:
+    states: dict[str, ManagedNode] = {each.name: each for each in bed.cluster.nodes() or ()}
     return states[name]
 
 

@@ -11,7 +11,7 @@ from beds import until
 
 from penstock.base.errors import BadInputError
 from penstock.base.processes import LOOPBACK, end, free_port, marked, start
-from penstock.cluster.contract import AcquisitionState, AppRequest, NodeState, SlotRequest
+from penstock.cluster.contract import AcquisitionState, AppRequest, ManagedNode, SlotRequest
 from penstock.cluster.registry import open_cluster
 from penstock.cluster.topology import Slot
 from penstock.spark.clusters.standalone.cluster import StandaloneCluster, workers_by_node
@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
 def test_nodes_are_hosts_with_cores_and_memory_and_executors_go_anywhere(cluster: StandaloneCluster) -> None:
     # 2 cores are 200 points
     amounts = {"cpu": 200, "memory_mb": 1200}
-    assert cluster.nodes() == [NodeState(LOOPBACK, True, LOOPBACK, "left", None, amounts, amounts)]
+    assert cluster.nodes() == [ManagedNode(LOOPBACK, True, LOOPBACK, "left", None, amounts, amounts)]
     assert (cluster.pins, cluster.topology(), cluster.holdings()) == (False, None, {})
     with pytest.raises(BadInputError, match="do not offer slots by name"):
         cluster.session(AppRequest("pinned", pinned=True))

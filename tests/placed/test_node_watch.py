@@ -6,14 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from penstock.cluster.contract import NodeState
+from penstock.cluster.contract import ManagedNode
 from penstock.cluster.simulated import SimulatedCluster
 from penstock.engines.placed.monitoring import NodeWatch
 
 
-def page(**states: str) -> list[NodeState]:
+def page(**states: str) -> list[ManagedNode]:
     """Nodes of two slots each, by whether they are ALIVE."""
-    return [NodeState(name, alive=state == "ALIVE", slots=2) for name, state in states.items()]
+    return [ManagedNode(name, alive=state == "ALIVE", slots=2) for name, state in states.items()]
 
 
 @dataclass

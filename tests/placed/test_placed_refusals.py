@@ -14,7 +14,7 @@ from test_engine import A, B, C, launcher, same, turn_until, wait, written
 
 import penstock
 from penstock.base.errors import BadInputError, ClusterError
-from penstock.cluster.contract import Holder, NodeState
+from penstock.cluster.contract import Holder, ManagedNode
 from penstock.cluster.simulated import SimulatedCluster
 from penstock.cluster.topology import CPU, Slot
 from penstock.connectors.staged_sinks import SinkFiles, sweep
@@ -45,7 +45,7 @@ class _Answers(SimulatedCluster):
 
     def nodes(self) -> Any:
         states = [
-            NodeState(name, name in self._living, slots=2, capacity={CPU: 200}, free={CPU: self._free})
+            ManagedNode(name, name in self._living, slots=2, capacity={CPU: 200}, free={CPU: self._free})
             for name in ("n1", "n2")
         ]
         return states if self.answers else None

@@ -15,7 +15,7 @@ import pytest
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.process_identity import ProcessIdentity
 from penstock.base.state_folder import locked, state_folder
-from penstock.cluster.contract import Cluster
+from penstock.cluster.contract import ClusterManager
 from penstock.cluster.registry import open_cluster
 from penstock.cluster.slot_resources import resource_name
 from penstock.spark.clusters.local.cluster import LocalCluster
@@ -184,7 +184,7 @@ def test_a_cluster_is_found_with_its_secret(tmp_path: Path, monkeypatch: pytest.
     file = tmp_path / "other"
     file.write_text("o" * 20)
 
-    def opened(master: str | None, secret_file: Path | None) -> tuple[type[Cluster], str, str | None]:
+    def opened(master: str | None, secret_file: Path | None) -> tuple[type[ClusterManager], str, str | None]:
         found = open_cluster(master, secret_file=secret_file)
         assert isinstance(found, StandaloneCluster)
         return type(found), found.master, found._secret

@@ -73,10 +73,10 @@ class Registry(Generic[P]):
             raise BadInputError(f"{self.kind} '{name}' needs {package}: pip install 'penstock[{extra}]'")
         module, _, attribute = self._addresses[name].partition(":")
         try:
-            found: P = getattr(import_module(module), attribute)
+            registered: P = getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise BadInputError(f"{self.kind} '{name}' cannot be loaded from {module}: {error}") from error
-        return found
+        return registered
 
 
 def with_options(policy_class: type[P], who: str, options: str) -> P:

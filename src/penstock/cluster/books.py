@@ -8,17 +8,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError, nearest
-from penstock.cluster.contract import ClusterEvent, ClusterEventKind, NodeState, SlotRequest
+from penstock.cluster.contract import ClusterEvent, ClusterEventKind, ManagedNode, SlotRequest
 from penstock.cluster.topology import CPU, DEFAULT_DIMENSIONS, MEMORY, Cluster, Dimension, Node, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from penstock.cluster.contract import Cluster as Manager
-    from penstock.cluster.contract import Holder
+    from penstock.cluster.contract import ClusterManager, Holder
 
 
-def topology_of(nodes: Sequence[NodeState]) -> Cluster | None:
+def topology_of(nodes: Sequence[ManagedNode]) -> Cluster | None:
     """Return the planner's snapshot; None if the slots of a node are not known. Nodes whose rack is not known are each
     in a rack of their own: the planner must not count on two of them being close."""
     made = []
@@ -33,7 +32,7 @@ def topology_of(nodes: Sequence[NodeState]) -> Cluster | None:
     return Cluster(tuple(made), (*DEFAULT_DIMENSIONS, *(Dimension(name, hard=True, weight=0.0) for name in own)))
 
 
-def free_slots(nodes: Sequence[NodeState], holdings: Collection[Slot]) -> dict[str, tuple[int, ...]]:
+def free_slots(nodes: Sequence[ManagedNode], holdings: Collection[Slot]) -> dict[str, tuple[int, ...]]:
     """Return the numbers of the slots that are not held, by node. Nodes that are not alive have none."""
     return {
         node.name: tuple(number for number in range(node.slots or 0) if Slot(node.name, number) not in holdings)
@@ -43,7 +42,7 @@ def free_slots(nodes: Sequence[NodeState], holdings: Collection[Slot]) -> dict[s
     }
 
 
-def slots_left(node: NodeState) -> int | None:
+def slots_left(node: ManagedNode) -> int | None:
     """Return the number of slots an executor can have, as the manager counts CPU: slots x free / capacity. It counts
     executors of applications that have just ended, which `holdings` no longer lists."""
     total, left = node.capacity.get(CPU), node.free.get(CPU)
@@ -62,7 +61,7 @@ def amounts_left(node: Node, holders: Collection[Holder]) -> Mapping[str, float]
     return MappingProxyType(left)
 
 
-def check_requests(requests: Sequence[SlotRequest], nodes: Sequence[NodeState]) -> None:
+def check_requests(requests: Sequence[SlotRequest], nodes: Sequence[ManagedNode]) -> None:
     """Raise `BadInputError` for a request that no change of load can meet: an unknown node or slot, too much memory."""
     by_name = {node.name: node for node in nodes}
     for request in requests:
@@ -81,7 +80,7 @@ def check_requests(requests: Sequence[SlotRequest], nodes: Sequence[NodeState]) 
 
 
 def choose_slots(
-    requests: Sequence[SlotRequest], nodes: Sequence[NodeState], holdings: Collection[Slot]
+    requests: Sequence[SlotRequest], nodes: Sequence[ManagedNode], holdings: Collection[Slot]
 ) -> list[Slot | None]:
     """Return a free slot for each request, or None: named slots first, then named nodes (their lowest number), then
     anywhere (the node with most free slots, ties in order). A request with a size takes a node with that much free
@@ -118,7 +117,7 @@ def choose_slots(
     return chosen
 
 
-def why_not_free(request: SlotRequest, nodes: Sequence[NodeState], holdings: Mapping[Slot, Holder]) -> str:
+def why_not_free(request: SlotRequest, nodes: Sequence[ManagedNode], holdings: Mapping[Slot, Holder]) -> str:
     """Return why a request has no slot now: who holds it, or that its node is not alive."""
     if request.node is None:
         return "no slot of any node is free with enough memory"
@@ -136,7 +135,7 @@ def why_not_free(request: SlotRequest, nodes: Sequence[NodeState], holdings: Map
 
 
 def changes(
-    nodes: tuple[Sequence[NodeState], Sequence[NodeState]],
+    nodes: tuple[Sequence[ManagedNode], Sequence[ManagedNode]],
     holdings: tuple[Mapping[Slot, Holder], Mapping[Slot, Holder]],
 ) -> list[ClusterEvent]:
     """Return the events that lead from one answer to the next: nodes first, then executors."""
@@ -167,11 +166,11 @@ def changes(
 class PolledWatch:
     """Changes of a cluster whose manager sends no events: two answers are compared."""
 
-    def __init__(self, cluster: Manager, every: float) -> None:
+    def __init__(self, cluster: ClusterManager, every: float) -> None:
         self._cluster = cluster
         self._every = every
         self._over = threading.Event()
-        self._nodes: Sequence[NodeState] = cluster.nodes() or ()
+        self._nodes: Sequence[ManagedNode] = cluster.nodes() or ()
         self._holdings: Mapping[Slot, Holder] = cluster.holdings() or {}
         self._silent = False
         self._refusals = len(cluster.refusals())
@@ -188,9 +187,9 @@ class PolledWatch:
         first = [ClusterEvent(ClusterEventKind.BACK)] if self._silent else []
         self._silent = False
         held = self._holdings if holdings is None else holdings
-        found = changes((self._nodes, nodes), (self._holdings, held))
+        events = changes((self._nodes, nodes), (self._holdings, held))
         self._nodes, self._holdings = nodes, held
-        return [*first, *found, *refused]
+        return [*first, *events, *refused]
 
     def __iter__(self) -> Iterator[ClusterEvent]:
         while not self._over.is_set():

@@ -12,7 +12,7 @@ Rules for implementations:
 - A request that can never be met raises at once (`BadInputError`). A request that cannot be met now waits for its
   deadline and then says what was missing.
 
-The planner's pure snapshot of a cluster is `penstock.cluster.topology.Cluster`; `Cluster.topology` returns one.
+The planner's pure snapshot of a cluster is `penstock.cluster.topology.Cluster`; `ClusterManager.topology` returns one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class NodeState:
+class ManagedNode:
     """A node as its manager sees it now. Resources are `cpu` (points, 100 are a core), `memory_mb` and custom ones."""
 
     name: str
@@ -177,7 +177,7 @@ class AcquisitionState(StrEnum):
     FAILED = "failed"
 
 
-class Acquisition:
+class SlotAcquisition:
     """Slots that an application has asked for. The manager grants them in any order; `wait` blocks until it is over."""
 
     def __init__(self, app: AppId, asked: Sequence[SlotRequest], deadline: float = DEADLINE_SECONDS) -> None:
@@ -276,7 +276,7 @@ class Watch(Protocol):
 # The contract.
 
 
-class Cluster(Protocol):
+class ClusterManager(Protocol):
     """A cluster manager. Methods with a body are optional: an implementation inherits them."""
 
     master: str
@@ -292,7 +292,7 @@ class Cluster(Protocol):
         """Whether all nodes are processes of this machine, and share its cores."""
         return False
 
-    def nodes(self) -> Sequence[NodeState] | None:
+    def nodes(self) -> Sequence[ManagedNode] | None:
         """Return all nodes, also those that are not alive, in a stable order."""
 
     def holdings(self) -> Mapping[Slot, Holder] | None:
@@ -309,7 +309,7 @@ class Cluster(Protocol):
     def session(self, app: AppRequest) -> AppSession:
         """Start an application. Raises `BadInputError` if no manager answers."""
 
-    def acquire(self, app: AppId, slots: Sequence[SlotRequest], deadline: float = DEADLINE_SECONDS) -> Acquisition:
+    def acquire(self, app: AppId, slots: Sequence[SlotRequest], deadline: float = DEADLINE_SECONDS) -> SlotAcquisition:
         """Ask for executors of an application that this process has started; return at once."""
 
     def release(self, app: AppId, slots: Sequence[Slot]) -> None:
@@ -329,7 +329,7 @@ class Cluster(Protocol):
 
         return PolledWatch(self, every)
 
-    def add_nodes(self, request: NodeRequest) -> Sequence[NodeState]:
+    def add_nodes(self, request: NodeRequest) -> Sequence[ManagedNode]:
         """Ask the provider for nodes; they join later, or do not."""
         raise ClusterError(f"cluster '{self.master}': nothing here can add nodes; ask those who run it")
 

@@ -1,4 +1,4 @@
-"""Cluster managers by the scheme of the master URL."""
+"""ClusterManager managers by the scheme of the master URL."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.cluster.contract import Cluster
+    from penstock.cluster.contract import ClusterManager
 
 OWN = "cluster"
 """Master of the cluster that `penstock cluster up` has started."""
 EXPECTED_MASTER = "expected local[N], spark://HOST:PORT, yarn, k8s://... or cluster"
 
-CLUSTERS: Registry[Callable[[ClusterAddress], Cluster]] = Registry(
+CLUSTERS: Registry[Callable[[ClusterAddress], ClusterManager]] = Registry(
     kind="cluster manager",
     group="penstock.clusters",
     built_in={
@@ -38,7 +38,7 @@ def open_cluster(
     secret_file: Path | None = None,
     folder: str | Path | None = None,
     web_url: str | None = None,
-) -> Cluster:
+) -> ClusterManager:
     """Return the cluster at a master URL; None asks for the one of `penstock cluster up`.
 
     Nothing is started. The secret of the cluster of this machine is read from its folder if no file is given.

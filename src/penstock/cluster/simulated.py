@@ -12,15 +12,15 @@ from penstock.base.errors import BadInputError, ClusterError, nearest
 from penstock.cluster.books import amounts_left, check_requests, choose_slots, why_not_free
 from penstock.cluster.contract import (
     DEADLINE_SECONDS,
-    Acquisition,
     AcquisitionState,
     AppSession,
-    Cluster,
     ClusterEvent,
     ClusterEventKind,
+    ClusterManager,
     Holder,
+    ManagedNode,
     NodeRequest,
-    NodeState,
+    SlotAcquisition,
     SlotRequest,
 )
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB, read_cluster
@@ -41,7 +41,7 @@ def equal_nodes(count: int, slots: int) -> Topology:
     return Topology(tuple(Node(f"n{number}", "r1", slots, capacity) for number in range(1, count + 1)))
 
 
-class SimulatedCluster(Cluster):
+class SimulatedCluster(ClusterManager):
     """Grants slots as soon as they are free. It has a provider: nodes are added like the last one."""
 
     def __init__(self, topology: Topology | None = None, master: str = "simulated") -> None:
@@ -50,7 +50,7 @@ class SimulatedCluster(Cluster):
         self._dead: set[str] = set()
         self._held: dict[Slot, Holder] = {}
         self._apps: dict[AppId, AppRequest] = {}
-        self._pending: list[Acquisition] = []
+        self._pending: list[SlotAcquisition] = []
         self._refused: list[ClusterEvent] = []
         self._opened = self._started = 0
         self._lock = threading.RLock()
@@ -59,13 +59,13 @@ class SimulatedCluster(Cluster):
     def pins(self) -> bool:
         return True
 
-    def nodes(self) -> Sequence[NodeState]:
+    def nodes(self) -> Sequence[ManagedNode]:
         with self._lock:
             holders: dict[str, list[Holder]] = {node.name: [] for node in self._topology.nodes}
             for slot, holder in self._held.items():
                 holders[slot.node].append(holder)
             return [
-                NodeState(
+                ManagedNode(
                     node.name,
                     node.name not in self._dead,
                     node.name,
@@ -107,12 +107,12 @@ class SimulatedCluster(Cluster):
             self._held = {slot: holder for slot, holder in self._held.items() if holder.application != app}
             self._grant()
 
-    def acquire(self, app: AppId, slots: Sequence[SlotRequest], deadline: float = DEADLINE_SECONDS) -> Acquisition:
+    def acquire(self, app: AppId, slots: Sequence[SlotRequest], deadline: float = DEADLINE_SECONDS) -> SlotAcquisition:
         with self._lock:
             default = self._known(app).memory_mb
             sized = [replace(request, memory_mb=request.memory_mb or default) for request in slots]
             check_requests(sized, self.nodes())
-            acquisition = Acquisition(app, sized, deadline)
+            acquisition = SlotAcquisition(app, sized, deadline)
             self._pending.append(acquisition)
             self._grant()
         if acquisition.state is AcquisitionState.PENDING:
@@ -143,7 +143,7 @@ class SimulatedCluster(Cluster):
             if acquisition.state is not AcquisitionState.PENDING:
                 self._pending.remove(acquisition)
 
-    def _expire(self, acquisition: Acquisition) -> None:
+    def _expire(self, acquisition: SlotAcquisition) -> None:
         with self._lock:
             if acquisition.state is not AcquisitionState.PENDING:
                 return
@@ -168,7 +168,7 @@ class SimulatedCluster(Cluster):
     def refusals(self) -> Sequence[ClusterEvent]:
         return tuple(self._refused)
 
-    def add_nodes(self, request: NodeRequest) -> Sequence[NodeState]:
+    def add_nodes(self, request: NodeRequest) -> Sequence[ManagedNode]:
         if request.size is not None:
             raise ClusterError(f"nodes of a simulated cluster have one size, not '{request.size}'")
         with self._lock:
@@ -203,7 +203,7 @@ class SimulatedCluster(Cluster):
             self._grant()
 
 
-def open_simulated(address: ClusterAddress) -> Cluster:
+def open_simulated(address: ClusterAddress) -> ClusterManager:
     """Open `simulated`, or `simulated:FILE` with the nodes of a cluster file."""
     file = address.master.partition(":")[2]
     return SimulatedCluster(read_cluster(Path(file)) if file else None, address.master)

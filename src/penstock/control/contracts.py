@@ -14,8 +14,7 @@ from penstock.base.errors import PenstockError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.cluster.contract import Holder
-    from penstock.cluster.contract import NodeState as ManagedNode
+    from penstock.cluster.contract import Holder, ManagedNode
     from penstock.cluster.topology import Slot
     from penstock.control.core.messages import Observation, PipelineOrder
     from penstock.control.core.records import NodeRecord, Submission

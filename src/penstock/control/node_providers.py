@@ -30,8 +30,7 @@ from penstock.control.core.records import NodeRecord, NodeState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.cluster.contract import Cluster
-    from penstock.cluster.contract import NodeState as ManagedNode
+    from penstock.cluster.contract import ClusterManager, ManagedNode
     from penstock.control.contracts import Provider
     from penstock.control.core.messages import Observation
 
@@ -272,7 +271,7 @@ class CommandProvider:
 
 
 class ClusterProvider:
-    def __init__(self, cluster: Cluster, price: float | None = None) -> None:
+    def __init__(self, cluster: ClusterManager, price: float | None = None) -> None:
         self._cluster = cluster
         self._price = price
         self.seen: SeenNodes | None = None
@@ -321,7 +320,7 @@ class ProviderRequest:
     argument: str = ""
     """Text after the first colon: `command:FILE`."""
     master: str = ""
-    cluster: Cluster | None = None
+    cluster: ClusterManager | None = None
     price: float | None = None
 
 
@@ -346,7 +345,7 @@ PROVIDERS: Registry[Callable[[ProviderRequest], Provider]] = Registry(
 
 
 def open_provider(
-    asked: str, *, master: str = "", cluster: Cluster | None = None, price: float | None = None
+    asked: str, *, master: str = "", cluster: ClusterManager | None = None, price: float | None = None
 ) -> Provider:
     """Return the provider of `NAME` or `NAME:ARGUMENT`. Files of version 0.1 name only the file of commands."""
     name, _, argument = (f"{COMMAND}:{asked}" if asked.startswith("/") else asked).partition(":")

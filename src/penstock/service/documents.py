@@ -15,8 +15,7 @@ from penstock.planning.sharing.measures import fairness_degree, jain
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.cluster.contract import Holder
-    from penstock.cluster.contract import NodeState as ManagedNode
+    from penstock.cluster.contract import Holder, ManagedNode
     from penstock.control.contracts import SeenNodes, Sizing
     from penstock.control.core.messages import Decision, Event
     from penstock.control.core.records import ControllerState, NodeRecord, PipelineRecord, Policy, Trigger
@@ -200,14 +199,14 @@ def _resources(
 
 def demands_of(state: ControllerState, sizing: Sizing) -> dict[str, Demand | None]:
     """Return what each pipeline needs on one of its slots, at the rate it reports, or else at its target."""
-    found: dict[str, Demand | None] = {}
+    demands: dict[str, Demand | None] = {}
     for record in state.pipelines.values():
         slots = len(record.assigned or record.held)
         if slots:
             rate = record.readings.get(Metric.RATE, record.target.rate)
             usage = None if rate is None else sizing.usage(record.submission, rate)
-            found[record.name] = None if usage is None else (usage[0] / slots, usage[1] / slots)
-    return found
+            demands[record.name] = None if usage is None else (usage[0] / slots, usage[1] / slots)
+    return demands
 
 
 def nodes(

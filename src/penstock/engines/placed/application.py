@@ -25,8 +25,7 @@ from penstock.report.result import PlacedResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from penstock.cluster.contract import Cluster as Manager
-    from penstock.cluster.contract import Holder
+    from penstock.cluster.contract import ClusterManager, Holder
     from penstock.cluster.topology import Cluster, Slot
     from penstock.connectors.commit import Commit
     from penstock.dataflow.load import Load
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 class PlacedCluster:
     """`manager` answers about nodes. One that cannot tell them leaves what the plan says of its nodes."""
 
-    def __init__(self, manager: Manager, plan: SavedPlan) -> None:
+    def __init__(self, manager: ClusterManager, plan: SavedPlan) -> None:
         known = manager.topology() if manager.pins else None
         self.manager = manager if known is not None else None
         """None if the manager does not tell its slots."""
@@ -239,7 +238,7 @@ class PlacedApplication:
         job: PlacedJob,
         place: str | Path,
         options: RunOptions,
-        manager: Manager,
+        manager: ClusterManager,
         control: RunControl,
     ) -> None:
         from penstock.engines.placed.endpoints import check_sources, make_folders, sinks_of  # noqa: PLC0415

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.cluster.contract import Cluster as Manager
-    from penstock.cluster.contract import NodeState
+    from penstock.cluster.contract import ClusterManager, ManagedNode
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
     from penstock.dataflow.pipeline import Pipeline
@@ -79,7 +78,7 @@ def learn_schemas(
     return {name: pa.ipc.read_schema(pa.py_buffer(data)) for name, data in schemas.items()}
 
 
-def check_free(cluster: Manager, slots: Collection[Slot], application: str = "") -> None:
+def check_free(cluster: ClusterManager, slots: Collection[Slot], application: str = "") -> None:
     """Every slot the plan uses must be free, by its number: Spark would wait for ever for one that somebody holds.
     `application` is that of the run itself, where it has one already."""
     watch = Stopwatch()
@@ -119,7 +118,7 @@ class NodeWatch(threading.Thread):
     """
 
     def __init__(
-        self, conductor: Conductor, cluster: Manager, nodes: Callable[[], Collection[str]],
+        self, conductor: Conductor, cluster: ClusterManager, nodes: Callable[[], Collection[str]],
         is_home: Callable[[Collection[str]], bool], on_message: Callable[[str], None],
     ) -> None:  # fmt: skip
         super().__init__(daemon=True)
@@ -136,7 +135,7 @@ class NodeWatch(threading.Thread):
         while not self._over.wait(LOOK_SECONDS):
             self.look(self._cluster.nodes())
 
-    def look(self, answer: Sequence[NodeState] | None) -> None:
+    def look(self, answer: Sequence[ManagedNode] | None) -> None:
         if (answer is None) != self._silent:
             self._silent = answer is None
             self._on_message("the Master does not answer; what flows goes on" if self._silent else "the Master is back")
@@ -304,7 +303,7 @@ def places_of(conductor: Conductor) -> tuple[BundlePlace, ...]:
     return tuple(places)
 
 
-def dead_nodes(cluster: Manager, nodes: Collection[str]) -> set[str]:
+def dead_nodes(cluster: ClusterManager, nodes: Collection[str]) -> set[str]:
     """Return the nodes that the cluster manager does not list as alive."""
     listed = cluster.nodes()
     if listed is None:

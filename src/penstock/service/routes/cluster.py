@@ -43,8 +43,8 @@ def cluster_routes(controller: Controller) -> APIRouter:
     @router.delete("/nodes/{name}", status_code=202)
     async def release_node(name: str, request: Request) -> dict[str, Any]:
         await in_thread(request, controller.release_node, name)
-        found = await in_thread(request, nodes_of, controller)
-        return next(document for document in found if document["name"] == name)
+        nodes_now = await in_thread(request, nodes_of, controller)
+        return next(document for document in nodes_now if document["name"] == name)
 
     @router.get("/fairness")
     async def fairness_now(request: Request) -> dict[str, Any]:

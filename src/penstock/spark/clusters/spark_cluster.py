@@ -17,13 +17,13 @@ from penstock.base.files import temporary_folder
 from penstock.cluster.books import check_requests, choose_slots, why_not_free
 from penstock.cluster.contract import (
     DEADLINE_SECONDS,
-    Acquisition,
     AcquisitionState,
     AppSession,
-    Cluster,
     ClusterEvent,
     ClusterEventKind,
+    ClusterManager,
     Purpose,
+    SlotAcquisition,
 )
 from penstock.cluster.topology import Slot
 from penstock.spark.session.secret import read_secret
@@ -31,7 +31,7 @@ from penstock.spark.session.secret import read_secret
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from penstock.cluster.contract import AppId, AppRequest, ClusterAddress, Holder, NodeState, SlotRequest
+    from penstock.cluster.contract import AppId, AppRequest, ClusterAddress, Holder, ManagedNode, SlotRequest
 
 ATTEMPT_SECONDS = 15.0
 """A slot that was free and does not come within this time may have gone to another application: choose again."""
@@ -49,14 +49,14 @@ class _Application:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class SparkCluster(Cluster):
+class SparkCluster(ClusterManager):
     def __init__(self, master: str, secret: str | None = None) -> None:
         self.master = master
         self._secret = secret
         self._apps: dict[AppId, _Application] = {}
         self._refused: list[ClusterEvent] = []
 
-    def nodes(self) -> Sequence[NodeState] | None:
+    def nodes(self) -> Sequence[ManagedNode] | None:
         return None
 
     def holdings(self) -> Mapping[Slot, Holder] | None:
@@ -118,7 +118,7 @@ class SparkCluster(Cluster):
 
     # Executors.
 
-    def acquire(self, app: AppId, slots: Sequence[SlotRequest], deadline: float = DEADLINE_SECONDS) -> Acquisition:
+    def acquire(self, app: AppId, slots: Sequence[SlotRequest], deadline: float = DEADLINE_SECONDS) -> SlotAcquisition:
         known = self._known(app)
         default = known.request.memory_mb
         if not known.request.pinned:
@@ -131,7 +131,7 @@ class SparkCluster(Cluster):
         nodes = self.nodes()
         if nodes is not None:
             check_requests(sized, nodes)
-        acquisition = Acquisition(app, sized, deadline)
+        acquisition = SlotAcquisition(app, sized, deadline)
         threading.Thread(target=self._follow, args=(known, acquisition), name="acquire", daemon=True).start()
         return acquisition
 
@@ -143,7 +143,7 @@ class SparkCluster(Cluster):
             raise ClusterError(f"application '{app}': executors of a placed run come and go with its tasks")
         return known
 
-    def _follow(self, known: _Application, acquisition: Acquisition) -> None:
+    def _follow(self, known: _Application, acquisition: SlotAcquisition) -> None:
         try:
             (self._pin if known.request.pinned else self._add)(known, acquisition)
         except Exception as error:  # the acquisition carries it to the caller
@@ -152,7 +152,7 @@ class SparkCluster(Cluster):
             kind = ClusterEventKind.EXECUTOR_REFUSED
             self._refused.append(ClusterEvent(kind, application=acquisition.app, why=acquisition.why))
 
-    def _pin(self, known: _Application, acquisition: Acquisition) -> None:
+    def _pin(self, known: _Application, acquisition: SlotAcquisition) -> None:
         why = f"the manager at {self.master} does not answer"
         while acquisition.missing and acquisition.seconds_left > 0:
             nodes, holdings, missing = self.nodes(), self.holdings(), acquisition.missing
@@ -172,7 +172,7 @@ class SparkCluster(Cluster):
             acquisition.expire(why)
 
     def _come(
-        self, known: _Application, wanted: Mapping[Slot, SlotRequest], acquisition: Acquisition
+        self, known: _Application, wanted: Mapping[Slot, SlotRequest], acquisition: SlotAcquisition
     ) -> Collection[Slot]:
         """Return which of these slots came within one attempt."""
         if not wanted:
@@ -186,7 +186,7 @@ class SparkCluster(Cluster):
             return set(wanted) & set(known.executors.here().values())
         return wanted.keys()
 
-    def _add(self, known: _Application, acquisition: Acquisition) -> None:
+    def _add(self, known: _Application, acquisition: SlotAcquisition) -> None:
         why = ""
         with known.lock:
             before = set(known.executors.ids())
@@ -227,6 +227,6 @@ class SparkCluster(Cluster):
                 known.executors.end([held[slot] for slot in slots])
 
 
-def open_any(address: ClusterAddress) -> Cluster:
+def open_any(address: ClusterAddress) -> ClusterManager:
     """Open a cluster of a manager that Spark knows: only sessions, and executors on any node."""
     return SparkCluster(address.master, None if address.secret_file is None else read_secret(address.secret_file))

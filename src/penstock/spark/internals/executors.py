@@ -96,13 +96,13 @@ class FusedExecutors:
 
     def hosts(self) -> dict[str, str]:
         """Return the host of every executor, by its id."""
-        found, known = {}, set(self.ids())
+        hosts, known = {}, set(self.ids())
         listed = self._context.statusStore().executorList(True).iterator()
         while listed.hasNext():
             summary = listed.next()
             if summary.id() in known:
-                found[str(summary.id())] = str(summary.hostPort()).rpartition(":")[0]
-        return found
+                hosts[str(summary.id())] = str(summary.hostPort()).rpartition(":")[0]
+        return hosts
 
     def end(self, names: Collection[str]) -> None:
         """End these executors and ask for no others in their place."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.processes import find
 from penstock.base.state_folder import state_folder
-from penstock.cluster.contract import NodeRequest, NodeState
+from penstock.cluster.contract import ManagedNode, NodeRequest
 from penstock.cluster.file import read_cluster
 from penstock.cluster.topology import CPU, MEMORY
 from penstock.spark.clusters.local.lifecycle import add_node, find_cluster, page_of, remove_node
@@ -22,7 +22,7 @@ from penstock.spark.session.secret import read_secret
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cluster.contract import Cluster, ClusterAddress
+    from penstock.cluster.contract import ClusterAddress, ClusterManager
     from penstock.cluster.topology import Cluster as Topology
     from penstock.spark.clusters.local.state import RunningCluster
     from penstock.spark.clusters.standalone.master_page import MasterPage, WorkerEntry
@@ -71,23 +71,23 @@ class LocalCluster(StandaloneCluster):
             return super()._application_pages(page)
         return network.seen_from(MASTER, lambda: super(LocalCluster, self)._application_pages(page))
 
-    def nodes(self) -> Sequence[NodeState] | None:
+    def nodes(self) -> Sequence[ManagedNode] | None:
         state = self._look()
         page = self._page()
         if page is None:
             return None
         workers = workers_by_node(page)
-        found = []
+        states = []
         for node in state.nodes:
             runs = node.worker is not None and find(node.worker) is not None
-            found.append(self._of_file(node.name, node.rack, node.slots, workers.get(node.name), runs=runs))
-        return found
+            states.append(self._of_file(node.name, node.rack, node.slots, workers.get(node.name), runs=runs))
+        return states
 
-    def _of_file(self, name: str, rack: str, slots: int, worker: WorkerEntry | None, *, runs: bool) -> NodeState:
+    def _of_file(self, name: str, rack: str, slots: int, worker: WorkerEntry | None, *, runs: bool) -> ManagedNode:
         """Return a node with the capacity of the cluster's file. The Master does not count its custom resources."""
         place = None if self._topology is None else self._topology.find(name)
         known = None if self._topology is None or place is None else self._topology.nodes[place]
-        seen = NodeState(name, alive=False) if worker is None else self._state_of(name, worker)
+        seen = ManagedNode(name, alive=False) if worker is None else self._state_of(name, worker)
         capacity = dict(seen.capacity if known is None else known.capacity)
         alive = seen.alive and runs
         free: dict[str, float | None] = dict.fromkeys(capacity, None if alive else 0.0)
@@ -106,7 +106,7 @@ class LocalCluster(StandaloneCluster):
             price=None if known is None else known.price,
         )
 
-    def add_nodes(self, request: NodeRequest) -> Sequence[NodeState]:
+    def add_nodes(self, request: NodeRequest) -> Sequence[ManagedNode]:
         if request.size is not None:
             raise ClusterError(f"nodes of this machine have one size, not '{request.size}'")
         made = {add_node(self._state.folder).name for _ in range(request.count)}
@@ -120,13 +120,13 @@ class LocalCluster(StandaloneCluster):
         remove_node(name, self._state.folder)
 
 
-def open_own(address: ClusterAddress) -> Cluster:
+def open_own(address: ClusterAddress) -> ClusterManager:
     """Open the cluster of the state folder; its secret is in that folder if no file is given."""
     state = find_cluster(address.folder)
     return LocalCluster(state, None if address.secret_file is None else read_secret(address.secret_file))
 
 
-def open_spark(address: ClusterAddress) -> Cluster:
+def open_spark(address: ClusterAddress) -> ClusterManager:
     """Open the cluster at a Master: the own one, if it is at that address, else any other."""
     home = state_folder(address.folder)
     own = read_state(home) if home.is_dir() else None

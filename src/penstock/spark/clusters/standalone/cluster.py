@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from penstock.cluster.contract import Holder, NodeState
+from penstock.cluster.contract import Holder, ManagedNode
 from penstock.cluster.slot_resources import RACK, SLOT
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Slot
 from penstock.spark.clusters.spark_cluster import SparkCluster
@@ -67,13 +67,13 @@ class StandaloneCluster(SparkCluster):
                     break
         return texts
 
-    def nodes(self) -> Sequence[NodeState] | None:
+    def nodes(self) -> Sequence[ManagedNode] | None:
         page = self._page()
         if page is None:
             return None
         return [self._state_of(name, worker) for name, worker in workers_by_node(page).items()]
 
-    def _state_of(self, name: str, worker: WorkerEntry) -> NodeState:
+    def _state_of(self, name: str, worker: WorkerEntry) -> ManagedNode:
         slots = len(worker.offered[SLOT].addresses) if SLOT in worker.offered else None
         used = len(worker.used[SLOT].addresses) if SLOT in worker.used else 0
         alive = worker.state == ALIVE
@@ -86,7 +86,7 @@ class StandaloneCluster(SparkCluster):
                 free[MEMORY] = min(capacity[MEMORY], free[MEMORY] or 0.0)
         rack = worker.offered[RACK].addresses[0] if RACK in worker.offered else self._racks.get(name)
         left = free if alive else dict.fromkeys(capacity, 0.0)
-        return NodeState(name, alive, worker.host, rack, slots, MappingProxyType(capacity), MappingProxyType(left))
+        return ManagedNode(name, alive, worker.host, rack, slots, MappingProxyType(capacity), MappingProxyType(left))
 
     def holdings(self) -> Mapping[Slot, Holder] | None:
         page = self._page()
@@ -116,12 +116,12 @@ class StandaloneCluster(SparkCluster):
 
 def workers_by_node(page: MasterPage) -> dict[str, WorkerEntry]:
     """Return the Worker of each node: the one that lives, else the last that was there."""
-    found: dict[str, WorkerEntry] = {}
+    workers: dict[str, WorkerEntry] = {}
     hosts = [worker.host for worker in page.workers if worker.state == ALIVE]
     for worker in sorted(page.workers, key=lambda each: (each.state == ALIVE, each.last_heartbeat)):
         several = hosts.count(worker.host) > 1
-        found[worker.node or (f"{worker.host}:{worker.port}" if several else str(worker.host))] = worker
-    return dict(sorted(found.items()))
+        workers[worker.node or (f"{worker.host}:{worker.port}" if several else str(worker.host))] = worker
+    return dict(sorted(workers.items()))
 
 
 def own_amounts(worker: WorkerEntry) -> tuple[dict[str, float], dict[str, float | None]]:
