@@ -1,4 +1,4 @@
-"""A plan as a Spark application: its folder, its bundles, the nodes they are on, and what came of it."""
+"""Run a plan as a Spark application: its folder, bundles, nodes and result."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def from_topics(report: Report, lag: Mapping[str, int], gone: Mapping[str, int])
 
 
 EXECUTOR_MEMORY_MB = 512
-"""Of the Java process of a slot; its Python workers hold the data."""
+"""Memory of the Java process of a slot; its Python workers hold the data."""
 SLOWER_THAN_FIRST = 2.0
 """A slot that takes longer to start anew than so many times all did at first is taken for one that does not."""
 MOST_NOTES = 100
