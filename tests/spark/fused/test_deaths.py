@@ -86,9 +86,9 @@ def test_worker_and_driver_are_killed_and_the_run_goes_on(tmp_path: Path) -> Non
         flowed(second, out, 2)
         with command(environment, "runs", "resume", str(folder)) as third:
             said = third.communicate()[1]
-            assert third.returncode == 1
+            assert third.returncode == 2
             assert said.count("\n") == 1
-            assert f"process {second.pid} on " in said
+            assert "is running: cannot resume it; pause or stop it first" in said
         second.send_signal(signal.SIGTERM)
         printed, complained = second.communicate(timeout=180)
         assert second.returncode == 130, complained
@@ -96,7 +96,7 @@ def test_worker_and_driver_are_killed_and_the_run_goes_on(tmp_path: Path) -> Non
     assert (report["lost"], report["duplicated"]) == (0, 0)
     everything = list(range(report["emitted"]))
     assert sorted(pq.read_table(out)["value"].to_pylist()) == everything
-    assert [run["state"] for run in runs()] == ["ended"]
+    assert [run["state"] for run in runs()] == ["stopped"]
     if driver is None:
         pytest.skip(f"Parquet held; no JDBC driver of SQLite to try a table with: {why_none}")
     with sqlite3.connect(database) as connection:
