@@ -11,9 +11,9 @@ from penstock.base.errors import ClusterError
 from penstock.cluster import cores
 from penstock.cluster.cores import cores_here, cpu_limit
 from penstock.engines.fused.preparation import prepare
+from penstock.runs import environment
 from penstock.runs.config import RunConfig
 from penstock.runs.environment import is_on_this_machine
-from penstock.spark.clusters.local import lifecycle as standalone
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_slots_elsewhere_have_a_core_each(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class _Cluster:
-    master_url = "spark://127.0.0.1:7077"
+    master = "spark://127.0.0.1:7077"
 
 
 @pytest.mark.parametrize(
@@ -91,5 +91,5 @@ def test_the_cluster_of_this_machine_shares_its_cores(
             raise ClusterError("no cluster runs")
         return _Cluster()
 
-    monkeypatch.setattr(standalone, "find_cluster", find)
+    monkeypatch.setattr(environment, "open_cluster", find)
     assert is_on_this_machine(RunConfig(master=master)) == here
