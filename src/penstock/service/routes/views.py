@@ -17,7 +17,7 @@ from penstock.service.guard import Role
 from penstock.service.http import found_pipeline, in_thread, since_of, while_connected
 from penstock.service.pages import charts as history
 from penstock.service.pages.fleet import Trails, cluster_map, decision_log, fleet, one_pipeline, seats
-from penstock.service.routes.cluster import details
+from penstock.service.routes.cluster import details, nodes_of
 from penstock.service.what_if import WhatIfLane, asked_question
 
 if TYPE_CHECKING:
@@ -87,8 +87,9 @@ def view_routes(controller: Controller, attached: WithAttached) -> APIRouter:
         return await in_thread(request, look)
 
     @router.get("/cluster")
-    async def show_cluster() -> dict[str, Any]:
-        return {**cluster_map(controller.state), "policy": documents.policy(controller.state.policy)}
+    async def show_cluster(request: Request) -> dict[str, Any]:
+        nodes_now = await in_thread(request, nodes_of, controller)
+        return {**cluster_map(controller.state, nodes_now), "policy": documents.policy(controller.state.policy)}
 
     @router.get("/decisions")
     async def show_decisions(request: Request) -> dict[str, Any]:
