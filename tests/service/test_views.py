@@ -82,6 +82,8 @@ def test_fleet_cluster_and_decisions_agree(served: Served) -> None:
     assert rows["b"]["lag_s"] > 0
     held = {name: row["held"] for name, row in rows.items()}
     assert held == served.held()
+    (first, *_) = (node for rack in view(served, "cluster")["racks"] for node in rack["nodes"])
+    assert first["resources"]["cpu"]["capacity"] == first["capacity"]["cpu"]
     slots = [slot for rack in view(served, "cluster")["racks"] for node in rack["nodes"] for slot in node["slots"]]
     shown = [slot["pipeline"] for slot in slots if slot is not None and slot["held"]]
     assert {name: shown.count(name) for name in held} == held

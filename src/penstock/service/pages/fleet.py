@@ -247,8 +247,9 @@ def _planned_seats(controller: Controller, record: PipelineRecord) -> list[dict[
 # The page of the cluster: racks, nodes, slots and their holders.
 
 
-def cluster_map(state: ControllerState) -> dict[str, Any]:
-    """A slot has one holder, or one it is promised to, or none."""
+def cluster_map(state: ControllerState, nodes_now: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """A slot has one holder, or one it is promised to, or none. `nodes_now`: documents of the nodes, for resources."""
+    resources = {document["name"]: document["resources"] for document in nodes_now}
     holders: dict[Slot, str] = {}
     promised: dict[Slot, str] = {}
     for record in state.pipelines.values():
@@ -271,6 +272,7 @@ def cluster_map(state: ControllerState) -> dict[str, Any]:
                 "since": node.since,
                 "price": node.price,
                 "capacity": dict(node.capacity),
+                "resources": resources.get(node.name, {}),
                 "slots": slots,
             }
         )

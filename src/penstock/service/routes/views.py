@@ -20,7 +20,7 @@ from penstock.service.http import found_pipeline, in_thread, since_of, while_con
 from penstock.service.pages import charts as history
 from penstock.service.pages.fleet import Trails, cluster_map, decision_log, fleet, one_pipeline, seats
 from penstock.service.pages.page_list import pages
-from penstock.service.routes.cluster import details
+from penstock.service.routes.cluster import details, nodes_of
 from penstock.service.what_if import WhatIfLane, asked_question
 
 if TYPE_CHECKING:
@@ -59,9 +59,10 @@ async def show_pipeline(context: ViewContext, request: Request) -> dict[str, Any
     return await in_thread(request, look)
 
 
-async def show_cluster(context: ViewContext, _request: Request) -> dict[str, Any]:
+async def show_cluster(context: ViewContext, request: Request) -> dict[str, Any]:
     state = context.controller.state
-    return {**cluster_map(state), "policy": documents.policy(state.policy)}
+    nodes_now = await in_thread(request, nodes_of, context.controller)
+    return {**cluster_map(state, nodes_now), "policy": documents.policy(state.policy)}
 
 
 async def show_decisions(context: ViewContext, request: Request) -> dict[str, Any]:

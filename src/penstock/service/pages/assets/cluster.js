@@ -26,6 +26,10 @@ export function view(start, frame) {
     for (const slot of map.querySelectorAll(".slot")) slot.classList.toggle("lit", slot.dataset.pipeline === name && Boolean(name));
   }
 
+  function amounts(resources) {
+    return Object.entries(resources).map(([name, amount]) => `${name}: ${amount.free === null ? "?" : Math.round(amount.free)} of ${amount.capacity} free${amount.demand === null ? "" : `, ${Math.round(amount.demand)} needed`}`).join("\n");
+  }
+
   function drawSlot(slot, number, node) {
     if (!slot) return h("span", { class: "slot free", title: `${node.name} slot ${number}: free` }, h("span", { class: "hidden" }, "free"));
     return h("a", { class: slot.held ? "slot" : "slot promised", href: pipelineAddress(slot.pipeline), "data-pipeline": slot.pipeline, style: { "--hue": hue(slot.pipeline).toFixed(0) }, title: `${node.name} slot ${number}: ${slot.pipeline}${slot.held ? "" : " (promised, or being let go)"}`, onpointerenter: () => light(slot.pipeline), onpointerleave: () => light(""), onfocus: () => light(slot.pipeline), onblur: () => light("") }, shortName(slot.pipeline));
@@ -38,7 +42,7 @@ export function view(start, frame) {
     const nodes = found.racks.flatMap((rack) => rack.nodes), slots = nodes.filter((node) => node.state === "alive").flatMap((node) => node.slots);
     const price = nodes.every((node) => node.price !== null) ? nodes.reduce((sum, node) => sum + node.price, 0) : null;
     setText(summary, `${nodes.length} nodes, ${slots.length} slots, ${slots.filter((slot) => !slot).length} free · shared by ${found.policy.sharing}${price === null ? "" : ` · ${money(price)} per hour`}`);
-    map.replaceChildren(...(found.racks.length ? found.racks.map((rack) => h("section", { class: "rack card" }, h("h2", {}, `Rack ${rack.name}`, h("span", { class: "count" }, ` ${rack.nodes.length} node${rack.nodes.length === 1 ? "" : "s"}`)), h("div", { class: "nodes" }, rack.nodes.map((node) => h("div", { class: `node node-${node.state}` }, h("div", { class: "node-head" }, h("span", { class: "node-name" }, node.name), node.state === "alive" ? null : stateMark(node.state)), h("div", { class: "slots" }, node.slots.map((slot, number) => drawSlot(slot, number, node)))))))) : [empty("No nodes yet.")]));
+    map.replaceChildren(...(found.racks.length ? found.racks.map((rack) => h("section", { class: "rack card" }, h("h2", {}, `Rack ${rack.name}`, h("span", { class: "count" }, ` ${rack.nodes.length} node${rack.nodes.length === 1 ? "" : "s"}`)), h("div", { class: "nodes" }, rack.nodes.map((node) => h("div", { class: `node node-${node.state}` }, h("div", { class: "node-head" }, h("span", { class: "node-name", title: amounts(node.resources) }, node.name), node.state === "alive" ? null : stateMark(node.state)), h("div", { class: "slots" }, node.slots.map((slot, number) => drawSlot(slot, number, node)))))))) : [empty("No nodes yet.")]));
     light(lit);
     drawLegend();
   }
