@@ -25,7 +25,7 @@ import numpy as np
 import penstock
 from penstock.cluster.topology import CPU, MEMORY, Node
 from penstock.inputs.finders import find_models, find_pipeline
-from penstock.planning.online import FUSED, OnlinePipeline, Outcome, PlanDecision, Snapshot, plan_pass
+from penstock.planning.online import FUSED, FleetSnapshot, OnlinePipeline, PassOutcome, PlanDecision, plan_pass
 from penstock.planning.registry import PLACERS
 
 STEPS = 144
@@ -81,7 +81,7 @@ def fleet(count: int, placer: str, random: np.random.Generator) -> list[OnlinePi
     return made
 
 
-def violations(snapshot: Snapshot, decisions: list[PlanDecision]) -> int:
+def violations(snapshot: FleetSnapshot, decisions: list[PlanDecision]) -> int:
     """Count nodes with more memory demanded than they have, counted from the plans alone."""
     axis = next(i for i, dimension in enumerate(snapshot.dimensions) if dimension.name == MEMORY)
     used: dict[str, float] = {}
@@ -122,7 +122,7 @@ def a_day(placer: str, count: int, seed: int) -> dict[str, float]:
             jump = float(random.choice([0.5, 1.0, 1.0, 1.5]))
             share = int(random.integers(4, 24)) if random.random() < 0.2 else None
             pipelines[n] = replace(pipelines[n], rate=round(base[n] * swing * jump, 1), max_slots=share)
-        snapshot = Snapshot(alive, pipelines)
+        snapshot = FleetSnapshot(alive, pipelines)
         began = time.perf_counter()
         decisions = plan_pass(snapshot)
         took = time.perf_counter() - began
@@ -131,9 +131,9 @@ def a_day(placer: str, count: int, seed: int) -> dict[str, float]:
         figures["violations"] += violations(snapshot, decisions)
         figures["moved"] += sum(decision.moves.moved for decision in decisions)
         figures["required"] += sum(decision.required for decision in decisions)
-        figures["waits"] += sum(decision.outcome is Outcome.WAITS for decision in decisions)
+        figures["waits"] += sum(decision.outcome is PassOutcome.WAITS for decision in decisions)
         if step % SCRATCH_EVERY == SCRATCH_EVERY - 1:
-            anew = plan_pass(Snapshot(alive, [replace(pipeline, current=None) for pipeline in pipelines]))
+            anew = plan_pass(FleetSnapshot(alive, [replace(pipeline, current=None) for pipeline in pipelines]))
             figures["kept"] += kept_rate(pipelines, decisions)
             figures["scratch"] += kept_rate(pipelines, anew)
         pipelines = [replace(p, current=d.after) for p, d in zip(pipelines, decisions, strict=True)]
@@ -153,13 +153,13 @@ def one_pass(count: int, size: int, seed: int) -> float:
     every = nodes(size, random)
     names = ("sam", "r-storm", "compact", "eft", "packing")
     pipelines = [replace(p, placer=names[n % 5]) for n, p in enumerate(fleet(count, "sam", random))]
-    decisions = plan_pass(Snapshot(every, pipelines))
+    decisions = plan_pass(FleetSnapshot(every, pipelines))
     pipelines = [
         replace(p, current=d.after, rate=p.rate * (1.3 if n % 20 == 0 else 1.0))
         for n, (p, d) in enumerate(zip(pipelines, decisions, strict=True))
     ]
     began = time.perf_counter()
-    plan_pass(Snapshot(every[1:], pipelines))
+    plan_pass(FleetSnapshot(every[1:], pipelines))
     return time.perf_counter() - began
 
 

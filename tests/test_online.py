@@ -18,11 +18,11 @@ from penstock.planning.allocation.contract import Allocation, OperatorAllocation
 from penstock.planning.keeping import keep, part_of_bundle
 from penstock.planning.online import (
     FUSED,
+    FleetSnapshot,
     OnlinePipeline,
-    Outcome,
+    PassOutcome,
     PlanDecision,
     RunningPlan,
-    Snapshot,
     full_plan,
     plan_pass,
 )
@@ -116,37 +116,37 @@ def test_threads_go_where_their_memory_is(placer: str) -> None:
     one = pipeline(
         "p", declared(2, 6000.0, cpu=80.0), placer, slot_memory_mb=6100.0, allocator=ALLOCATOR_OF.get(placer, "mba")
     )
-    (decision,) = plan_pass(Snapshot(nodes, [one]))
+    (decision,) = plan_pass(FleetSnapshot(nodes, [one]))
     assert threads_on(decision.after, "a") == {"large-1": 1, "large-2": 1}
 
 
 def test_an_unchanged_pipeline_keeps_its_plan() -> None:
     nodes = [node("n1"), node("n2")]
     pipelines = [pipeline("p", declared()), pipeline("q", declared(3))]
-    first = plan_pass(Snapshot(nodes, pipelines))
-    assert [decision.outcome for decision in first] == [Outcome.PLANNED, Outcome.PLANNED]
-    again = plan_pass(Snapshot(nodes, after(pipelines, first)))
-    assert [decision.outcome for decision in again] == [Outcome.KEPT, Outcome.KEPT]
+    first = plan_pass(FleetSnapshot(nodes, pipelines))
+    assert [decision.outcome for decision in first] == [PassOutcome.PLANNED, PassOutcome.PLANNED]
+    again = plan_pass(FleetSnapshot(nodes, after(pipelines, first)))
+    assert [decision.outcome for decision in again] == [PassOutcome.KEPT, PassOutcome.KEPT]
     assert [one.after for one in again] == [one.after for one in first]
 
 
 def test_only_the_threads_of_a_dead_node_move() -> None:
     nodes = [node(f"n{n}", 2) for n in range(4)]
     pipelines = [pipeline("p", declared(6, cpu=100.0), slot_memory_mb=2000.0)]
-    first = plan_pass(Snapshot(nodes, pipelines))
+    first = plan_pass(FleetSnapshot(nodes, pipelines))
     rows = rows_of(first[0].after)
     gone = next(slot.node for slot in rows)
     lost = sum(sum(row.values()) for slot, row in rows.items() if slot.node == gone)
-    (decision,) = plan_pass(Snapshot([n for n in nodes if n.name != gone], after(pipelines, first)))
-    assert decision.outcome is Outcome.PLANNED
+    (decision,) = plan_pass(FleetSnapshot([n for n in nodes if n.name != gone], after(pipelines, first)))
+    assert decision.outcome is PassOutcome.PLANNED
     assert decision.moves.moved == decision.required == lost > 0
     assert f"on {gone}" in decision.why
 
 
 def test_a_pipeline_that_does_not_fit_waits_with_the_shortage_named() -> None:
     nodes = [node("n1", 2, 1000), node("n2", 2, 1500)]
-    (decision,) = plan_pass(Snapshot(nodes, [pipeline("p", declared(1, 2000.0))]))
-    assert decision.outcome is Outcome.WAITS
+    (decision,) = plan_pass(FleetSnapshot(nodes, [pipeline("p", declared(1, 2000.0))]))
+    assert decision.outcome is PassOutcome.WAITS
     assert decision.after is None
     assert decision.shortage is not None
     assert "node n2 comes closest, with 1500 of 2000 memory_mb" in decision.shortage
@@ -155,11 +155,11 @@ def test_a_pipeline_that_does_not_fit_waits_with_the_shortage_named() -> None:
 def test_a_refused_change_keeps_the_last_good_plan_and_harms_nobody() -> None:
     nodes = [node("n1", 4, 4000)]
     pipelines = [pipeline("p", declared(1, 500.0)), pipeline("q", declared(1, 500.0))]
-    first = plan_pass(Snapshot(nodes, pipelines))
+    first = plan_pass(FleetSnapshot(nodes, pipelines))
     running = after(pipelines, first)
     wanted = [replace(running[0], pipeline=declared(9, 900.0)), running[1]]
-    decisions = plan_pass(Snapshot(nodes, wanted))
-    assert [decision.outcome for decision in decisions] == [Outcome.LAST_GOOD, Outcome.KEPT]
+    decisions = plan_pass(FleetSnapshot(nodes, wanted))
+    assert [decision.outcome for decision in decisions] == [PassOutcome.LAST_GOOD, PassOutcome.KEPT]
     assert decisions[0].after is first[0].after
     assert decisions[0].shortage
 
@@ -168,10 +168,10 @@ def test_a_node_whose_memory_shrinks_loses_what_no_longer_fits() -> None:
     # of 3 x 900 MB on 3,000 MB only one stays when the node has 1,000 MB: the pipeline with the first right
     nodes = [node("n1", 6, 3000), node("n2", 6, 3000)]
     pipelines = [pipeline(name, declared(1, 900.0)) for name in ("p", "q", "r")]
-    first = after(pipelines, plan_pass(Snapshot(nodes[:1], pipelines)))
+    first = after(pipelines, plan_pass(FleetSnapshot(nodes[:1], pipelines)))
     shrunk = [node("n1", 6, 1000), nodes[1]]
-    decisions = plan_pass(Snapshot(shrunk, first))
-    assert decisions[0].outcome is Outcome.KEPT
+    decisions = plan_pass(FleetSnapshot(shrunk, first))
+    assert decisions[0].outcome is PassOutcome.KEPT
     assert all(threads_on(decision.after, "a") == {"n2": 1} for decision in decisions[1:])
 
 
@@ -179,9 +179,9 @@ def test_those_that_give_back_come_before_those_that_grow() -> None:
     # one node of 4 threads: p grows from 1 to 3 in the pass in which q shrinks from 3 to 1
     nodes = [node("n1", 8, 4100)]
     pipelines = [pipeline("p", declared(1, 1000.0)), pipeline("q", declared(3, 1000.0))]
-    first = after(pipelines, plan_pass(Snapshot(nodes, pipelines)))
+    first = after(pipelines, plan_pass(FleetSnapshot(nodes, pipelines)))
     changed = [replace(first[0], pipeline=declared(3, 1000.0)), replace(first[1], pipeline=declared(1, 1000.0))]
-    decisions = plan_pass(Snapshot(nodes, changed))
+    decisions = plan_pass(FleetSnapshot(nodes, changed))
     assert [threads_on(decision.after, "a") for decision in decisions] == [{"n1": 3}, {"n1": 1}]
     assert sum(decision.moves.moved for decision in decisions) == 0
 
@@ -190,8 +190,8 @@ def test_missing_threads_start_near_those_that_run() -> None:
     # n1 is full; of n2 in its rack and n3 in another with more slots, n2 takes the threads that are missing
     nodes = [node("n1", 1), node("n2", 1, rack="r1"), node("n3", 8, rack="r2")]
     one = pipeline("p", declared(1, 500.0, cpu=80.0), slot_memory_mb=4000.0)
-    first = after([one], plan_pass(Snapshot(nodes[:1], [one])))
-    (decision,) = plan_pass(Snapshot(nodes, [replace(first[0], pipeline=declared(2, 500.0, cpu=80.0))]))
+    first = after([one], plan_pass(FleetSnapshot(nodes[:1], [one])))
+    (decision,) = plan_pass(FleetSnapshot(nodes, [replace(first[0], pipeline=declared(2, 500.0, cpu=80.0))]))
     assert threads_on(decision.after, "a") == {"n1": 1, "n2": 1}
 
 
@@ -199,12 +199,12 @@ def test_fused_slots_have_memory_and_a_slot_each() -> None:
     # 5 slots of 3,000 MB: two on n1 and n2 each by memory (8,192), one on n3 by its only slot
     nodes = [node("n1"), node("n2"), node("n3", 1)]
     one = pipeline("p", declared(), "compact", engine=FUSED, slots=5, slot_memory_mb=3000.0)
-    (decision,) = plan_pass(Snapshot(nodes, [one]))
+    (decision,) = plan_pass(FleetSnapshot(nodes, [one]))
     assert threads_on(decision.after, "slot") == {"n1": 2, "n2": 2, "n3": 1}
     assert decision.after is not None
     assert all(row == {"slot": 1} for row in decision.after.rows.values())
-    (refused,) = plan_pass(Snapshot(nodes, [replace(one, slots=6)]))
-    assert refused.outcome is Outcome.WAITS
+    (refused,) = plan_pass(FleetSnapshot(nodes, [replace(one, slots=6)]))
+    assert refused.outcome is PassOutcome.WAITS
     assert "needs 6 slots, closest is the whole cluster with 5 (1 missing)" in str(refused.shortage)
 
 
@@ -212,7 +212,7 @@ def test_slots_and_memory_of_other_applications_are_not_free() -> None:
     nodes = [node("n1", 2), node("n2", 2)]
     one = pipeline("p", declared(), "compact", engine=FUSED, slots=2, slot_memory_mb=3000.0)
     used = {"n2": {MEMORY: 4000.0}}
-    (decision,) = plan_pass(Snapshot(nodes, [one], held=[Slot("n1", 0)], used=used))
+    (decision,) = plan_pass(FleetSnapshot(nodes, [one], held=[Slot("n1", 0)], used=used))
     assert decision.after is not None
     assert set(decision.after.rows) == {Slot("n1", 1), Slot("n2", 0)}
 
@@ -220,10 +220,10 @@ def test_slots_and_memory_of_other_applications_are_not_free() -> None:
 def test_nothing_starts_on_a_closed_node_and_what_runs_there_stays() -> None:
     nodes = [node("n1"), node("n2")]
     one = pipeline("p", declared())
-    first = after([one], plan_pass(Snapshot(nodes[:1], [one])))
-    snapshot = Snapshot(nodes, [first[0], pipeline("q", declared())], closed=frozenset({"n1"}))
+    first = after([one], plan_pass(FleetSnapshot(nodes[:1], [one])))
+    snapshot = FleetSnapshot(nodes, [first[0], pipeline("q", declared())], closed=frozenset({"n1"}))
     p, q = plan_pass(snapshot)
-    assert p.outcome is Outcome.KEPT
+    assert p.outcome is PassOutcome.KEPT
     assert set(threads_on(q.after, "a")) == {"n2"}
 
 
@@ -237,15 +237,15 @@ def test_other_resources_are_kept_as_memory_is() -> None:
         .build()
     )
     nodes = [node("n1", 8), node("n2", 8, gpu=1.0), node("n3", 8, gpu=1.0)]
-    (decision,) = plan_pass(Snapshot(nodes, [pipeline("p", wanted)], dimensions=dimensions))
+    (decision,) = plan_pass(FleetSnapshot(nodes, [pipeline("p", wanted)], dimensions=dimensions))
     assert threads_on(decision.after, "a") == {"n2": 1, "n3": 1}
 
 
 def test_a_share_of_slots_limits_the_plan() -> None:
     nodes = [node(f"n{n}", 4, 4 * 3584.0) for n in range(6)]
     one = OnlinePipeline("p", find_pipeline("linear"), find_models(None), 100.0, placer="sam", slot_memory_mb=3584.0)
-    (whole,) = plan_pass(Snapshot(nodes, [one]))
-    (part,) = plan_pass(Snapshot(nodes, [replace(one, max_slots=4)]))
+    (whole,) = plan_pass(FleetSnapshot(nodes, [one]))
+    (part,) = plan_pass(FleetSnapshot(nodes, [replace(one, max_slots=4)]))
     assert whole.after is not None
     assert part.after is not None
     assert len(part.after.rows) <= 4 < len(whole.after.rows)
@@ -255,7 +255,7 @@ def test_a_share_of_slots_limits_the_plan() -> None:
 def test_a_placed_pipeline_has_a_whole_plan() -> None:
     nodes = [node(f"n{n}", 4, 4 * 3584.0) for n in range(6)]
     one = OnlinePipeline("p", find_pipeline("linear"), find_models(None), 50.0, placer="sam", slot_memory_mb=3584.0)
-    (decision,) = plan_pass(Snapshot(nodes, [one]))
+    (decision,) = plan_pass(FleetSnapshot(nodes, [one]))
     plan = full_plan(one, decision, {n.name: n for n in nodes})
     assert plan is not None
     assert decision.after is not None
@@ -271,16 +271,16 @@ def test_a_policy_that_fails_harms_nobody_else() -> None:
         pipeline("rate", declared(), rate=float("nan")),
         OnlinePipeline("model", find_pipeline("linear"), NOTHING, 5.0),
     ]
-    *failed, fine = plan_pass(Snapshot(nodes, [*bad, pipeline("fine", declared())]))
-    assert [decision.outcome for decision in failed] == [Outcome.WAITS] * 3
+    *failed, fine = plan_pass(FleetSnapshot(nodes, [*bad, pipeline("fine", declared())]))
+    assert [decision.outcome for decision in failed] == [PassOutcome.WAITS] * 3
     assert "no-such-placer" in str(failed[0].shortage)
     assert "rate" in str(failed[1].shortage)
-    assert fine.outcome is Outcome.PLANNED
+    assert fine.outcome is PassOutcome.PLANNED
 
 
 def test_a_cluster_without_nodes() -> None:
-    (decision,) = plan_pass(Snapshot([], [pipeline("p", declared())]))
-    assert decision.outcome is Outcome.WAITS
+    (decision,) = plan_pass(FleetSnapshot([], [pipeline("p", declared())]))
+    assert decision.outcome is PassOutcome.WAITS
     assert decision.shortage == "the cluster has no node"
 
 
@@ -288,7 +288,7 @@ def test_a_cluster_without_nodes() -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Snapshot]:
+def histories(draw: st.DrawFn) -> list[FleetSnapshot]:
     """A fleet over a few passes: rates, shares and demands change, nodes come, go and shrink. Plans are filled in."""
     placers = PLACERS.names()
     count = draw(st.integers(1, 5))
@@ -314,7 +314,7 @@ def histories(draw: st.DrawFn) -> list[Snapshot]:
         node(f"n{n}", draw(st.integers(1, 8)), draw(st.sampled_from([900.0, 4000.0, 16000.0])), f"r{n // 2}")
         for n in range(draw(st.integers(1, 8)))
     ]
-    snapshots = [Snapshot(nodes, pipelines)]
+    snapshots = [FleetSnapshot(nodes, pipelines)]
     for _ in range(draw(st.integers(1, 3))):
         pipelines = [
             replace(
@@ -331,13 +331,13 @@ def histories(draw: st.DrawFn) -> list[Snapshot]:
             node(one.name, one.slots, one.capacity[MEMORY] / 2, one.rack) if draw(st.integers(0, 5)) == 0 else one
             for one in there
         ]
-        snapshots.append(Snapshot(there, pipelines))
+        snapshots.append(FleetSnapshot(there, pipelines))
     return snapshots
 
 
 @given(histories())
 @tries(8)
-def test_any_fleet_keeps_memory_and_moves_only_what_it_must(history: list[Snapshot]) -> None:
+def test_any_fleet_keeps_memory_and_moves_only_what_it_must(history: list[FleetSnapshot]) -> None:
     plans: dict[str, RunningPlan | None] = {}
     for snapshot in history:
         pipelines = [replace(one, current=plans.get(one.name)) for one in snapshot.pipelines]
@@ -355,7 +355,7 @@ def test_any_fleet_keeps_memory_and_moves_only_what_it_must(history: list[Snapsh
                 assert decision.after is decision.before
 
 
-def check_hard_limits(snapshot: Snapshot, decisions: Sequence[PlanDecision]) -> None:
+def check_hard_limits(snapshot: FleetSnapshot, decisions: Sequence[PlanDecision]) -> None:
     """No slot twice, none that does not exist, and no node with more memory demanded than it has."""
     nodes = {node.name: node for node in snapshot.nodes}
     slots = [slot for decision in decisions if decision.after for slot in decision.after.rows]
@@ -371,14 +371,14 @@ def check_hard_limits(snapshot: Snapshot, decisions: Sequence[PlanDecision]) -> 
 
 def check_one(one: OnlinePipeline, decision: PlanDecision, alive: set[str]) -> None:
     before, plan = decision.before, decision.after
-    if decision.outcome is Outcome.WAITS:
+    if decision.outcome is PassOutcome.WAITS:
         assert plan is None
         assert decision.shortage
         return
     assert plan is not None
-    if decision.outcome in (Outcome.KEPT, Outcome.LAST_GOOD) and before is not None:
+    if decision.outcome in (PassOutcome.KEPT, PassOutcome.LAST_GOOD) and before is not None:
         assert plan.rows == before.rows
-    if decision.outcome is Outcome.PLANNED:
+    if decision.outcome is PassOutcome.PLANNED:
         assert decision.allocation is not None
         # all of it is placed
         for operator in decision.allocation.operators:

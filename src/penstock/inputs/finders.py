@@ -327,9 +327,14 @@ def plan_at(
     check_move_cost(move_cost, current)
     before = None if current is None else saved_plan(current)
     if before is not None:
-        allocator = allocator or (before.allocator if before.allocator in ALLOCATORS.names() else None)
-        placer = placer or (before.placer if before.placer in PLACERS.names() else None)
-    policies = ALLOCATORS.create(allocator or DEFAULT_ALLOCATOR), PLACERS.create(placer or DEFAULT_PLACER)
+        if allocator is None and before.allocator in ALLOCATORS.names():
+            allocator = before.allocator
+        if placer is None and before.placer in PLACERS.names():
+            placer = before.placer
+    policies = (
+        ALLOCATORS.create(DEFAULT_ALLOCATOR if allocator is None else allocator),
+        PLACERS.create(DEFAULT_PLACER if placer is None else placer),
+    )
     if before is None:
         answer = planner.plan(rate, *policies, utilisation=utilisation)
     else:

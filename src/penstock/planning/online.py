@@ -85,7 +85,7 @@ ASKED = (
 """All that a plan depends on, besides nodes."""
 
 
-class Outcome(StrEnum):
+class PassOutcome(StrEnum):
     """The result of a pass for one pipeline."""
 
     KEPT = "kept"
@@ -155,7 +155,7 @@ class OnlinePipeline:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class FleetSnapshot:
     """The nodes that are alive, what other applications have of them, and pipelines in the order of their rights."""
 
     nodes: Sequence[Node]
@@ -174,7 +174,7 @@ class PlanDecision:
     """The decision of a pass about one pipeline, with its reason."""
 
     pipeline: str
-    outcome: Outcome
+    outcome: PassOutcome
     before: RunningPlan | None
     after: RunningPlan | None
     """None: it waits."""
@@ -192,7 +192,7 @@ class PlanDecision:
 NO_MOVES = ThreadMoves(0, 0, 0, 0)
 
 
-def plan_pass(snapshot: Snapshot) -> list[PlanDecision]:
+def plan_pass(snapshot: FleetSnapshot) -> list[PlanDecision]:
     """Decide about every pipeline of a snapshot, in its order."""
     table = FreeTable(snapshot.nodes, snapshot.dimensions, snapshot.held, snapshot.used, snapshot.closed)
     held = {pipeline.name: _charge(pipeline, table) for pipeline in snapshot.pipelines}
@@ -204,7 +204,7 @@ def plan_pass(snapshot: Snapshot) -> list[PlanDecision]:
         if current is not None and not lost and current.asked == pipeline.asked:
             stay = ThreadMoves(current.threads, 0, 0, 0)
             decisions[pipeline.name] = PlanDecision(
-                pipeline.name, Outcome.KEPT, current, current, stay, 0, "nothing it depends on has changed"
+                pipeline.name, PassOutcome.KEPT, current, current, stay, 0, "nothing it depends on has changed"
             )
             continue
         changed.append(_Change(pipeline, table, rows, lost))
@@ -535,7 +535,7 @@ class _Change:
         changes = moves(old, self._rows, rows)
         over = sum(sum(row.values()) for slot, row in self._rows.items() if slot not in self._stay)
         same = before is not None and not self._lost and rows == {s: dict(r) for s, r in before.rows.items()}
-        outcome = Outcome.KEPT if same else Outcome.PLANNED
+        outcome = PassOutcome.KEPT if same else PassOutcome.PLANNED
         return PlanDecision(
             self.pipeline.name,
             outcome,
@@ -554,11 +554,11 @@ class _Change:
         before, name = self._before, self.pipeline.name
         if before is not None and not self._lost:
             stay = ThreadMoves(before.threads, 0, 0, 0)
-            return PlanDecision(name, Outcome.LAST_GOOD, before, before, stay, 0, self._why, rejected, shortage)
+            return PlanDecision(name, PassOutcome.LAST_GOOD, before, before, stay, 0, self._why, rejected, shortage)
         if before is not None:
             for slot, row in self._rows.items():
                 self._table.release_row(slot, amount_of(row, before.arrays))
-        return PlanDecision(name, Outcome.WAITS, before, None, NO_MOVES, self._lost, self._why, rejected, shortage)
+        return PlanDecision(name, PassOutcome.WAITS, before, None, NO_MOVES, self._lost, self._why, rejected, shortage)
 
 
 def _allocation(pipeline: OnlinePipeline, rate: float) -> Allocation:
@@ -577,17 +577,17 @@ def _allocation(pipeline: OnlinePipeline, rate: float) -> Allocation:
     limit = pipeline.max_slots
     if limit is None or allocation.slots_with_sources_and_sinks <= limit:
         return allocation
-    low, high, found = 0.0, rate, None
+    low, high, kept = 0.0, rate, None
     for _ in range(RATE_STEPS):
         middle = (low + high) / 2
         tried = planner.allocate(middle, allocator)
         if tried.slots_with_sources_and_sinks <= limit:
-            low, found = middle, tried
+            low, kept = middle, tried
         else:
             high = middle
-    if found is None:
+    if kept is None:
         raise BadInputError(f"pipeline '{pipeline.name}' needs more than its share of {limit} slots at any rate")
-    return found
+    return kept
 
 
 def _within(rows: Rows, max_slots: int | None) -> Rows:
