@@ -30,7 +30,7 @@ from penstock.planning.registry import PLACERS
 
 STEPS = 144
 SCRATCH_EVERY = 36
-LOST_NODES_A_DAY = 0.1
+LOST_NODES_A_DAY = 1.0
 CHANGED = 0.1
 ALLOCATOR_OF = {"joint": "joint", "packing": "profiled", "metis": "per-node"}
 DAGS = ("linear", "diamond", "star")

@@ -62,7 +62,7 @@ def test_the_table_of_a_finished_folder(penstock: Penstock, done: Path, words: t
     outcome = penstock("dev", "experiment", *words, "-o", done)
     assert outcome.code == 0
     rows = [row.split() for row in outcome.out.splitlines()]
-    assert any(row[:2] == ["Section", "7.2,"] and "agrees" in row for row in rows)
+    assert any(row[:2] == ["Section", "7.2,"] and "comparable" in row for row in rows)
     assert any(row[:1] == ["verdicts"] and "agrees," in row for row in rows)
     assert (done / "p-deployer" / "results.parquet").is_file()
     assert (done / "p-deployer" / "nodes.png").is_file()

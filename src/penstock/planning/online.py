@@ -29,7 +29,7 @@ from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.planning.allocation.contract import Allocation, OperatorAllocation, ThreadBundle
 from penstock.planning.free_table import FreeTable, amount_of, copy_of
-from penstock.planning.keeping import Rows, keep, part_of_request
+from penstock.planning.keeping import Kept, Rows, keep, part_of_request
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import OperatorRequest, PlacedBundle, Placement, PlacementRequest
 from penstock.planning.plan_changes import ThreadMoves, moves
@@ -61,6 +61,9 @@ OFFERS = (1, 2, 8, 1_000_000)
 """Times the slots needed that are offered to a placer, one after the other while it refuses."""
 MAX_FOR_RATE = 2
 """Times the slots needed that are offered because a placement misses the rate."""
+GIVE_UPS = 6
+"""Times a refused placement is tried again with fewer slots of those that run."""
+GIVE_UP_PART = 4
 TOP_UPS = 16
 TOP_UP = 1.01
 STEP_UP = 1.15
@@ -242,6 +245,7 @@ class _Change:
         self._rows = rows
         self._lost = lost
         self._stay = _within(rows, pipeline.max_slots)
+        self._over = sum(sum(row.values()) for slot, row in rows.items() if slot not in self._stay)
         self._before = pipeline.current
         self._why = self._reason()
         self._failed: str | None = None
@@ -279,11 +283,8 @@ class _Change:
     def _decide(self) -> PlanDecision:
         asked = self._allocation
         rejected: list[str] = []
-        steady = self._steady() if self._rows else None
-        if isinstance(steady, str):
-            rejected.append(f"beside what runs: {steady}")
-            steady = None
-        elif steady is not None:
+        steady = self._beside_what_runs(rejected)
+        if steady is not None:
             steady = self._topped_up(steady)
             if covers(self._rate(steady), self.pipeline.rate):
                 return self._take(steady, ())
@@ -303,6 +304,20 @@ class _Change:
             rejected.append(f"all anew: {could:g} instead of {keeps:g} tuples/s")
         self._use(enough)
         return self._take(steady, tuple(rejected))
+
+    def _beside_what_runs(self, rejected: list[str]) -> Rows | None:
+        """Return the placement in which as much as possible stays; None if the placer refuses beside most of it too."""
+        tries = GIVE_UPS if self._rows else 0
+        while tries and self._stay:
+            steady = self._steady(drop=True)
+            if not isinstance(steady, str):
+                return steady
+            rejected.append(f"beside {len(self._stay)} of its {len(self._rows)} slots: {steady}")
+            left = len(self._stay) - 1 - len(self._stay) // GIVE_UP_PART
+            self._stay = _within(self._stay, left)
+            tries -= 1
+        self._stay = {}
+        return None
 
     def _topped_up(self, rows: Rows) -> Rows:
         """Add threads of the bottleneck until the rate is kept, as long as there is room: nothing moves for it.
@@ -374,14 +389,48 @@ class _Change:
         pipeline = self.pipeline
         return supported_rate(gains(pipeline.pipeline), pipeline.planner.demands, rows, pipeline.routing)
 
-    def _steady(self, *, fill: bool = True) -> Rows | str:
+    def _steady(self, *, fill: bool = True, drop: bool = False) -> Rows | str:
         """Return the placement in which everything that may stays, or why there is none; the table is as before.
 
-        With `fill` missing threads start on slots it holds before the placer is asked for others.
+        With `fill` missing threads start on slots it holds before the placer is asked for others. With `drop` slots
+        whose threads need more than their node has now no longer count as staying.
         """
-        kept = keep(self._stay, self._allocation)
+        while True:
+            kept = keep(self._stay, self._allocation)
+            # the demands of a thread may have changed with the rate: what stays is charged anew
+            before = self._before
+            held = {slot: amount_of(row, before.arrays) for slot, row in self._rows.items()} if before else {}
+            for slot, amount in held.items():
+                self._table.release_row(slot, amount)
+            charged: dict[Slot, NDArray[np.float64]] = {}
+            try:
+                too_large = self._charge(kept, charged)
+                if not too_large:
+                    return self._place_missing(kept, fill=fill)
+            finally:
+                for slot, amount in charged.items():
+                    self._table.release_row(slot, amount)
+                for slot, amount in held.items():
+                    self._table.take_row(slot, amount)
+            if not drop:
+                return f"its threads need more than {', '.join(dict.fromkeys(slot.node for slot in too_large))} has"
+            self._over += sum(sum(self._rows[slot].values()) for slot in too_large)
+            self._stay = {slot: row for slot, row in self._stay.items() if slot not in too_large}
+
+    def _charge(self, kept: Kept, charged: dict[Slot, NDArray[np.float64]]) -> list[Slot]:
+        """Take the rows that stay from the table; return those that no longer fit on their node."""
+        too_large = []
+        for slot, row in kept.rows.items():
+            amount = amount_of(row, self._demands)
+            if not self._table.fits(self._table.index[slot.node], amount):
+                too_large.append(slot)
+            self._table.take_row(slot, amount)
+            charged[slot] = amount
+        return too_large
+
+    def _place_missing(self, kept: Kept, *, fill: bool) -> Rows | str:
+        """Start the missing threads beside those that stay, or where the placer puts them."""
         taken: list[tuple[Slot, NDArray[np.float64]]] = []
-        before = self._before
 
         def room(slot: Slot, name: str, threads: int) -> bool:
             amount = threads * self._demands[name]
@@ -390,21 +439,10 @@ class _Change:
             taken.append((slot, amount))
             return True
 
-        # the demands of a thread may have changed with the rate: what stays is charged anew
-        held = {slot: amount_of(row, before.arrays) for slot, row in self._rows.items()} if before else {}
-        charged = {slot: amount_of(row, self._demands) for slot, row in kept.rows.items()}
-        for slot, amount in held.items():
-            self._table.release_row(slot, amount)
-        fits = True
-        for slot, amount in charged.items():
-            fits = fits and self._table.fits(self._table.index[slot.node], amount)
-            self._table.take_row(slot, amount)
+        if fill:
+            kept.fill(room)
+        rows = copy_of(kept.rows)
         try:
-            if not fits:
-                return "what runs there needs more than its nodes have"
-            if fill:
-                kept.fill(room)
-            rows = copy_of(kept.rows)
             if kept.missing:
                 near = dict.fromkeys(self._table.index[slot.node] for slot in rows)
                 placed = self._place(part_of_request(self._request, kept.missing), list(near), rows)
@@ -415,10 +453,6 @@ class _Change:
         finally:
             for slot, amount in taken:
                 self._table.free[self._table.index[slot.node]] += amount
-            for slot, amount in charged.items():
-                self._table.release_row(slot, amount)
-            for slot, amount in held.items():
-                self._table.take_row(slot, amount)
 
     def _fresh(self) -> Rows | str:
         """Return the placement of all threads anew, or why there is none; the table is as before."""
@@ -533,7 +567,6 @@ class _Change:
         after = RunningPlan(rows, demands, self.pipeline.asked, self._rate(rows))
         old = {} if before is None else before.rows
         changes = moves(old, self._rows, rows)
-        over = sum(sum(row.values()) for slot, row in self._rows.items() if slot not in self._stay)
         same = before is not None and not self._lost and rows == {s: dict(r) for s, r in before.rows.items()}
         outcome = PassOutcome.KEPT if same else PassOutcome.PLANNED
         return PlanDecision(
@@ -542,7 +575,7 @@ class _Change:
             before,
             after,
             changes,
-            self._lost + over,
+            self._lost + self._over,
             self._why,
             rejected,
             None,
