@@ -29,7 +29,7 @@ from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.planning.allocation.contract import Allocation, OperatorAllocation, ThreadBundle
 from penstock.planning.free_table import FreeTable, amount_of, copy_of
-from penstock.planning.keeping import Kept, Rows, keep, part_of_request
+from penstock.planning.keeping import KeptPlan, Rows, keep, part_of_request
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import OperatorRequest, PlacedBundle, Placement, PlacementRequest
 from penstock.planning.plan_changes import ThreadMoves, moves
@@ -417,7 +417,7 @@ class _Change:
             self._over += sum(sum(self._rows[slot].values()) for slot in too_large)
             self._stay = {slot: row for slot, row in self._stay.items() if slot not in too_large}
 
-    def _charge(self, kept: Kept, charged: dict[Slot, NDArray[np.float64]]) -> list[Slot]:
+    def _charge(self, kept: KeptPlan, charged: dict[Slot, NDArray[np.float64]]) -> list[Slot]:
         """Take the rows that stay from the table; return those that no longer fit on their node."""
         too_large = []
         for slot, row in kept.rows.items():
@@ -428,7 +428,7 @@ class _Change:
             charged[slot] = amount
         return too_large
 
-    def _place_missing(self, kept: Kept, *, fill: bool) -> Rows | str:
+    def _place_missing(self, kept: KeptPlan, *, fill: bool) -> Rows | str:
         """Start the missing threads beside those that stay, or where the placer puts them."""
         taken: list[tuple[Slot, NDArray[np.float64]]] = []
 
