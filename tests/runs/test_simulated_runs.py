@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from penstock.engines.simulated.engine import SimulatedEngine
 from penstock.report.listener import Listener
 from penstock.runs.config import RunConfig
 from penstock.runs.folder import RunFolder
+from penstock.runs.foreground import await_with_interrupts
 from penstock.runs.run import Run
+from penstock.runs.states import RunState
 from run_contract import Plant, RunContract, await_condition
 
 SPEED = 20.0
@@ -97,3 +101,15 @@ def test_an_unnamed_folder_is_kept_only_if_there_is_something_to_resume(
     if not is_kept:
         with pytest.raises(BadInputError, match="came to its end: there is nothing to resume"):
             run.resume()
+
+
+def test_one_that_is_interrupted_reports_and_says_so(tmp_path: Path) -> None:
+    engine, listener = SimulatedEngine(SPEED), Listener()
+    config = RunConfig(engine="simulated", rate=50.0)
+    run = Run(engine, engine.prepare(config, penstock.plan("linear", 100), listener), RunFolder(tmp_path), listener)
+    await_condition(lambda: run.last_progress is not None, "no progress")
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    result = await_with_interrupts(run)
+    timer.join()
+    assert (result.interrupted, result.document()["interrupted"], run.status) == (True, True, RunState.STOPPED)

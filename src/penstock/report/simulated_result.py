@@ -206,6 +206,8 @@ class SimulatedResult:
     notes: tuple[str, ...] = ()
     searched: bool = False
     tried: tuple[TriedRate, ...] = ()
+    interrupted: bool = False
+    """The run was asked to end before its simulated time was over."""
     outcome: Any = field(default=None, repr=False)
     """The `penstock.simulation.outcome.SimulationOutcome` itself; None of a fused simulation: it has batches."""
 
@@ -244,6 +246,7 @@ class SimulatedResult:
             "seed": self.seed,
             "engine": self.engine,
             "nodes": [{"node": name, "cpu": cpu, "memory_mb": memory} for name, (cpu, memory) in self.nodes.items()],
+            "interrupted": self.interrupted,
         }
         if self.searched:
             document |= search_document(self.highest_rate, self.tried)

@@ -86,10 +86,13 @@ def print_report(result: Any, *, json: bool) -> None:
         print_placed(result, json=json)
     elif isinstance(result, RunResult):
         print_fused(result, json=json)
-    elif json:
-        output.print_json(result.document())
     else:
-        output.say(str(result))
+        if json:
+            output.print_json(result.document())
+        else:
+            output.say(str(result))
+        if result.interrupted:
+            raise typer.Exit(130)
 
 
 def _on_topics(given: RunnableLike, from_topic: str | None, to_topic: str | None) -> RunnableLike:
