@@ -124,6 +124,7 @@ def test_nothing_of_a_run_can_be_read(public: Path) -> None:
     run = RunFolder(public / "runs" / "mine")
     run.create()
     run.add_plan({"pipeline": "mine"}, [])
+    run.checkpoint.create()
     run.checkpoint.write(Commit(run="mine", conductor=1, generation=0, epoch=1, plan="plan-000"))
     assert remember_entries(run.path) > 1
     assert as_another_user(lambda: readable_below(run.path)) == []

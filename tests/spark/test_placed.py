@@ -241,4 +241,4 @@ def test_a_plan_for_other_nodes_is_refused(
     assert run_command(["run", str(file), "--placed", "--seconds", "5", "--warm-up", "1"]) == 2
     errors = capsys.readouterr().err
     assert "of the cluster" in errors
-    assert f"plan for this cluster (--cluster {cluster.folder / 'cluster.yaml'})" in errors
+    assert "plan for this cluster (penstock plan --cluster live)" in errors
