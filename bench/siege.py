@@ -2,14 +2,14 @@
 
     ./run bench siege [--json] [--seed 1] [--seconds 600] [--requests 50000] [--kills 200] [--half-open 2000]
 
-A `penstock up --simulated` of its own is attacked three times over, by clients that hold its tokens:
+A `penstock controller up --simulated` of its own is attacked three times over, by clients that hold its tokens:
 
 doors     `--half-open` connections that never finish their header and `--what-ifs` large what-ifs are held while
           ordinary reads and writes are timed: `worst_answer_ms`
 requests  `--clients` send bursts of random requests (bench/siege_requests.py). Every few seconds a canary asks for a
           node and submits a small pipeline: unless the node joins and the pipeline runs, or waits with a reason, within
           `--patience` seconds, the controller is `silenced`; `health_lied` counts how often /health said ok then
-kills     the controller is killed with SIGKILL at random moments under load and started again by `penstock up`.
+kills     SIGKILL at random moments under load; and `penstock controller up` starts it again.
           `lost_decisions` are those that a reader had seen and that are gone, changed or leave a gap in the numbers,
           `lost_changes` requests that were answered 2xx and are not in force
 

@@ -1,4 +1,4 @@
-"""The controller that `bench/siege.py` attacks: a real `penstock up --simulated`, and plain HTTP to it."""
+"""The controller that `bench/siege.py` attacks: a real `penstock controller up --simulated`, and plain HTTP to it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Siege:
             printed, complaint = process.communicate(timeout=START_SECONDS)
         except subprocess.TimeoutExpired as late:
             process.kill()
-            raise StartError(f"`penstock up` did not return within {START_SECONDS:.0f} s") from late
+            raise StartError(f"`penstock controller up` did not return within {START_SECONDS:.0f} s") from late
         if process.returncode:
             raise StartError(complaint.decode("utf-8", "replace").strip())
         found = json.loads(printed)

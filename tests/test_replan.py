@@ -221,7 +221,9 @@ def test_a_pipeline_of_higher_priority_displaces_others() -> None:
 def test_placement_files() -> None:
     row = {"node": "n1", "slot": 0, "threads": {"a": 2}}
     assert parse_placement({"placer": "x", "placement": {"p": [row]}}, "f") == {"p": {Slot("n1", 0): {"a": 2}}}
-    with pytest.raises(BadInputError, match="f: placement: expected what `penstock place --json --full` prints"):
+    with pytest.raises(
+        BadInputError, match="f: placement: expected what `penstock cluster place --json --full` prints"
+    ):
         parse_placement({"placer": "x"}, "f")
     with pytest.raises(BadInputError, match="slot n1/0 is held by 'p' already"):
         parse_placement({"placement": {"p": [row], "q": [row]}}, "f")

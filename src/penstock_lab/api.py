@@ -1,4 +1,4 @@
-"""Experiments as functions: `penstock.run_experiment(...)` does what `penstock experiment ...` does."""
+"""Experiments as functions: `penstock.run_experiment(...)` does what `penstock dev experiment ...` does."""
 
 from __future__ import annotations
 

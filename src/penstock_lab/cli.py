@@ -1,4 +1,4 @@
-"""`penstock experiment`: the published evaluations, run again."""
+"""`penstock dev experiment`: the published evaluations, run again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scale(StrEnum):
 
 
 class _RunUnlessSaid(TyperGroup):
-    """`penstock experiment NAME` is `penstock experiment run NAME`."""
+    """`penstock dev experiment NAME` is `penstock dev experiment run NAME`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] != "--help":

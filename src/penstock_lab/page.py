@@ -78,7 +78,7 @@ def findings(folder: Path) -> list[Finding]:
     experiments = [registry.create(name) for registry in (EXPERIMENTS, LIVE) for name in registry.names()]
     there = [experiment for experiment in experiments if (folder / experiment.name / "sweep.json").is_file()]
     if not there:
-        raise BadInputError(f"{folder}: no results here; run 'penstock experiment --all -o {folder}' first")
+        raise BadInputError(f"{folder}: no results here; run 'penstock dev experiment --all -o {folder}' first")
     live = set(_names(LIVE))
     return [(kept_finding if each.name in live else stored_finding)(each, folder) for each in there]
 
@@ -136,9 +136,9 @@ def head(parts: Mapping[str, PagePart]) -> str:
 The evaluations of the published systems, run again on simulated clusters, and our own policies beside them; those that
 end in -live ran on Spark, on two cores. This page is made from folders of results; nothing on it is written by hand:
 
-    penstock experiment --all -o out/experiments
-    penstock experiment priority --on spark --scale small -o out/experiments
-    penstock experiment page out/experiments -o docs/results.md
+    penstock dev experiment --all -o out/experiments
+    penstock dev experiment priority --on spark --scale small -o out/experiments
+    penstock dev experiment page out/experiments -o docs/results.md
 
 Published values are in `src/penstock_lab/published/`, each with its place in the document and how it was
 obtained. A verdict says how ours stands to what was published: *agrees* (the value within the tolerance named, or the

@@ -1,4 +1,4 @@
-"""`penstock experiment` without Spark: names, refusals, and a folder that is complete already."""
+"""`penstock dev experiment` without Spark: names, refusals, and a folder that is complete already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock share`, for people and for programs."""
+"""`penstock cluster share`, for people and for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock deploy --simulated` with figures that no operator has: one line, no traceback."""
+"""`penstock plans deploy --simulated` with figures that no operator has: one line, no traceback."""
 
 from __future__ import annotations
 

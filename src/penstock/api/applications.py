@@ -61,7 +61,7 @@ def attach(
     False, or where Spark's settings do not let executors come and go (`Attachment.why_not`), there is advice only:
     `Attachment.advice`. The session must have been made with `penstock.attachable_settings(n)` to follow.
 
-    `controller` is the address of a controller, or `"local"`: the one `penstock up` started here. `token` is its token
+    `controller` is the address of a controller, or `"local"`: the one started here. `token` is its token
     for applications; without, it is read from the file that PENSTOCK_ATTACH_TOKEN_FILE names. The controller lists the
     application among its pipelines, with `priority`, and admits executors: the application has what it needs or what is
     admitted, whichever is less. One that is away changes nothing.
@@ -79,7 +79,7 @@ def attach(
 def attachable_settings(executors: int = 1, *, by_controller: bool = False) -> dict[str, str]:
     """Spark settings for a session whose executors are to follow: it starts with so many, of one core each.
 
-    `by_controller`: on the cluster of `penstock up`, where the controller says on which slots: it starts with none, and
+    `by_controller`: on the cluster of a controller, which says on which slots: it starts with none, and
     those come once it is attached."""
     if executors < 1:
         raise BadInputError(f"executors: expected at least 1, found {executors}")

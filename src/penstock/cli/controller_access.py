@@ -1,4 +1,4 @@
-"""Open a client of the controller: by the address and token given, or those of `penstock up`."""
+"""Open a client of the controller: by the address and token given, or those of `penstock controller up`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline, by the name it was submitted under.")]
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", help="The controller; without, PENSTOCK_URL, or the one `penstock up` started here."),
+    typer.Option(
+        "--url", help="The controller; without, PENSTOCK_URL, or the one `penstock controller up` started here."
+    ),
 ]
 TokenFileOption = Annotated[
-    Path | None, typer.Option("--token-file", help="File with its token; without, that of `penstock up`.")
+    Path | None, typer.Option("--token-file", help="File with its token; without, that of `penstock controller up`.")
 ]
 
 

@@ -91,7 +91,7 @@ def topics_there(address: LogAddress, who: str) -> tuple[str, ...]:
 # A pipeline with other ends: the same operators, reading from a topic and writing into topics.
 #
 # A built-in application reads numbers from the load generator and counts what reaches its sinks; this way it reads what
-# `penstock produce` sent, and leaves its answers where others read them.
+# `penstock dev produce` sent, and leaves its answers where others read them.
 
 
 def reading_from(pipeline: Pipeline, topic: str) -> Pipeline:

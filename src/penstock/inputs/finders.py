@@ -228,7 +228,9 @@ def one_placed_plan(path: str | Path, pipeline: str | None) -> SavedPlan:
     plans = placed_plans(path)
     if pipeline is None and len(plans) > 1:
         names = ", ".join(plans)
-        raise BadInputError(f"{path}: {len(plans)} pipelines ({names}): name one, or `penstock submit` all of them")
+        raise BadInputError(
+            f"{path}: {len(plans)} pipelines ({names}): name one, or `penstock pipelines submit` all of them"
+        )
     name = next(iter(plans), None) if pipeline is None else pipeline
     if name is None or name not in plans:
         raise BadInputError(f"{path}: no pipeline '{name}' is placed; {nearest(name or '', plans)}")

@@ -1,5 +1,5 @@
 """What is to be run, with other ends: reading from a topic and writing to topics, whatever its own sources and sinks
-are. A built-in application reads the numbers of the load generator; this way it reads what `penstock produce` sent.
+are. A built-in application reads the numbers of the load generator; this way it reads what `penstock dev produce` sent.
 """
 
 from __future__ import annotations

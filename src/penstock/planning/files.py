@@ -190,7 +190,7 @@ def read_placement(path: Path) -> dict[str, dict[Slot, dict[str, int]]]:
 def parse_placement(data: Any, where: str) -> dict[str, dict[Slot, dict[str, int]]]:
     """Threads by slot of every pipeline."""
     if not isinstance(data, dict) or "placement" not in data:
-        raise BadInputError(f"{where}: placement: expected what `penstock place --json --full` prints")
+        raise BadInputError(f"{where}: placement: expected what `penstock cluster place --json --full` prints")
     saved = check(SavedPlacement, {"placement": data["placement"]}, where)
     placed: dict[str, dict[Slot, dict[str, int]]] = {}
     held: dict[Slot, str] = {}

@@ -45,7 +45,7 @@ class Appears(Flag):
     COMMAND = auto()
     """An option of `penstock run`."""
     RESUME = auto()
-    """May be given anew to `penstock.resume` and `penstock resume`."""
+    """May be given anew to `penstock.resume` and `penstock runs resume`."""
     HTTP = auto()
     """A field of a submitted pipeline."""
     FILE = auto()

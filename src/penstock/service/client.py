@@ -333,7 +333,7 @@ def _is_file(pipeline: Any) -> bool:
 
 
 def connect(url: str | None = None, token: str | None = None, folder: str | Path | None = None) -> Client:
-    """A controller by its address and token; without, the one `penstock up` started on this machine. The token of that
+    """A controller by its address and token; without, the one started on this machine. The token of that
     one is sent to no other address."""
     if url is not None and token is not None:
         return Client(url, token)

@@ -125,7 +125,7 @@ def start_controller(settings: ServiceSettings, state: str | Path | None = None)
         folder = controller_folder(base)
         known = read_running(folder)
         if known is not None and find(known) is not None:
-            raise ClusterError(f"a controller runs already at {known.url}; end it with `penstock down`")
+            raise ClusterError(f"a controller runs already at {known.url}; end it with `penstock controller down`")
         (folder / RUNNING).unlink(missing_ok=True)
         for name in TOKENS:
             write_text(folder / name, secrets.token_urlsafe(32) + "\n")
@@ -158,7 +158,9 @@ def find_controller(state: str | Path | None = None) -> UpController:
     folder = controller_folder(state_folder(state))
     known = read_running(folder)
     if known is None:
-        raise ClusterError("no controller runs here; start one with `penstock up`, or name its url and token")
+        raise ClusterError(
+            "no controller runs here; start one with `penstock controller up`, or name its url and token"
+        )
     return _shown(folder, known)
 
 

@@ -186,7 +186,7 @@ def _against_metis(results: Results, published: Published) -> list[Line]:
 def _later(results: Results, published: Published) -> list[Line]:
     """What is stated and cannot be repeated yet."""
     first = results.only(pipeline="linear", target=2000, way="packing")["nodes"]
-    loop = "the loop that raises profiles until the target is met is `penstock deploy`, not this experiment"
+    loop = "the loop that raises profiles until the target is met is `penstock plans deploy`, not this experiment"
     unknown = "nothing is published of the profiles of its eleven operators"
     where = "Section 7.3, Twitter Sentiment Analysis"
     return [
@@ -246,7 +246,8 @@ class PDeployerEvaluation(Experiment):
         "Under Metis a thread of a sojourn-bound operator stands for five, as in the document.",
     )
     gaps: ClassVar[tuple[str, ...]] = (
-        "The loop that raises profiles until a target is met (Figs 10, 11) is `penstock deploy`: node counts here are "
+        "The loop that raises profiles until a target is met (Figs 10, 11) is `penstock plans deploy`: node counts "
+        "here are "
         "those of the first plan, and a Storm cluster needed more of them (Linear at 2,000: 3 nodes at first, 6 in the "
         "end).",
         "Twitter Sentiment Analysis (5 nodes for 3,000, 14 for 6,000) has eleven operators of which nothing is "

@@ -89,7 +89,7 @@ def up(
     with connect() as controller:
         known, sharing = controller.list(), controller.policy()["sharing"]
     output.say(f"controller  {service.url}  ({len(service.nodes)} nodes)")
-    output.say(f"page        {dashboard()}  (once, within ten minutes; another: penstock dashboard)")
+    output.say(f"page        {dashboard()}  (once, within ten minutes; another: penstock controller dashboard)")
     output.say(
         f"token       {service.token_file}  (only reading: {service.read_token_file.name}; "
         f"for attached applications: {service.attach_token_file.name}, both beside it)"
@@ -97,7 +97,10 @@ def up(
     if known:
         lives = sum(pipeline["state"] != "killed" for pipeline in known)
         output.say(f"goes on     with {lives} pipelines of its store, with its nodes and policy ({sharing})")
-    output.say("next        penstock submit NAME PIPELINE --rate R, penstock list, penstock down")
+    output.say(
+        "next        penstock pipelines submit NAME PIPELINE --rate R, penstock pipelines list, "
+        "penstock controller down"
+    )
 
 
 def down(json: JsonOption = False) -> None:
@@ -135,9 +138,11 @@ def serve(
         Path | None, typer.Option("--token-folder", help="Folder with the files token, read-token and attach-token.")
     ] = None,
 ) -> None:
-    """Run a controller in the foreground until it is ended; `penstock up` starts one that stays."""
+    """Run a controller in the foreground until it is ended; `penstock controller up` starts one that stays."""
     if not simulated:
-        raise BadInputError("serve: only with --simulated; `penstock up` starts a cluster and its controller")
+        raise BadInputError(
+            "serve: only with --simulated; `penstock controller up` starts a cluster and its controller"
+        )
     from penstock.api.controller import serve as verb
 
     verb(

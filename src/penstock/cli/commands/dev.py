@@ -38,7 +38,7 @@ def up(
     if json:
         output.print_json({"servers": broker.servers, "address": broker.address, "folder": str(broker.folder)})
         return
-    typer.echo(f"Kafka runs at {broker.servers}; end it with: penstock broker down")
+    typer.echo(f"Kafka runs at {broker.servers}; end it with: penstock dev broker down")
     output.complain("note: it asks nobody for a password: every user of this machine can read and change its topics")
 
 
@@ -51,7 +51,7 @@ def status(folder: FolderOption = None, json: JsonOption = False) -> None:
 
     broker = running_broker(folder)
     if broker is None:
-        raise ClusterError("no broker runs; penstock broker up starts one")
+        raise ClusterError("no broker runs; penstock dev broker up starts one")
     log = parse_log(broker.address).open()
     topics = {name: log.spans(name) for name in log.topics()}
     offsets = {name: sum(span.messages for span in spans.values()) for name, spans in topics.items()}

@@ -114,7 +114,7 @@ def take(
             known = Heartbeat(row["number"], row["beat"])
             if own.sees(holder):
                 if holder.lives:
-                    raise _held(holder, "end it with `penstock down`")
+                    raise _held(holder, "end it with `penstock controller down`")
             elif seen is None:
                 return known
             elif known != seen:

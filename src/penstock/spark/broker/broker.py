@@ -52,7 +52,7 @@ def broker_up(folder: str | Path | None = None, port: int | None = None) -> Runn
         known = _known(home)
         if known is not None:
             if find(known.process) is not None:
-                raise ClusterError(f"a broker runs already at {known.servers}; penstock broker down ends it")
+                raise ClusterError(f"a broker runs already at {known.servers}; penstock dev broker down ends it")
             port = port or known.port
         jars = fetch(BROKER)
         chosen = port or free_port(LOOPBACK)

@@ -179,7 +179,7 @@ MESSAGES: dict[str, Callable[[int], dict[str, Any]]] = {
     "readings": reading,
     "auctions": auction_event,
 }
-"""The streams of data there are, by the name `penstock produce` knows them by."""
+"""The streams of data there are, by the name `penstock dev produce` knows them by."""
 
 
 def messages(name: str) -> Callable[[int], dict[str, Any]]:
