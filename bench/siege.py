@@ -9,7 +9,7 @@ doors     `--half-open` connections that never finish their header and `--what-i
 requests  `--clients` send bursts of random requests (bench/siege_requests.py). Every few seconds a canary asks for a
           node and submits a small pipeline: unless the node joins and the pipeline runs, or waits with a reason, within
           `--patience` seconds, the controller is `silenced`; `health_lied` counts how often /health said ok then
-kills     SIGKILL at random moments under load; and `penstock controller up` starts it again.
+kills     SIGKILL at random moments under load; `penstock controller up` starts it again.
           `lost_decisions` are those that a reader had seen and that are gone, changed or leave a gap in the numbers,
           `lost_changes` requests that were answered 2xx and are not in force
 
