@@ -25,8 +25,15 @@ import numpy as np
 import penstock
 from penstock.cluster.topology import CPU, MEMORY, Node
 from penstock.inputs.finders import find_models, find_pipeline
-from penstock.planning.online import FUSED, FleetSnapshot, OnlinePipeline, PassOutcome, PlanDecision, plan_pass
 from penstock.planning.registry import PLACERS
+from penstock.planning.replanning.online import (
+    FUSED,
+    FleetSnapshot,
+    OnlinePipeline,
+    PassOutcome,
+    PlanDecision,
+    plan_pass,
+)
 
 STEPS = 144
 SCRATCH_EVERY = 36

@@ -15,8 +15,9 @@ from penstock.cluster.topology import CPU, DEFAULT_DIMENSIONS, MEMORY, Dimension
 from penstock.inputs.finders import find_models, find_pipeline
 from penstock.modelling.library import ModelLibrary
 from penstock.planning.allocation.contract import Allocation, OperatorAllocation, ThreadBundle
-from penstock.planning.keeping import keep, part_of_bundle
-from penstock.planning.online import (
+from penstock.planning.registry import PLACERS
+from penstock.planning.replanning.keeping import keep, part_of_bundle
+from penstock.planning.replanning.online import (
     FUSED,
     FleetSnapshot,
     OnlinePipeline,
@@ -26,7 +27,6 @@ from penstock.planning.online import (
     full_plan,
     plan_pass,
 )
-from penstock.planning.registry import PLACERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from penstock.base.errors import BadInputError
 from penstock.base.files import check
 from penstock.cluster.topology import Slot
 from penstock.planning.files import SavedPlan, parse_plan, read_plan, write_plan
-from penstock.planning.plan_changes import diff
+from penstock.planning.replanning.plan_changes import diff
 
 if TYPE_CHECKING:
     from collections.abc import Callable

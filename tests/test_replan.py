@@ -17,8 +17,8 @@ from penstock.modelling.task_profile import TaskProfile
 from penstock.planning.files import parse_placement, read_plan, write_plan
 from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Room
 from penstock.planning.placement.placers.compact import Compact
-from penstock.planning.plan_changes import ThreadMoves, moves
-from penstock.planning.replan_cluster import place_again
+from penstock.planning.replanning.plan_changes import ThreadMoves, moves
+from penstock.planning.replanning.replan_cluster import place_again
 from penstock.planning.whole_cluster import place_all
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from .planning.compare import Compared as Compared
 from .planning.files import SavedPlan as SavedPlan
 from .planning.files import WholeCluster as WholeCluster
 from .planning.plan import Prediction as Prediction
-from .planning.plan_changes import PlanDiff as PlanDiff
 from .planning.prediction.placement import Routing as Routing
+from .planning.replanning.plan_changes import PlanDiff as PlanDiff
 from .planning.rewrite import RewrittenPipeline as RewrittenPipeline
 from .planning.segmentation import Segmentation as Segmentation
 from .planning.sharing.handover import HandOver as HandOver

@@ -13,11 +13,11 @@ from place_builders import node, pipeline
 from effort import tries
 from penstock.base.errors import BadInputError
 from penstock.cluster.topology import Cluster, Slot
-from penstock.planning import priorities as eviction
 from penstock.planning.placement.contract import PlacementRequest, Room
 from penstock.planning.placement.placers.compact import Compact
-from penstock.planning.priorities import Candidate, Level, fewest, key, queue
-from penstock.planning.replan_cluster import place_again
+from penstock.planning.replanning import priorities as eviction
+from penstock.planning.replanning.priorities import Candidate, Level, fewest, key, queue
+from penstock.planning.replanning.replan_cluster import place_again
 from penstock.planning.whole_cluster import place_all
 
 

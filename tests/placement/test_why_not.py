@@ -17,7 +17,7 @@ from penstock.dataflow.builder import pipeline as build
 from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.planning.files import parse_whole_cluster
 from penstock.planning.placement.placers.compact import Compact
-from penstock.planning.priorities import queue
+from penstock.planning.replanning.priorities import queue
 from penstock.planning.whole_cluster import place_all
 from penstock.planning.why_not import Cause, WhyNot, why_not
 

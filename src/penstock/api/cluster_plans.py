@@ -10,9 +10,9 @@ from penstock.base.errors import BadInputError
 from penstock.base.text_checks import one_of
 from penstock.inputs.finders import check_move_cost, find_tenants, find_whole_cluster
 from penstock.planning.files import read_placement
-from penstock.planning.priorities import queue
 from penstock.planning.registry import DEFAULT_SHARER, DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS, SHARERS
-from penstock.planning.replan_cluster import DEFAULT_CLUSTER_MOVE_COST, place_again
+from penstock.planning.replanning.priorities import queue
+from penstock.planning.replanning.replan_cluster import DEFAULT_CLUSTER_MOVE_COST, place_again
 from penstock.planning.sharing.handover import HandOver, Moves
 from penstock.planning.sharing.share import Sharing, compare_sharers, share_cluster
 from penstock.planning.whole_cluster import ClusterPlacement, place_all

@@ -23,10 +23,10 @@ from penstock.inputs.finders import (
 )
 from penstock.planning.compare import Compared, pairs
 from penstock.planning.compare import compare as compare_policies
-from penstock.planning.plan_changes import PlanDiff
-from penstock.planning.plan_changes import diff as diff_plans
 from penstock.planning.prediction.placement import DEFAULT_BATCH_INTERVAL_MS, Routing
 from penstock.planning.registry import DEFAULT_SEGMENTER
+from penstock.planning.replanning.plan_changes import PlanDiff
+from penstock.planning.replanning.plan_changes import diff as diff_plans
 from penstock.planning.rewrite import DEFAULT_FACTOR, RewrittenPipeline
 from penstock.planning.rewrite import rewrite as rewrite_pipeline
 

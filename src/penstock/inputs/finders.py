@@ -46,7 +46,7 @@ from penstock.planning.registry import (
     PLACERS,
     SEGMENTERS,
 )
-from penstock.planning.replan import replan
+from penstock.planning.replanning.replan import replan
 from penstock.planning.segmentation import Segmentation, costs_of, segmentation
 from penstock.planning.sharing.contract import Tenants
 from penstock.planning.sharing.tenants_file import read_tenants

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.allocation.contract import Allocation
     from penstock.planning.placement.contract import Placement
-    from penstock.planning.plan_changes import ThreadMoves
     from penstock.planning.prediction.placement import SupportedRate
+    from penstock.planning.replanning.plan_changes import ThreadMoves
 
 PLAN_FORMAT = 2
 """Of plan files. 2: they carry the models they were made with."""

@@ -33,7 +33,6 @@ from penstock.planning.allocation.contract import (
 from penstock.planning.placement.constraints import ask, check_words
 from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
 from penstock.planning.plan import FusedPrediction, Plan, Prediction
-from penstock.planning.plan_changes import ThreadMoves, by_operator, moves, running
 from penstock.planning.prediction.fused import PlannedRun, fused_setup, most_work_seconds, rehearsals_of
 from penstock.planning.prediction.placement import (
     Demands,
@@ -51,6 +50,7 @@ from penstock.planning.prediction.placement import (
     supported_rate_as_declared,
     with_cpu,
 )
+from penstock.planning.replanning.plan_changes import ThreadMoves, by_operator, moves, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -15,15 +15,15 @@ from penstock.planning.placement.constraints import broken, heap_mb, not_isolate
 from penstock.planning.placement.contract import Repairs, Room
 from penstock.planning.placement.group_placement import Together, one_by_one, place_together, total_demand
 from penstock.planning.prediction.placement import mean_cost, stream_costs, weighted_cost
-from penstock.planning.priorities import queue
+from penstock.planning.replanning.priorities import queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.cluster.topology import Cluster, Slot
     from penstock.planning.placement.contract import Placement, PlacementRequest, Placer
-    from penstock.planning.plan_changes import ThreadMoves
-    from penstock.planning.priorities import Eviction
+    from penstock.planning.replanning.plan_changes import ThreadMoves
+    from penstock.planning.replanning.priorities import Eviction
 
 
 # Everything fits: in which order, and with which weights, does the network cost the least?

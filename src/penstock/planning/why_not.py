@@ -20,14 +20,14 @@ from penstock.planning.placement.constraints import ask
 from penstock.planning.placement.contract import Room
 from penstock.planning.placement.feasibility import ExclusionScope, Verdict, verdict
 from penstock.planning.placement.group_placement import total_demand
-from penstock.planning.priorities import Candidate, fewest
+from penstock.planning.replanning.priorities import Candidate, fewest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from penstock.cluster.topology import Cluster, Node
     from penstock.planning.placement.contract import PlacementRequest, Placer
-    from penstock.planning.priorities import Queued
+    from penstock.planning.replanning.priorities import Queued
     from penstock.planning.whole_cluster import ClusterPlacement
 
 MOST_ADDED = 1024

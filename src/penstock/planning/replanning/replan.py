@@ -3,8 +3,8 @@
 Two plans are made. One that keeps the rate (with its routing, then with the groupings as declared) wins; of two that
 do, or that miss it alike, the one with the lower `slots paid for + move_cost x threads moved`:
 
-* fewest moves: the allocation of the new rate on the current placement (`penstock.planning.keeping`). Threads that are
-  too many stop, missing ones start beside what runs or where the placer puts them.
+* fewest moves: the allocation of the new rate on the current placement (`penstock.planning.replanning.keeping`).
+  Threads that are too many stop, missing ones start beside what runs or where the placer puts them.
 * fresh: the plan of the policies from nothing, its slots exchanged among equals so that as many threads as possible are
   where they were.
 
@@ -22,21 +22,21 @@ from penstock.base.errors import BadInputError, Refusal
 from penstock.base.tolerance import TOLERANCE, covers, tie_key
 from penstock.cluster.catalogue import Catalogue, rent
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
-from penstock.planning.keeping import Offer, keep, part_of_request
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import KeepsCurrent, PlacedBundle, Placement
 from penstock.planning.plan import Considered
-from penstock.planning.plan_changes import exchanged, running
+from penstock.planning.replanning.keeping import Offer, keep, part_of_request
+from penstock.planning.replanning.plan_changes import exchanged, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.planning.allocation.contract import Allocator
     from penstock.planning.files import SavedPlan
-    from penstock.planning.keeping import KeptPlan, Rows
     from penstock.planning.placement.contract import PlacementRequest, Placer
     from penstock.planning.plan import Plan
     from penstock.planning.planner import Planner
+    from penstock.planning.replanning.keeping import KeptPlan, Rows
 
 DEFAULT_MOVE_COST = 0.01
 """In slots for every thread that moves: a hundred threads moved are worth one slot saved."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.base.tolerance import TOLERANCE
-from penstock.planning.keeping import Offer
+from penstock.planning.replanning.keeping import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.cluster.topology import Dimension, Node, Slot
-    from penstock.planning.keeping import Rows
+    from penstock.planning.replanning.keeping import Rows
 
 
 class FreeTable:

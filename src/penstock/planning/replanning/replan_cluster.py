@@ -7,9 +7,9 @@ what the others leave, and the new place is taken where
     network cost kept - network cost anew > move_cost x share of its threads that would move.
 
 Others never move for that. For a pipeline that finds no room beside what is kept the fewest threads of the lowest
-priorities give way (`penstock.planning.priorities`), and only if it fits then: those are placed after it, keeping what
-they can, and nothing else moves in that pass. Slots of a node are handed out in order, so slots given up below one
-that is kept stay unused until the node is empty.
+priorities give way (`penstock.planning.replanning.priorities`), and only if it fits then: those are placed after it,
+keeping what they can, and nothing else moves in that pass. Slots of a node are handed out in order, so slots given up
+below one that is kept stay unused until the node is empty.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from penstock.cluster.topology import Slot
 from penstock.planning.placement.constraints import ask, broken, constrained, heap_mb, open_to
 from penstock.planning.placement.contract import PlacedBundle, Placement, Room
 from penstock.planning.placement.slots import slot_limit
-from penstock.planning.plan_changes import ThreadMoves, by_operator, moves
 from penstock.planning.prediction.placement import mean_cost, stream_costs
-from penstock.planning.priorities import Candidate, Eviction, fewest, queue
+from penstock.planning.replanning.plan_changes import ThreadMoves, by_operator, moves
+from penstock.planning.replanning.priorities import Candidate, Eviction, fewest, queue
 from penstock.planning.whole_cluster import ClusterPlacement, summed_up
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Cluster
     from penstock.planning.placement.contract import PlacementRequest, Placer
-    from penstock.planning.priorities import Level
+    from penstock.planning.replanning.priorities import Level
 
 DEFAULT_CLUSTER_MOVE_COST = 0.5
 """Moving a whole pipeline must save half a hop of every tuple."""

@@ -4,8 +4,8 @@
    left, or whose memory no longer fits, are lost.
 2. A pipeline that lost nothing and asks for what its plan was made for keeps it.
 3. The others are planned, those that shrink first, by their own allocator and placer. Running threads stay and
-   only missing ones are placed (`penstock.planning.keeping`); if that is refused, or another placement would keep
-   more of the rate, all of it is placed anew.
+   only missing ones are placed (`penstock.planning.replanning.keeping`); if that is refused, or another placement
+   would keep more of the rate, all of it is placed anew.
 4. All or nothing: a pipeline that does not fit keeps its last good plan, or waits if it has lost a part of it.
 
 Memory and other hard dimensions are kept for every placer. A pass is pure; it costs a vectorised step over the nodes
@@ -28,14 +28,14 @@ from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIO
 from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED
 from penstock.dataflow.rates import checked_rate, gains
 from penstock.planning.allocation.contract import Allocation, OperatorAllocation, ThreadBundle
-from penstock.planning.free_table import FreeTable, amount_of, copy_of
-from penstock.planning.keeping import KeptPlan, Rows, keep, part_of_request
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import OperatorRequest, PlacedBundle, Placement, PlacementRequest
-from penstock.planning.plan_changes import ThreadMoves, moves
 from penstock.planning.planner import Planner
 from penstock.planning.prediction.placement import Routing, SupportedRate, supported_rate
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER, PLACERS
+from penstock.planning.replanning.free_table import FreeTable, amount_of, copy_of
+from penstock.planning.replanning.keeping import KeptPlan, Rows, keep, part_of_request
+from penstock.planning.replanning.plan_changes import ThreadMoves, moves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
