@@ -22,6 +22,7 @@ ALLOCATORS: Registry[Allocator] = Registry(
         "profiled": "penstock.planning.allocation.profiled:Profiled",
         "per-node": "penstock.planning.allocation.baselines:PerNode",
         "joint": "penstock.planning.allocation.joint:JointPacking",
+        "e-stream": "penstock.planning.allocation.e_stream:EStream",
     },
 )
 
