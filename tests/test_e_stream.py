@@ -98,14 +98,7 @@ def test_options_by_name() -> None:
 
 # ------------------------------------------------------------------------------------------------ in a pass
 
-CHATTY = (
-    penstock.pipeline("p")
-    .source("s")
-    .then("one")
-    .then("two", selectivity=2.0)
-    .sink("k")
-    .build()
-)
+CHATTY = penstock.pipeline("p").source("s").then("one").then("two", selectivity=2.0).sink("k").build()
 LIBRARY = ModelLibrary.of([ONE, TWO])
 
 

@@ -76,6 +76,7 @@ SHARERS: Registry[Sharer] = Registry(
         "isolation": "penstock.planning.sharing.baselines:Isolation",
         "static-priority": "penstock.planning.sharing.baselines:StaticPriority",
         "dynamic-priority": "penstock.planning.sharing.baselines:DynamicPriority",
+        "e-stream": "penstock.planning.sharing.e_stream:EStreamMaxMin",
         "max-min": "penstock.planning.sharing.max_min:MaxMin",
         "fair-priority": "penstock.planning.sharing.fair_priority:FairPriority",
         "fair-max-min": "penstock.planning.sharing.max_min:FairMaxMin",

@@ -28,7 +28,7 @@ class EStream:
     """Keep the replicas that run while the busy share of their operator is between `low` and `high`.
 
     Above the band the operator is critical and gets replicas, below it loses some, until it is at most `target` busy;
-    at least one stays. An operator that does not run yet gets as many as make it at most `target` busy.
+    at least one stays. An operator that does not run yet gets the number for `target`.
     """
 
     low: Share = 0.6
@@ -85,7 +85,7 @@ def capacity(model: Model, threads: int) -> float:
 
 
 def fewest_replicas(model: Model, rate: float) -> int:
-    """Return the fewest measured replicas that do a rate: `n t^ + T(rate - n w^)` with `n = floor(rate / w^)`."""
+    """Return the replicas a rate needs: `n t^ + T(rate - n w^)` with `n = floor(rate / w^)`."""
     full = whole_down(rate / model.peak_rate)
     threads = full * model.peak_threads
     if not full or exceeds(rate, full * model.peak_rate):
@@ -96,8 +96,8 @@ def fewest_replicas(model: Model, rate: float) -> int:
 def replicas_for(model: Model, rate: float, now: int, low: float, target: float, high: float) -> int:
     """Return how many replicas an operator has for a rate after it had `now`.
 
-    `busy = rate / capacity(now)`. Above `high` it gets as many as make it at most `target` busy; below `low` it
-    keeps as many; otherwise all.
+    `busy = rate / capacity(now)`. Above `high` and below `low` the number changes to the one for `target`; in between
+    all stay.
     """
     enough = fewest_replicas(model, rate / target)
     if now < 1:
