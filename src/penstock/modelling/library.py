@@ -316,7 +316,8 @@ def demands_to_run(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, Mo
 
 
 # Whether models were measured on the same thing: with each other, with the machine at hand, and with what a pipeline
-# declares of its operators. Unknown values are equal to all others: a model without CPU, cores and Spark version fits everything.
+# declares of its operators. A value that is not known equals all others: a model without CPU, cores and Spark version
+# fits everything.
 
 
 _TELLING = ("cpu", "cores", "spark")

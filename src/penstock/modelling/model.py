@@ -251,8 +251,8 @@ AGGREGATE_DEMAND = FixedDemand(cpu=0.20, memory=0.20)
 #
 # The speed ("pace") is how many pieces of a fixed work a core does in a second that it is wanted
 # (`penstock.runtime.cpu_speed`).
-# On cores that are f times slower, CPU time is f times as long and waiting is not. Something that keeps u of a core
-# busy takes `1 + u (f - 1)` times as long.
+# Slower cores, by f times, take f times as long for CPU work and no longer for waiting. Something that keeps u of a
+# core busy takes `1 + u (f - 1)` times as long.
 #
 # A trial's batches were B seconds of an operator's work and o of the engine's, which is all CPU. Its operator used
 # u of a core, so `u (B + o) / B` while it was at work. Batches would hold B seconds of work at any speed, so

@@ -155,7 +155,7 @@ class JointAllocator(Allocator, Protocol):
 #
 # A slot whose bundle of operator i has t threads does any rate r <= I(t) at a cost of r*C(t)/I(t). So whatever a slot
 # does for i, (rate, cost) is on or above g_i, the lower convex hull of (0, 0) and the measured (I(t), C(t)); no slot
-# does more than the peak rate. Over N slots that share the rates w_i, convexity gives a total cost of at least
+# exceeds the peak rate. Over N slots that share the rates w_i, convexity gives a total cost of at least
 # `sum_i N g_i(w_i / N)`, and N slots offer N: N is too small if `sum_i g_i(w_i / N) > 1`. The same holds for memory,
 # and for any mixture `h C + (1 - h) M`. Fixed demands f add f / N. The left side falls as N grows, so bisection finds
 # the smallest N that passes for all mixtures.
