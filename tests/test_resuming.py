@@ -14,8 +14,7 @@ from penstock.base.errors import BadInputError
 from penstock.cli.main import run
 from penstock.engines.fused import engine as fused_engine
 from penstock.engines.fused.engine import FusedEngine, FusedPrepared
-from penstock.engines.fused.launcher import describe_run, describe_slots
-from penstock.engines.fused.preparation import FusedJob, prepare
+from penstock.engines.fused.preparation import FusedJob, describe_run, describe_slots, prepare
 from penstock.planning.files import write_plan
 from penstock.report.listener import Listener
 from penstock.runs.config import RunConfig

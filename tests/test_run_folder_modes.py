@@ -11,8 +11,7 @@ import pytest
 
 from penstock.base.errors import BadInputError
 from penstock.connectors.storage import LocalStorage
-from penstock.runs.folder import RunFolder
-from penstock.runs.run_index import new_run_folder
+from penstock.runs.folder import RunFolder, new_run_folder
 from penstock.spark.session.embedded import _jvm_messages_in
 
 NOBODY = 65534

@@ -18,8 +18,7 @@ from penstock.cli.live import LiveListener
 from penstock.cli.reports import print_placed
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Pipeline
-from penstock.engines.fused.launcher import check_ends, path_on_disk
-from penstock.engines.fused.preparation import prepare
+from penstock.engines.fused.preparation import check_ends, path_on_disk, prepare
 from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.pictures.drawings import draw_run

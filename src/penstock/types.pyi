@@ -52,7 +52,7 @@ from .report.result import TriedRate as TriedRate
 from .report.simulated_result import Measured as Measured
 from .report.simulated_result import PipelineResult as PipelineResult
 from .report.simulated_result import SimulatedResult as SimulatedResult
-from .runs.run_index import ListedRun as ListedRun
+from .runs.folder import ListedRun as ListedRun
 from .service.client import Client as Client
 from .service.local import UpController as UpController
 from .spark.clusters.local.lifecycle import ClusterStatus as ClusterStatus

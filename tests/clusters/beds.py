@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.base.clock import Stopwatch, pause
-from penstock.cluster.contract import AppRequest, ClusterManager, SlotRequest
+from penstock.cluster.contract import AppRequest, ClusterManager, SlotRequest, open_cluster
 from penstock.cluster.file import parse_cluster
-from penstock.cluster.registry import open_cluster
 from penstock.cluster.simulated import SimulatedCluster
 from penstock.spark.clusters.local.lifecycle import kill_worker, start_worker
 from penstock.spark.clusters.local.state import RunningCluster
@@ -29,7 +28,7 @@ OTHER = """
 import sys
 from pathlib import Path
 from penstock.cluster.contract import AppRequest, SlotRequest
-from penstock.cluster.registry import open_cluster
+from penstock.cluster.contract import open_cluster
 master, secret, web, node, number = sys.argv[1:]
 cluster = open_cluster(master, secret_file=Path(secret), web_url=web)
 with cluster.session(AppRequest("other", pinned=True, memory_mb=512)) as app:

@@ -7,6 +7,7 @@ import pytest
 from penstock.base.errors import BadInputError
 from penstock.cluster.books import amounts_left, changes, choose_slots, free_slots, slots_left, topology_of
 from penstock.cluster.contract import (
+    CLUSTERS,
     AppRequest,
     ClusterEventKind,
     ClusterManager,
@@ -14,8 +15,8 @@ from penstock.cluster.contract import (
     NodeState,
     Purpose,
     SlotRequest,
+    open_cluster,
 )
-from penstock.cluster.registry import CLUSTERS, open_cluster
 from penstock.cluster.simulated import SimulatedCluster
 from penstock.cluster.topology import CPU, MEMORY, Distance, Node, Slot
 

@@ -11,8 +11,7 @@ from beds import until
 
 from penstock.base.errors import BadInputError
 from penstock.base.processes import LOOPBACK, end, free_port, marked, start
-from penstock.cluster.contract import AcquisitionState, AppRequest, NodeState, SlotRequest
-from penstock.cluster.registry import open_cluster
+from penstock.cluster.contract import AcquisitionState, AppRequest, NodeState, SlotRequest, open_cluster
 from penstock.cluster.topology import Slot
 from penstock.spark.clusters.standalone.cluster import StandaloneCluster, workers_by_node
 from penstock.spark.clusters.standalone.daemons import ClusterEnvironment, master_command, own_environment

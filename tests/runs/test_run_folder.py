@@ -22,8 +22,7 @@ from penstock.cli.main import run
 from penstock.runs import folder as folder_module
 from penstock.runs.config import RunConfig
 from penstock.runs.description import RunDescription
-from penstock.runs.folder import RunFolder, this_host
-from penstock.runs.run_index import find_run, note_elsewhere
+from penstock.runs.folder import RunFolder, find_run, note_elsewhere, this_host
 from penstock.runs.states import RunState
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.base.errors import BadInputError
 from penstock.dataflow.logic import Logic, Per
-from penstock.engines.fused.schema_inference import refuse_unlearned
+from penstock.engines.fused.sources.readers import refuse_unlearned
 from penstock.runtime.schema_inference import sample_steps
 from penstock.runtime.schemas import is_seen
 from penstock.runtime.steps import ENTRANCE, Step

@@ -15,8 +15,7 @@ import pytest
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.process_identity import ProcessIdentity
 from penstock.base.state_folder import locked, state_folder
-from penstock.cluster.contract import ClusterManager
-from penstock.cluster.registry import open_cluster
+from penstock.cluster.contract import ClusterManager, open_cluster
 from penstock.cluster.slot_resources import resource_name
 from penstock.spark.clusters.local.cluster import LocalCluster
 from penstock.spark.clusters.local.lifecycle import describe, shortfalls_on

@@ -22,8 +22,8 @@ from penstock.connectors.staged_sinks import SinkFiles
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.engines.fused.schemas import struct_of
 from penstock.engines.fused.sinks.table_writer import BATCHES
+from penstock.engines.fused.sources.readers import struct_of
 from penstock.engines.placed.bundle.keyed_segment import plain_schema
 from penstock.engines.placed.bundle_plan import Code, lay_out
 from penstock.engines.placed.conductor import Conductor, ConductorSetting

@@ -19,8 +19,7 @@ import penstock
 from penstock.base.files import temporary_folder
 from penstock.dataflow.load import Load
 from penstock.dataflow.logic import Logic
-from penstock.engines.fused.launcher import spec_of
-from penstock.engines.fused.preparation import FusedJob, prepare
+from penstock.engines.fused.preparation import FusedJob, prepare, spec_of
 from penstock.engines.fused.run import Hooks, run_fused
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.report.report import BatchObservation

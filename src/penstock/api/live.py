@@ -11,18 +11,17 @@ from penstock.base.files import read_text
 from penstock.base.former_names import report_former_name
 from penstock.base.state_folder import state_folder
 from penstock.cluster.books import free_slots
-from penstock.cluster.registry import open_cluster
+from penstock.cluster.contract import open_cluster
 from penstock.cluster.topology import Cluster, Node, Slot
-from penstock.runs import run_index
-from penstock.runs.folder import ANSWER_SECONDS
-from penstock.runs.run_index import run_folder
+from penstock.runs import folder as run_folders
+from penstock.runs.folder import ANSWER_SECONDS, run_folder
 from penstock.runs.states import RunRequest, check_permitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.planning.plan import Plan
-    from penstock.runs.run_index import ListedRun
+    from penstock.runs.folder import ListedRun
     from penstock.service.client import Client
 
 
@@ -94,7 +93,7 @@ def _of_master(folder: str | Path | None) -> LiveCluster:
 def list_runs() -> list[ListedRun]:
     """Runs that live, are paused, were lost with their process or failed, and those stopped in a folder of their own;
     the newest last."""
-    return run_index.list_runs()
+    return run_folders.list_runs()
 
 
 def stop_run(run: str | Path, *, patience: float = ANSWER_SECONDS) -> float:

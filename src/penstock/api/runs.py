@@ -16,10 +16,9 @@ from penstock.inputs.finders import find_code_beside, runnable
 from penstock.report.listener import Listener
 from penstock.runs.config import AUTO, FUSED, PLACED, Appears, RunConfig, options, takes_options
 from penstock.runs.engine import ENGINES, Engine
-from penstock.runs.folder import ANSWER_SECONDS, RunFolder
+from penstock.runs.folder import ANSWER_SECONDS, RunFolder, is_unnamed, run_folder
 from penstock.runs.foreground import await_with_interrupts
 from penstock.runs.run import Run
-from penstock.runs.run_index import is_unnamed, run_folder
 from penstock.runs.states import LIVING, RunRequest, RunState
 
 if TYPE_CHECKING:

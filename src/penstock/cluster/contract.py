@@ -1,8 +1,7 @@
 """The contract of a cluster manager: its nodes, who holds what, and how an application gets executors.
 
 Callers are the engines (sessions and executors of one run), the controller (nodes, holders, quotas of all pipelines)
-and `penstock plan --cluster live`. Implementations are found by the scheme of the master URL, in
-`penstock.cluster.registry`.
+and `penstock plan --cluster live`. Implementations are found by the scheme of the master URL, in `CLUSTERS`.
 
 Rules for implementations:
 
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError, ClusterError
+from penstock.base.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Cluster as Topology
     from penstock.cluster.topology import Slot
+
 
 AppId = str
 """The id that the manager has given an application."""
@@ -350,3 +351,43 @@ class ClusterAddress:
     """Page of a standalone Master; None: port 8080 of its hosts."""
     racks: Mapping[str, str] = field(default_factory=dict)
     """Rack by node, for managers that do not know racks."""
+
+
+# Cluster managers by the scheme of the master URL.
+
+
+OWN = "cluster"
+"""Master of the cluster that `penstock cluster up` has started."""
+EXPECTED_MASTER = "expected local[N], spark://HOST:PORT, yarn, k8s://... or cluster"
+
+CLUSTERS: Registry[Callable[[ClusterAddress], ClusterManager]] = Registry(
+    kind="cluster manager",
+    group="penstock.clusters",
+    built_in={
+        OWN: "penstock.spark.clusters.local.cluster:open_own",
+        "local-cluster": "penstock.spark.clusters.local.cluster:open_own",
+        "spark": "penstock.spark.clusters.local.cluster:open_spark",
+        "yarn": "penstock.spark.clusters.spark_cluster:open_any",
+        "k8s": "penstock.spark.clusters.spark_cluster:open_any",
+        "simulated": "penstock.cluster.simulated:open_simulated",
+    },
+)
+
+
+def open_cluster(
+    master: str | None = None,
+    *,
+    secret_file: Path | None = None,
+    folder: str | Path | None = None,
+    web_url: str | None = None,
+) -> ClusterManager:
+    """Return the cluster at a master URL; None asks for the one of `penstock cluster up`.
+
+    Nothing is started. The secret of the cluster of this machine is read from its folder if no file is given.
+    """
+    wanted = master or OWN
+    scheme = wanted.partition(":")[0]
+    if scheme not in CLUSTERS.names():
+        raise BadInputError(f"master '{wanted}': {EXPECTED_MASTER}")
+    cluster: ClusterManager = CLUSTERS.load(scheme)(ClusterAddress(wanted, secret_file, folder, web_url))
+    return cluster

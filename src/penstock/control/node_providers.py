@@ -18,9 +18,8 @@ from pydantic import Field
 
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.base.files import Amount, Count, Name, Positive, Spec, check, read_value
-from penstock.cluster.contract import NodeRequest
+from penstock.cluster.contract import NodeRequest, open_cluster
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
-from penstock.cluster.registry import open_cluster
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
 from penstock.control.contracts import NodeOffer, ProvidedNode, ProviderError, SeenNodes
 from penstock.control.core.messages import NodeJoined, NodeLost

@@ -23,11 +23,9 @@ from penstock.dataflow.endpoints import reading_of
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.dataflow.regions import is_sparks_own
-from penstock.engines.fused.frames import FrameBuilder, query_mode
-from penstock.engines.fused.region_steps import CodeOptions
+from penstock.engines.fused.frames import CodeOptions, FrameBuilder, query_mode
 from penstock.engines.fused.restartable_query import reason
-from penstock.engines.fused.schema_inference import SAMPLES, sample_source
-from penstock.engines.fused.schemas import struct_of
+from penstock.engines.fused.sources.readers import SAMPLES, sample_source, struct_of
 from penstock.runtime.dead_letters import StoppedError
 from penstock.runtime.schema_inference import sample_steps
 from penstock.runtime.segment import Segment

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, ClusterError
 from penstock.base.files import temporary_folder
-from penstock.cluster.contract import AppRequest
-from penstock.cluster.registry import OWN, open_cluster
+from penstock.cluster.contract import OWN, AppRequest, open_cluster
 from penstock.report.listener import Listener, Progress
 from penstock.runs.config import MIN_EXECUTOR_MB, RunConfig
 from penstock.workloads.operators import services

@@ -12,7 +12,7 @@ from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.former_names import report_former_name
 from penstock.runs.config import RunConfig
-from penstock.runs.run_index import note_elsewhere
+from penstock.runs.folder import note_elsewhere
 from penstock.runs.states import LIVING, OVER, RunRequest, RunState, StateHistory, check_permitted, move
 
 if TYPE_CHECKING:

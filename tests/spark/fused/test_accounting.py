@@ -13,7 +13,7 @@ import penstock
 from penstock.cluster.topology import Slot
 from penstock.engines.fused import accounting as audits
 from penstock.engines.fused.accounting import AuditFolder, BatchObserver, load_progress
-from penstock.engines.fused.region_steps import share_of
+from penstock.engines.fused.frames import share_of
 from penstock.runtime.account import Account, IdBitmaps
 from penstock.runtime.batch import Marks
 from penstock.spark.region_function import Accounts, BatchRecords, TaskRecord

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from penstock.engines.fused.sinks.file_writer import (
+from penstock.engines.fused.sinks.writers import (
     FileWriter,
     batches_in,
     begin_like,

@@ -13,8 +13,7 @@ from processes import until
 import penstock
 from penstock.base.clock import pause
 from penstock.base.errors import BadInputError, RefusedError
-from penstock.runs.folder import RunBusyError, RunFolder
-from penstock.runs.run_index import list_runs
+from penstock.runs.folder import RunBusyError, RunFolder, list_runs
 from penstock.runs.states import RunState
 
 pytestmark = pytest.mark.usefixtures("own_runs")

@@ -13,9 +13,9 @@ import pytest
 import penstock
 from penstock.base.errors import BadInputError
 from penstock.dataflow.builder import PipelineBuilder
+from penstock.engines.fused.frames import CodeOptions
 from penstock.engines.fused.query import FusedSpec
-from penstock.engines.fused.region_steps import CodeOptions
-from penstock.engines.fused.schema_inference import (
+from penstock.engines.fused.sources.readers import (
     FILE,
     infer_schemas,
     keep_schemas,

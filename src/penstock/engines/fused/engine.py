@@ -17,23 +17,25 @@ from penstock.base.files import temporary_folder
 from penstock.base.text import is_whole
 from penstock.connectors.topic_address import absolute_place
 from penstock.dataflow.load import Load
-from penstock.engines.fused.launcher import (
+from penstock.engines.fused.preparation import (
+    FusedJob,
+    batch_hearer,
     check_ends,
     describe_run,
     describe_slots,
     is_own_checkpoint,
     name_to_resume_by,
     own_checkpoint,
+    prepare,
     prepare_as_before,
     resumed_config,
     spec_of,
 )
-from penstock.engines.fused.preparation import FusedJob, batch_hearer, prepare
 from penstock.engines.fused.rate_trials import search_highest
 from penstock.inputs.finders import runnable
 from penstock.planning.prediction.fused import most_work_seconds
 from penstock.runs.environment import local_by_default, services_of, spark_session, with_executor_memory
-from penstock.runs.run_index import is_unnamed, new_run_folder
+from penstock.runs.folder import is_unnamed, new_run_folder
 from penstock.runs.states import OVER, RunState, move
 
 if TYPE_CHECKING:

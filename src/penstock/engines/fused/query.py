@@ -25,12 +25,10 @@ from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import OutputMode
 from penstock.dataflow.regions import unaudited_by
 from penstock.engines.fused.accounting import AuditFolder, BatchObserver, BatchShares, WrittenRows, reads_of_sources
-from penstock.engines.fused.frames import FrameBuilder
-from penstock.engines.fused.region_steps import CodeOptions
+from penstock.engines.fused.frames import CodeOptions, FrameBuilder
 from penstock.engines.fused.restartable_query import GROUPS, LastingQuery
-from penstock.engines.fused.schema_inference import schemas_of_run
 from penstock.engines.fused.sinks.writers import ConsoleSample, CountingWriter, make_writers, write_batch
-from penstock.engines.fused.sources.readers import read_source
+from penstock.engines.fused.sources.readers import read_source, schemas_of_run
 from penstock.engines.fused.sources.topic_notices import lost_messages
 from penstock.engines.fused.sources.topics import ToldGroups, connector_notes, covered_of, lag_of, read_by_us
 from penstock.report.figures import waiting_notes

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.load import Load
-from penstock.engines.fused.launcher import spec_of
-from penstock.engines.fused.preparation import FusedJob, batch_hearer
+from penstock.engines.fused.preparation import FusedJob, batch_hearer, spec_of
 from penstock.report.result import RunResult, TriedRate
 from penstock.runs.environment import services_of, spark_session, with_executor_memory
 from penstock.runs.foreground import LOOK_SECONDS, interrupted

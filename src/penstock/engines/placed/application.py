@@ -95,7 +95,7 @@ def placed_code(
     application: PlacedApplication, session: Any, launcher: Any, feed: Any, environment: Mapping[str, str]
 ) -> Code:
     """Of the operators, with what they send; of sinks and sources that are topics, with the names of their run."""
-    from penstock.engines.fused.schemas import struct_of  # noqa: PLC0415 - Spark loads only when it is used
+    from penstock.engines.fused.sources.readers import struct_of  # noqa: PLC0415 - Spark loads only when it is used
     from penstock.engines.placed.bundle.keyed_segment import plain_schema  # noqa: PLC0415
     from penstock.engines.placed.bundle_plan import Code, whole_pipeline  # noqa: PLC0415
     from penstock.engines.placed.endpoints import named_sinks, topic_shares  # noqa: PLC0415

@@ -22,7 +22,7 @@ from penstock.engines.simulated.preparation import planned_job
 from penstock.planning.files import parse_plan
 from penstock.report.figures import RecentBatches
 from penstock.runs.description import RunDescription
-from penstock.runs.run_index import new_run_folder
+from penstock.runs.folder import new_run_folder
 from penstock.runs.states import RunState, move
 from penstock.simulation.fused_run import next_start, sent_per_tuple, simulate_batch
 
