@@ -386,6 +386,19 @@ class TestLife:
         assert bench.held() == {"a": 7}
         assert bench.decisions[-1].expected["rate"] == 70.0
 
+    def test_fairness_counts_what_is_needed(self) -> None:
+        # 'a' desires 8 units and needs 4 for its rate; it holds 5 of 5 nodes, and that is all it needs
+        bench = Bench(cluster(5), sizing=PerUnit(10.0))
+        bench.tell(asked("a", 8, rate=35.0))
+        bench.run(60)
+        assert bench.held() == {"a": 5}
+        assert bench["a"].served.degree > 0.9
+        # without a rate it needs what it desires: 5 of 8
+        other = Bench(cluster(5))
+        other.tell(asked("a", 8))
+        other.run(60)
+        assert 0.5 < other["a"].served.degree < 0.63
+
     def test_a_clock_that_is_set_back_stops_nothing(self) -> None:
         bench = Bench(cluster(3))
         bench.tell(asked("a", 1, load="5"))

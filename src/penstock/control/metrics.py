@@ -49,7 +49,7 @@ class Metric(StrEnum):
     )
     NEEDED = "needed", "units", "Units the target needs by the models."
     HELD = "held", "units", "Units its executors are on."
-    FAIRNESS = "fairness", "share", "Integral of held over integral of desired; 1 is all it desired."
+    FAIRNESS = "fairness", "share", "Integral of held over integral of needed; 1 is all it needed."
     PRIORITY = "priority", "level", "Priority level; 1 is the highest."
     DEATHS = "deaths", "count", "Deaths of its driver in a row."
     RATE_IN = "rate_in", "tuples/s", "Tuples that come to the operator.", _PARTS

@@ -22,6 +22,7 @@ ALLOCATORS: Registry[Allocator] = Registry(
         "profiled": "penstock.planning.allocation.profiled:Profiled",
         "per-node": "penstock.planning.allocation.baselines:PerNode",
         "joint": "penstock.planning.allocation.joint:JointPacking",
+        "e-stream": "penstock.planning.allocation.e_stream:EStream",
     },
 )
 
@@ -75,6 +76,7 @@ SHARERS: Registry[Sharer] = Registry(
         "isolation": "penstock.planning.sharing.baselines:Isolation",
         "static-priority": "penstock.planning.sharing.baselines:StaticPriority",
         "dynamic-priority": "penstock.planning.sharing.baselines:DynamicPriority",
+        "e-stream": "penstock.planning.sharing.e_stream:EStreamMaxMin",
         "max-min": "penstock.planning.sharing.max_min:MaxMin",
         "fair-priority": "penstock.planning.sharing.fair_priority:FairPriority",
         "fair-max-min": "penstock.planning.sharing.max_min:FairMaxMin",

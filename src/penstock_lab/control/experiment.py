@@ -160,11 +160,11 @@ def _divide(
         replace(tenant, desired=max(tenant.minimum, units), fairness=service.degree)
         for tenant, units, service in zip(tenants, wanted, served, strict=True)
     ]
-    needs = {
-        tenant.name: _in_time(plant.sites[number], controllers[number], tenant.desired)
+    asking = [
+        replace(tenant, in_time=_in_time(plant.sites[number], controllers[number], tenant.desired))
         for number, tenant in enumerate(asking)
-    }
-    shares = share_in_time(sharer, Tenants.of(cluster, asking, 1), needs).shares
+    ]
+    shares = share_in_time(sharer, Tenants.of(cluster, asking, 1)).shares
     for number, tenant in enumerate(tenants):
         given = int(shares.nodes.get(tenant.name, 0)) if shares.nodes else len(shares.slots.get(tenant.name, ()))
         if given >= 1:

@@ -107,6 +107,7 @@ def divide(inputs: Mapping[str, Any]) -> Division:
                 threads=1,
                 waited=wish.waited,
                 fairness=wish.fairness,
+                in_time=wish.in_time,
                 current=current[wish.name],
             )
             for wish in wishes
@@ -114,7 +115,7 @@ def divide(inputs: Mapping[str, Any]) -> Division:
         unit_slots,
     )
     sharer = SHARERS.create(inputs["sharing"])
-    made = share_in_time(sharer, tenants, {wish.name: wish.in_time for wish in wishes})
+    made = share_in_time(sharer, tenants)
     shares, waiting = made.shares, dict(made.shares.waiting)
     alone = {} if made.rejected is None else {name: int(units) for name, units in made.rejected.nodes.items()}
     if sharer.divides is Divides.SLOTS:

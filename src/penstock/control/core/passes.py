@@ -190,7 +190,7 @@ def _alive(turn: Turn) -> Any:
 
 
 def size_all(turn: Turn) -> None:
-    """What the models say everybody needs for its target now."""
+    """Set the units that every pipeline needs for its present rate."""
     for record in list(turn.pipelines.values()):
         if taking_part(record):
             with working_on(record.name):
@@ -201,19 +201,23 @@ def _size(turn: Turn, record: PipelineRecord) -> None:
     needed = record.elastic_units
     if needed is None and record.target.rate is not None:
         needed = turn.sizing.units_for(record.submission, record.target.rate)
+    if needed is None:
+        # without a model it needs the units it was submitted with
+        needed = record.submission.desired
     if needed is not None and needed != record.needed:
         turn.change(record.name, needed=needed)
 
 
 def _count_served(turn: Turn) -> None:
-    """Fairness over time: what each held of what it desired since the last pass."""
+    """Add what each pipeline held, and what it needed up to its maximum, since the last pass (E-Stream, Eq. 2-4)."""
     seconds = turn.age(turn.state.last_pass) if turn.state.last_pass else 0.0
     if not seconds:
         return
     for record in list(turn.pipelines.values()):
         if taking_part(record):
             with working_on(record.name):
-                served = record.served.after(seconds, turn.state.units(record.held), record.desired)
+                needed = record.needed if record.maximum is None else min(record.needed, record.maximum)
+                served = record.served.after(seconds, turn.state.units(record.held), needed)
                 turn.change(record.name, served=served)
 
 

@@ -266,7 +266,7 @@ class PipelineRecord:
     """To be written once it has drained, as the documented order has it."""
     paused: bool = False
     needed: int = 1
-    """Units for the present target, by the models."""
+    """Units for the present rate by the models, or those it was submitted with if they cannot say."""
     assigned: tuple[Slot, ...] = ()
     requested: tuple[Slot, ...] = ()
     held: tuple[Slot, ...] = ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 from penstock.base.tolerance import whole_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.modelling.model import Model
     from penstock.modelling.task_profile import TaskProfile, Traffic
@@ -121,6 +121,15 @@ class NodeAllocator(Allocator, Protocol):
 
     def on_nodes(self, nodes: int) -> Allocator:
         """The allocator for a cluster of so many nodes."""
+        ...
+
+
+@runtime_checkable
+class ElasticAllocator(Allocator, Protocol):
+    """An allocator that changes the threads of a running pipeline and does not choose them anew."""
+
+    def beside(self, threads: Mapping[str, int]) -> Allocator:
+        """Return the allocator for a pipeline that has this number of threads of each operator."""
         ...
 
 

@@ -27,7 +27,7 @@ from penstock.base.tolerance import covers, exceeds
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Cluster, Node, Slot
 from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED
 from penstock.dataflow.rates import checked_rate, gains
-from penstock.planning.allocation.contract import Allocation, OperatorAllocation, ThreadBundle
+from penstock.planning.allocation.contract import Allocation, ElasticAllocator, OperatorAllocation, ThreadBundle
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import OperatorRequest, PlacedBundle, Placement, PlacementRequest
 from penstock.planning.planner import Planner
@@ -115,6 +115,14 @@ class RunningPlan:
     @property
     def threads(self) -> int:
         return sum(sum(row.values()) for row in self.rows.values())
+
+    @cached_property
+    def by_operator(self) -> Mapping[str, int]:
+        """Threads of each operator."""
+        counts: Counter[str] = Counter()
+        for row in self.rows.values():
+            counts.update(row)
+        return counts
 
     @cached_property
     def arrays(self) -> dict[str, NDArray[np.float64]]:
@@ -606,8 +614,11 @@ def _allocation(pipeline: OnlinePipeline, rate: float) -> Allocation:
         bundle = ThreadBundle(1, 1.0, 1.0, exclusive=True)
         operator = OperatorAllocation(SLOT, rate, ((slots, bundle),), "slots of a fused run")
         return Allocation(pipeline.allocator, (operator,))
-    allocation = planner.allocate(rate, allocator)
     limit = pipeline.max_slots
+    running = allocator
+    if pipeline.current is not None and isinstance(allocator, ElasticAllocator):
+        running = allocator.beside(pipeline.current.by_operator)
+    allocation = planner.allocate(rate, running)
     if limit is None or allocation.slots_with_sources_and_sinks <= limit:
         return allocation
     low, high, kept = 0.0, rate, None

@@ -22,11 +22,12 @@ from penstock.base.errors import BadInputError, Refusal
 from penstock.base.tolerance import TOLERANCE, covers, tie_key
 from penstock.cluster.catalogue import Catalogue, rent
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
+from penstock.planning.allocation.contract import ElasticAllocator
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import KeepsCurrent, PlacedBundle, Placement
 from penstock.planning.plan import Considered
 from penstock.planning.replanning.keeping import Offer, keep, part_of_request
-from penstock.planning.replanning.plan_changes import exchanged, running
+from penstock.planning.replanning.plan_changes import by_operator, exchanged, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,6 +65,9 @@ def replan(
             f"current plan: it is of pipeline '{current.pipeline}', and '{planner.pipeline.name}' is to be planned"
         )
     planner = replace(planner, current=current)
+    if isinstance(allocator, ElasticAllocator):
+        hosts = by_operator(current.threads_by_slot())
+        allocator = allocator.beside({name: sum(threads.values()) for name, threads in hosts.items()})
     if isinstance(placer, KeepsCurrent):
         if move_cost is not None:
             raise BadInputError(

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from penstock.base.errors import BadInputError, nearest
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB, MOST_NODES
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from penstock.cluster.topology import Slot
 
@@ -65,6 +65,19 @@ class Sharer(Protocol):
     """Of two pipelines alike in everything but priority, the higher one never gets less."""
 
     def share(self, tenants: Tenants) -> Shares: ...
+
+
+@runtime_checkable
+class RejectsLate(Protocol):
+    """A policy with a rule of its own for divisions that miss deadlines."""
+
+    def divisions(self, tenants: Tenants) -> Iterator[Shares]:
+        """Yield divisions, the fairest first, each one the next to try if the one before it is rejected."""
+
+
+def late_in(shares: Shares, tenants: Tenants) -> tuple[str, ...]:
+    """Return the pipelines that would miss their deadline."""
+    return tuple(tenant.name for tenant in tenants.pipelines if shares.nodes[tenant.name] < tenant.in_time)
 
 
 def short_of_minimum(tenants: Tenants, nodes: Mapping[str, float], reason: str) -> dict[str, str]:
@@ -115,12 +128,21 @@ class Tenant:
     """Seconds since it last had its minimum; 0 while it has it."""
     fairness: float = 1.0
     """Fairness degree so far: what it was given of what it needed, in [0, 1]."""
+    needed: int | None = None
+    """Nodes its present rate needs; None: the number it desires."""
+    in_time: int = 0
+    """Nodes with which its response time is predicted to keep its deadline; 0: it has none."""
     resources: Mapping[str, float] | None = None
     """Demand of one node's worth of it; None: all of a standard node."""
     current: tuple[str, ...] = ()
     """Names of the nodes it holds now."""
     layout: Mapping[Slot, tuple[int, ...]] | None = None
     """Which of its threads (from 0) sit on which slot now; None: dealt out in turn."""
+
+    @property
+    def wanted(self) -> int:
+        """Nodes it can use now: `clamp(needed, minimum, desired)`."""
+        return self.desired if self.needed is None else min(max(self.needed, self.minimum), self.desired)
 
 
 @dataclass(frozen=True)
@@ -226,7 +248,9 @@ def _check_amounts(tenant: Tenant, where: str) -> None:
         _check_count(whole, f"{where}: {what}")
     if tenant.minimum > tenant.desired:
         raise BadInputError(f"{where}: minimum {tenant.minimum} is above desired {tenant.desired}")
-    for what, count in (("workers", tenant.workers), ("threads", tenant.threads)):
+    if tenant.in_time:
+        _check_count(tenant.in_time, f"{where}: in_time")
+    for what, count in (("workers", tenant.workers), ("threads", tenant.threads), ("needed", tenant.needed)):
         if count is not None:
             _check_count(count, f"{where}: {what}")
     if not 0 <= tenant.waited < float("inf"):

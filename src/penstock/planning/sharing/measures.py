@@ -55,7 +55,7 @@ class Measures:
     unused: float
     """Nodes nobody has although somebody wants and can use them."""
     jain: float
-    """Of shares as parts of what was desired."""
+    """Jain's index of the shares as parts of what is needed."""
     fairness: float
     """Fairness degree of the cluster while this division lasts: the mean of these parts."""
 
@@ -80,10 +80,10 @@ def missed_minimum(tenants: Tenants, sharer: Sharer, shares: Shares, nodes: Mapp
 
 
 def satisfied(tenants: Tenants, sharer: Sharer, shares: Shares, nodes: Mapping[str, float]) -> list[float]:
-    """Each share as a part of what was desired: nodes, or workers where slots are divided."""
+    """Return the part of its need that each pipeline has: nodes, or workers if slots are divided."""
     if sharer.divides is Divides.SLOTS:
         return [len(shares.slots[tenant.name]) / tenants.workers(tenant) for tenant in tenants.pipelines]
-    return [min(1.0, nodes[tenant.name] / tenant.desired) for tenant in tenants.pipelines]
+    return [min(1.0, nodes[tenant.name] / tenant.wanted) for tenant in tenants.pipelines]
 
 
 def unused(tenants: Tenants, sharer: Sharer, shares: Shares, nodes: Mapping[str, float]) -> float:
@@ -98,9 +98,9 @@ def unused(tenants: Tenants, sharer: Sharer, shares: Shares, nodes: Mapping[str,
         return _units_that_fit(tenants, nodes)
     left = tenants.capacity - sum(nodes.values())
     wanted = sum(
-        tenant.desired - nodes[tenant.name]
+        tenant.wanted - nodes[tenant.name]
         for tenant in tenants.pipelines
-        if tenant.minimum <= nodes[tenant.name] + left and nodes[tenant.name] < tenant.desired
+        if tenant.minimum <= nodes[tenant.name] + left and nodes[tenant.name] < tenant.wanted
     )
     return max(0, min(left, wanted))
 
@@ -115,7 +115,7 @@ def _units_that_fit(tenants: Tenants, nodes: Mapping[str, float]) -> int:
         needs = demand > 0
         room = int(np.floor((left[needs] / demand[needs]).min()))
         missing = tenant.minimum - int(nodes[tenant.name])
-        units = min(room, tenant.desired - int(nodes[tenant.name]))
+        units = min(room, tenant.wanted - int(nodes[tenant.name]))
         if units > 0 and room >= missing:
             left = left - units * demand
             fitting += units

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.planning.registry import SHARERS
-from penstock.planning.sharing.contract import Divides
+from penstock.planning.sharing.contract import Divides, RejectsLate, late_in
 from penstock.planning.sharing.dominant_fair import dominant_unit, unit_demands
 from penstock.planning.sharing.handover import HandOver, Moves, hand_over
 from penstock.planning.sharing.measures import Measures, measure
@@ -32,6 +32,10 @@ class Sharing:
     """What everybody gets, in standard nodes."""
     waiting: Mapping[str, str]
     measures: Measures
+    rejected: Shares | None = None
+    """The division of the policy alone, if it would miss a deadline and another one is better."""
+    late: tuple[str, ...] = ()
+    """Pipelines that keep their deadline only by the other division."""
 
     @property
     def must_wait(self) -> bool:
@@ -52,6 +56,8 @@ class Sharing:
                 "fairness_degree": self.measures.fairness,
             },
         }
+        if self.rejected is not None:
+            document["rejected"] = {"shares": dict(self.rejected.nodes), "late": list(self.late)}
         if self.handed is not None:
             document["held"] = {name: list(holding.nodes) for name, holding in self.handed.holdings.items()}
             document["moved"] = {name: holding.moved for name, holding in self.handed.holdings.items() if holding.moved}
@@ -63,10 +69,11 @@ class Sharing:
 
 
 def share_cluster(tenants: Tenants, sharer: Sharer, moves: Moves = Moves.FEWEST) -> Sharing:
-    shares = sharer.share(tenants)
+    made = share_in_time(sharer, tenants)
+    shares, rejected = made.shares, made.rejected
     if sharer.divides is not Divides.NODES:
         measures = measure(tenants, sharer, shares, shares.nodes)
-        return Sharing(tenants, sharer, shares, None, shares.nodes, shares.waiting, measures)
+        return Sharing(tenants, sharer, shares, None, shares.nodes, shares.waiting, measures, rejected, made.late)
     handed = hand_over(tenants, shares.nodes, sharer, moves, shares.takers)
     waiting = {
         tenant.name: shares.waiting.get(tenant.name) or handed.waiting[tenant.name]
@@ -75,7 +82,7 @@ def share_cluster(tenants: Tenants, sharer: Sharer, moves: Moves = Moves.FEWEST)
         or tenant.name in handed.waiting
     }
     measures = measure(tenants, sharer, shares, handed.nodes)
-    return Sharing(tenants, sharer, shares, handed, handed.nodes, waiting, measures)
+    return Sharing(tenants, sharer, shares, handed, handed.nodes, waiting, measures, rejected, made.late)
 
 
 def compare_sharers(tenants: Tenants) -> Iterator[tuple[Sharing, HandOver | None]]:
@@ -99,42 +106,53 @@ def dominant_shares(tenants: Tenants, nodes: Mapping[str, float]) -> dict[str, f
 
 # A division whose predicted response time exceeds a pipeline's deadline is rejected, and another one is made.
 #
-# `needs` has the number of nodes with which a pipeline keeps its deadline. Pipelines that got fewer are promised that
-# number, and the same policy divides again: all of a priority level together or none of it, the highest level first,
-# until the promises no longer fit. So no pipeline is picked from among equals, and if not all deadlines can be kept the
-# division stays as fair as the policy is.
+# `in_time` of a tenant is the number of nodes with which it keeps its deadline. Pipelines that got fewer are promised
+# that number, and the same policy divides again: all of a priority level together or none of it, the highest level
+# first, until the promises no longer fit. So no pipeline is picked from among equals, and if not all deadlines can be
+# kept the division stays as fair as the policy is. A policy that `RejectsLate` has a rule of its own for it.
 
 
 @dataclass(frozen=True, slots=True)
 class SharesInTime:
     shares: Shares
     rejected: Shares | None = None
-    """What the policy alone would give, where somebody's deadline stood against it."""
+    """The division of the policy alone, if it would miss a deadline and another one is better."""
     late: tuple[str, ...] = ()
-    """Whose deadlines those were."""
+    """Pipelines that keep their deadline only by the other division."""
 
 
-def share_in_time(sharer: Sharer, tenants: Tenants, needs: Mapping[str, int]) -> SharesInTime:
-    """Policies that are kept as published, or promise no minima, divide as they do."""
+def share_in_time(sharer: Sharer, tenants: Tenants) -> SharesInTime:
+    """Return the division of a policy that keeps the deadlines it can.
+
+    Policies that are kept as published, or promise no minima, divide as they do.
+    """
+    if isinstance(sharer, RejectsLate):
+        first, *others = sharer.divisions(tenants)
+        best = min((first, *others), key=lambda shares: len(late_in(shares, tenants)))
+        if best is first:
+            return SharesInTime(first)
+        still = set(late_in(best, tenants))
+        return SharesInTime(best, first, tuple(name for name in late_in(first, tenants) if name not in still))
     alone = sharer.share(tenants)
     if sharer.published or not sharer.keeps_minima:
         return SharesInTime(alone)
-    late = [tenant for tenant in tenants.pipelines if alone.nodes[tenant.name] < needs.get(tenant.name, 0)]
+    late = late_in(alone, tenants)
     if not late or tenants.needed > tenants.capacity:
         return SharesInTime(alone)
-    floors = _promised(tenants, needs, by_priority=sharer.obeys_priority)
-    kept = tuple(tenant.name for tenant in late if floors[tenant.name] >= needs[tenant.name])
+    floors = _promised(tenants, by_priority=sharer.obeys_priority)
+    needs = {tenant.name: tenant.in_time for tenant in tenants.pipelines}
+    kept = tuple(name for name in late if floors[name] >= needs[name])
     if not kept:
         return SharesInTime(alone)
     raised = tuple(replace(tenant, minimum=floors[tenant.name]) for tenant in tenants.pipelines)
     return SharesInTime(sharer.share(replace(tenants, pipelines=raised)), alone, kept)
 
 
-def _promised(tenants: Tenants, needs: Mapping[str, int], *, by_priority: bool) -> dict[str, int]:
-    """By pipeline its minimum, or what it keeps its deadline with: level by level, all of a level or none."""
+def _promised(tenants: Tenants, *, by_priority: bool) -> dict[str, int]:
+    """Return the minimum of every pipeline, or what keeps its deadline: level by level, all of a level or none."""
     floors = {tenant.name: tenant.minimum for tenant in tenants.pipelines}
     for level in tenants.levels.values() if by_priority else [tenants.pipelines]:
-        needed = {tenant.name: min(needs.get(tenant.name, 0), tenant.desired) for tenant in level}
+        needed = {tenant.name: min(tenant.in_time, tenant.desired) for tenant in level}
         after = {**floors, **{name: max(floors[name], units) for name, units in needed.items()}}
         if sum(after.values()) > tenants.capacity:
             break

@@ -29,6 +29,8 @@ class TenantEntry(Spec):
     threads: Count | None = None
     waited: Amount = 0.0
     fairness: Part = 1.0
+    needed: Count | None = None
+    in_time: Count | None = None
     resources: dict[Name, Amount] | None = None
     current: tuple[Name, ...] = ()
 
@@ -72,6 +74,8 @@ def parse_tenants(data: Any, where: str) -> Tenants:
             threads=entry.threads,
             waited=entry.waited,
             fairness=entry.fairness,
+            needed=entry.needed,
+            in_time=entry.in_time or 0,
             resources=None if entry.resources is None else MappingProxyType(dict(entry.resources)),
             current=entry.current,
         )
