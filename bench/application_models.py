@@ -22,13 +22,11 @@ import pyarrow as pa
 from penstock.base.clock import Stopwatch, cpu_seconds, today
 from penstock.base.files import write_output
 from penstock.dataflow.logic import Per
-from penstock.dataflow.pipeline import Kind
-from penstock.dataflow.rates import topological_order
-from penstock.inputs.finders import logic_of
+from penstock.dataflow.pipeline import Kind, topological_order
+from penstock.inputs.finders import builtin_pipeline, known_pipelines, logic_of
 from penstock.runtime.batch import Batch, Marks
 from penstock.runtime.segment import Segment, SegmentOptions
 from penstock.runtime.steps import Step
-from penstock.workloads.builtin import builtin_pipeline, known_pipelines
 
 if TYPE_CHECKING:
     from penstock.dataflow.logic import Logic

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import penstock
-from penstock.cluster.catalogue import find_catalogue
-from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.dataflow.rates import gains
+from penstock.cluster.topology import find_catalogue
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream, gains
 from penstock.modelling.library import ModelLibrary, reference_library
 from penstock.modelling.model import SINK_DEMAND, SOURCE_DEMAND, Model, Point
 from penstock.planning.allocation.joint import JointPacking as JointAllocator

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.base.errors import Refusal
-from penstock.cluster.catalogue import find_catalogue
+from penstock.cluster.topology import find_catalogue
 from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
 from penstock.modelling.library import reference_library
 from penstock.planning.placement.contract import Repairs, Room

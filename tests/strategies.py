@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from penstock.cluster.catalogue import Catalogue, find_catalogue
-from penstock.cluster.topology import CPU, MEMORY, Cluster, Node
-from penstock.dataflow.pipeline import KEYED, Grouping, Kind, Operator, Pipeline, Stream
-from penstock.dataflow.rates import gains
+from penstock.cluster.topology import CPU, MEMORY, Catalogue, Cluster, Node, find_catalogue
+from penstock.dataflow.pipeline import KEYED, Grouping, Kind, Operator, Pipeline, Stream, gains
 from penstock.modelling.library import ModelLibrary, demands_of
 from penstock.modelling.model import Model, Point
 from penstock.modelling.task_profile import Bound, TaskProfile

@@ -22,8 +22,7 @@ from penstock.dataflow.code import (
 from penstock.dataflow.logic import Logic
 from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
 from penstock.dataflow.rewrite import fuse, separate
-from penstock.inputs.finders import find_pipeline, logic_of
-from penstock.workloads.builtin import builtin_pipeline, known_pipelines
+from penstock.inputs.finders import builtin_pipeline, find_pipeline, known_pipelines, logic_of
 
 WORDS = {
     "name": "words",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.base.errors import BadInputError
-from penstock.cluster.catalogue import (
+from penstock.cluster.file import parse_cluster
+from penstock.cluster.topology import (
+    CPU,
+    MEMORY,
     Acquisition,
     Catalogue,
     Size,
@@ -16,8 +19,6 @@ from penstock.cluster.catalogue import (
     rent,
     with_prices,
 )
-from penstock.cluster.file import parse_cluster
-from penstock.cluster.topology import CPU, MEMORY
 
 
 # cover: floor(slots / largest) of the largest, then the smallest that covers the rest.

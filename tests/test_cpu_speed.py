@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 import penstock
 from penstock.base.clock import pause
 from penstock.dataflow.logic import Per
-from penstock.dataflow.rates import Gain, gains
-from penstock.modelling.adjustments import at_one_pace, at_pace, pace_of, slowed
-from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.dataflow.pipeline import Gain, gains
+from penstock.modelling.model import MeasuredOn, Model, Point, at_one_pace, at_pace, pace_of, slowed
 from penstock.planning.prediction.fused import FusedSetup
 from penstock.profiling.trial_search import comparable, point_of
 from penstock.profiling.trials import Trial

@@ -8,8 +8,7 @@ import pytest
 
 from adapters import chain, sink, source
 from penstock.base.errors import BadInputError
-from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.dataflow.rates import Gain, checked_rate, gains, topological_order
+from penstock.dataflow.pipeline import Gain, Kind, Operator, Pipeline, Stream, checked_rate, gains, topological_order
 
 
 def operators(*names: str, sources: tuple[str, ...] = ("s",)) -> list[Operator]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 
 
 @pytest.mark.parametrize("text", ["0", "007", "9" * 18])

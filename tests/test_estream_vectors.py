@@ -8,7 +8,7 @@ import pytest
 
 import estream_adapters as es
 from adapters import Given, cases, close
-from penstock.dataflow.rates import gains
+from penstock.dataflow.pipeline import gains
 from penstock.dataflow.task_graph import communication_to_computation, convex_groups, joined_pairs, upward_ranks
 from penstock.planning.placement.placers.eft_schedule import Schedule, Shortfall
 

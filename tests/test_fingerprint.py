@@ -21,8 +21,7 @@ from penstock.dataflow.logic import Logic, Per
 from penstock.dataflow.pipeline import Operator
 from penstock.inputs.finders import find_pipeline, logic_of
 from penstock.modelling.fingerprint import fingerprint
-from penstock.modelling.fit import changed_code
-from penstock.modelling.library import ModelLibrary, demands_of
+from penstock.modelling.library import ModelLibrary, changed_code, demands_of
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.profiling.profiler import Profile, profile_settings
 from penstock.report.listener import Listener

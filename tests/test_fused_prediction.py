@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import penstock
 from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.logic import Logic, Per
-from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.dataflow.rates import Gain, topological_order
+from penstock.dataflow.pipeline import Gain, Kind, Operator, Pipeline, Stream, topological_order
 from penstock.engines.fused.preparation import closing_notes, unmeasured_ends
 from penstock.modelling.model import FixedDemand, MeasuredOn, Model, Point
 from penstock.planning.prediction.fused import (

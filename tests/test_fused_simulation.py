@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dataflow.rates import Gain
+from penstock.dataflow.pipeline import Gain
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.planning.prediction.fused import FusedSetup
 from penstock.report.report import Audit, summarise

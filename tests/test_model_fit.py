@@ -16,8 +16,16 @@ from penstock.dataflow.logic import Logic, Per
 from penstock.engines.fused.preparation import prepare
 from penstock.inputs.finders import find_pipeline
 from penstock.modelling.fingerprint import fingerprint
-from penstock.modelling.fit import described, disturbed, fits, misfits, other_selectivity
-from penstock.modelling.library import ModelLibrary, models_document, reference_library
+from penstock.modelling.library import (
+    ModelLibrary,
+    described,
+    disturbed,
+    fits,
+    misfits,
+    models_document,
+    other_selectivity,
+    reference_library,
+)
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import MeasuredOn, Model, Point, Rehearsal, RehearsedBatches
 from penstock.profiling.profiler import Profile, own_point, profile_settings, progress_of

@@ -10,7 +10,6 @@ import pytest
 import penstock
 from adapters import model
 from penstock.base.errors import BadInputError
-from penstock.modelling.adjustments import within_one_core
 from penstock.modelling.library import (
     ModelLibrary,
     models_document,
@@ -19,7 +18,7 @@ from penstock.modelling.library import (
     read_models,
     reference_library,
 )
-from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.modelling.model import MeasuredOn, Model, Point, within_one_core
 
 if TYPE_CHECKING:
     from pathlib import Path

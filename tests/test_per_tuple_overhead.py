@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 import penstock
-from penstock.modelling.adjustments import handling_cpu_seconds, handling_seconds, without_handling
 from penstock.modelling.library import demands_to_run
-from penstock.modelling.model import MeasuredOn, Model, Point
+from penstock.modelling.model import MeasuredOn, Model, Point, handling_cpu_seconds, handling_seconds, without_handling
 from penstock.planning.prediction.fused import fused_setup
 
 ON = MeasuredOn(batch_seconds=1.0, batch_overhead_ms=250, handling_us=2000)

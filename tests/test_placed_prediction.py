@@ -7,8 +7,7 @@ import math
 import pytest
 
 from penstock.cluster.topology import Slot
-from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.dataflow.rates import gains
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream, gains
 from penstock.modelling.model import FixedDemand, Model, Point
 from penstock.planning.prediction.placed import (
     BundleLoad,

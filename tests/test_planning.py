@@ -10,8 +10,8 @@ import pytest
 import penstock
 from adapters import SLOT_MEMORY_MB, chain, cluster, declared, model, sink, source
 from penstock.base.errors import Refusal, Shortage
-from penstock.cluster.catalogue import find_catalogue
 from penstock.cluster.file import parse_cluster
+from penstock.cluster.topology import find_catalogue
 from penstock.dataflow.aggregate import Aggregate
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Operator, Pipeline

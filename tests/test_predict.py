@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from adapters import by_slot, chain, close, cluster, model, sink, source
 from effort import tries
 from penstock.cluster.topology import Slot
-from penstock.dataflow.pipeline import Operator, Pipeline, Stream
-from penstock.dataflow.rates import gains
-from penstock.modelling.bounds import ModelledDemand, fewest_slots
+from penstock.dataflow.pipeline import Operator, Pipeline, Stream, gains
 from penstock.modelling.model import FixedDemand, Model, Point
+from penstock.planning.allocation.contract import Need, fewest_slots
 from penstock.planning.prediction.placement import (
     LatencyAssumptions,
     Routing,
@@ -67,7 +66,7 @@ EITHER = model("either", (1, 10, 0.2, 0.9), (2, 10, 0.9, 0.2))
     ],
 )
 def test_fewest_slots(modelled: list[tuple[Model, float]], fixed: tuple[float, float], expected: int) -> None:
-    assert fewest_slots([ModelledDemand(*pair) for pair in modelled], *fixed) == expected
+    assert fewest_slots([Need(model.name, rate, model) for model, rate in modelled], *fixed) == expected
 
 
 SHARES = 6
@@ -133,7 +132,7 @@ small_models = st.lists(
 def test_no_split_beats_the_bound(demands: list[tuple[Model, float]]) -> None:
     best = fewest_by_search(demands, most=8)
     if best is not None:
-        assert fewest_slots([ModelledDemand(*pair) for pair in demands], 0, 0) <= best
+        assert fewest_slots([Need(model.name, rate, model) for model, rate in demands], 0, 0) <= best
 
 
 def test_the_search_can_find_less_than_a_wrong_bound() -> None:

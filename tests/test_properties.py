@@ -20,12 +20,10 @@ from hypothesis import strategies as st
 from effort import tries
 from penstock.base.errors import BadInputError, Refusal
 from penstock.base.files import parse_json, parse_yaml
-from penstock.cluster.catalogue import Acquisition, Catalogue, acquire
 from penstock.cluster.file import parse_cluster
-from penstock.cluster.topology import CPU, MEMORY
+from penstock.cluster.topology import CPU, MEMORY, Acquisition, Catalogue, acquire
 from penstock.dataflow.code import parse_pipeline, pipeline_document
-from penstock.dataflow.pipeline import Grouping, Pipeline
-from penstock.dataflow.rates import gains, stream_rates
+from penstock.dataflow.pipeline import Grouping, Pipeline, gains, stream_rates
 from penstock.modelling.library import parse_models, profiles_of
 from penstock.planning.files import parse_whole_cluster, read_plan, write_plan
 from penstock.planning.placement.placers.packing import Packing

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.dataflow.rates import Gain
+from penstock.dataflow.pipeline import Gain
 from penstock.engines.fused.preparation import unmeasured_ends
 from penstock.modelling.fingerprint import shape_of
 from penstock.modelling.library import models_document, parse_models

@@ -14,8 +14,7 @@ from effort import tries
 from penstock.base.errors import BadInputError
 from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Per
-from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream
-from penstock.dataflow.rates import flows, gains
+from penstock.dataflow.pipeline import Kind, Operator, Pipeline, Stream, flows, gains
 from penstock.dataflow.rewrite import What, fuse, fuse_busy, replicate, separate, separate_heavy
 from penstock.engines.fused.preparation import prepare
 from penstock.engines.placed.preparation import prepare_placed

@@ -13,7 +13,7 @@ import pytest
 from penstock.base import former_names
 from penstock.base.errors import BadInputError
 from penstock.base.former_names import FormerNameWarning, former_keywords
-from penstock.cli.arguments import former_run_flags, with_present_flags
+from penstock.cli.vocabulary import former_run_flags, with_present_flags
 from penstock.control.executors.driver_files import DriverJob
 from penstock.dataflow.load import Load
 from penstock.report.report import MAX_DEAD_LETTER_RATIO

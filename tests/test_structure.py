@@ -16,7 +16,6 @@ from count_structure import DECLARED, Tree, counted, table, wrong_places, wrong_
 ROOT = Path(__file__).parents[1]
 
 REMAINING = {
-    "walk plan": 30,
     "walk fused_start": 26,
     "walk batch_driver": 9,
     "walk priority_change": 27,

@@ -30,8 +30,7 @@ from penstock.base.tolerance import (
     whole_down,
     whole_up,
 )
-from penstock.cluster.catalogue import DEFAULT_CATALOGUE, find_catalogue
-from penstock.cluster.topology import CPU, MEMORY, Cluster, Node
+from penstock.cluster.topology import CPU, DEFAULT_CATALOGUE, MEMORY, Cluster, Node, find_catalogue
 from penstock.dataflow.pipeline import Operator, Pipeline, Stream
 from penstock.dataflow.rewrite import separate_heavy
 from penstock.modelling.library import ModelLibrary

@@ -27,8 +27,8 @@ from adapters import (
     traffic,
 )
 from penstock.base.errors import BadInputError, Refusal
-from penstock.cluster.catalogue import Acquisition, acquire
-from penstock.dataflow.rates import gains
+from penstock.cluster.topology import Acquisition, acquire
+from penstock.dataflow.pipeline import gains
 from penstock.modelling.task_profile import (
     Traffic,
     cpu,

@@ -50,7 +50,7 @@ from .base.errors import Refusal as Refusal
 from .base.errors import RefusedError as RefusedError
 from .base.errors import RunError as RunError
 from .base.errors import RunFailedError as RunFailedError
-from .cluster.catalogue import Catalogue as Catalogue
+from .cluster.topology import Catalogue as Catalogue
 from .cluster.topology import Cluster as Cluster
 from .cluster.topology import Node as Node
 from .cluster.topology import Slot as Slot

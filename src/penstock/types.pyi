@@ -8,7 +8,7 @@ from .api.producer import Produced as Produced
 from .api.producer import ProducerSpec as ProducerSpec
 from .api.runs import Resumed as Resumed
 from .base.errors import Shortage as Shortage
-from .cluster.catalogue import Acquisition as Acquisition
+from .cluster.topology import Acquisition as Acquisition
 from .control.attached.advice import Advice as Advice
 from .control.attached.advice import Limit as Limit
 from .control.attached.attachment import Attachment as Attachment

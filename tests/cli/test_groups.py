@@ -11,9 +11,9 @@ import pytest
 import typer
 from outcome import Penstock
 
-from penstock.cli import groups
-from penstock.cli.groups import FORMER_WORDS
+from penstock.cli import vocabulary
 from penstock.cli.main import app
+from penstock.cli.vocabulary import FORMER_WORDS
 
 FORMER = json.loads((Path(__file__).parents[1] / "formats_0_1" / "command_line.json").read_text("utf-8"))
 """Every command of version 0.1: its options, and whether each takes a value."""
@@ -32,7 +32,7 @@ WORDS = {
 
 @pytest.fixture(autouse=True)
 def forget_notes() -> None:
-    groups._report_once.cache_clear()
+    vocabulary._report_once.cache_clear()
 
 
 @pytest.mark.parametrize("former", sorted(FORMER_WORDS))
@@ -42,7 +42,7 @@ def test_a_former_word_runs_the_new_command_and_prints_it_once(penstock: Penstoc
     written = " ".join(words)
     assert (outcome.code, outcome.err) == (
         0,
-        f"note: 'penstock {former}' is now 'penstock {groups.REPLACED_BY.get(written, written)}'\n",
+        f"note: 'penstock {former}' is now 'penstock {vocabulary.REPLACED_BY.get(written, written)}'\n",
     )
     # the same help but for the words of the usage line
     assert outcome.out.partition("]")[2] == penstock(*words, "--help").out.partition("]")[2]

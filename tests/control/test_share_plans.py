@@ -15,9 +15,8 @@ from penstock.cluster.topology import Node, Slot
 from penstock.control.executors.driver_files import DriverOrder
 from penstock.control.executors.driver_processes import held_of
 from penstock.control.executors.spark_runs import plan_on_share
-from penstock.inputs.finders import is_placed_file, one_placed_plan, placed_plans
+from penstock.inputs.finders import builtin_pipeline, is_placed_file, one_placed_plan, placed_plans
 from penstock.modelling.library import reference_library
-from penstock.workloads.builtin import builtin_pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import penstock_lab
 ROOT = Path(penstock_lab.__file__).parent
 PUBLIC = ("penstock", "penstock.plugins", "penstock.testing", "penstock.types")
 DOCUMENTED = {
-    "penstock.dataflow.rates": "docs/policies.md",
+    "penstock.dataflow.pipeline": "docs/policies.md",
     "penstock.planning.sharing.measures": "docs/policies.md",
     "penstock.simulation.engine": "docs/simulation.md",
     "penstock.simulation.from_plan": "docs/simulation.md",

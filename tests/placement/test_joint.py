@@ -13,7 +13,7 @@ from place_builders import bench_module
 import penstock
 from adapters import chain, model, sink, source
 from effort import tries
-from penstock.cluster.catalogue import find_catalogue
+from penstock.cluster.topology import find_catalogue
 from penstock.dataflow.pipeline import Operator
 from penstock.modelling.library import ModelLibrary, profiles_of
 from penstock.planning.allocation import joint as joint_module

@@ -14,7 +14,7 @@ from service_builders import serve
 
 import penstock
 from penstock.base.errors import BadInputError
-from penstock.cli import groups
+from penstock.cli import vocabulary
 from penstock.cli.main import run
 from penstock.connectors.topic_address import parse_topic
 from penstock.control.contracts import ProviderSetting
@@ -47,7 +47,7 @@ def forget() -> None:
     """Look for entry points again."""
     for registry in REGISTRIES:
         registry.__dict__.pop("_addresses", None)
-    for cached in (find_format, find_kind, page_list.pages, site.assets, site.page, groups._plugins):
+    for cached in (find_format, find_kind, page_list.pages, site.assets, site.page, vocabulary._plugins):
         cached.cache_clear()
 
 

@@ -8,9 +8,9 @@ import pytest
 from service_builders import READER, Served, serve
 
 from penstock.control.metrics import Metric
+from penstock.inputs.finders import builtin_pipeline
 from penstock.service.pages.charts import drawn, layers_of, predicted
 from penstock.service.pages.page_list import ASSETS
-from penstock.workloads.builtin import builtin_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

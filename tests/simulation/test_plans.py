@@ -18,8 +18,7 @@ from penstock.api.models import models
 from penstock.base.errors import BadInputError
 from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.dataflow.load import Load
-from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
-from penstock.dataflow.rates import gains
+from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream, gains
 from penstock.modelling.library import demands_of
 from penstock.modelling.model import SINK_DEMAND, SOURCE_DEMAND
 from penstock.planning.prediction.placement import Routing, supported_rate_as_declared

@@ -24,11 +24,11 @@ from penstock.connectors.embedded_log import EmbeddedLog
 from penstock.connectors.topic_address import writing_to
 from penstock.dataflow.logic import Per
 from penstock.dataflow.pipeline import Kind
+from penstock.inputs.finders import builtin_pipeline
 from penstock.profiling import spark_operators as own_operators
 from penstock.profiling.samples import take_samples
 from penstock.profiling.subject import subject_of
 from penstock.workloads.applications.messages import MESSAGES
-from penstock.workloads.builtin import builtin_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # pyspark's own
 

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from penstock.base.errors import BadInputError
-from penstock.cluster.catalogue import Acquisition, find_catalogue, rent
 from penstock.cluster.file import cluster_document, parse_cluster, read_cluster
-from penstock.cluster.topology import CPU, MEMORY, Cluster
+from penstock.cluster.topology import CPU, MEMORY, Acquisition, Cluster, find_catalogue, rent
 from penstock.spark.clusters.local.lifecycle import requested_cluster
 
 

@@ -14,13 +14,11 @@ import application_answers as answers
 import penstock
 from penstock.dataflow.code import parse_pipeline, pipeline_document
 from penstock.dataflow.logic import Logic, Per
-from penstock.dataflow.pipeline import Kind, Pipeline
-from penstock.dataflow.rates import topological_order
-from penstock.inputs.finders import logic_of
+from penstock.dataflow.pipeline import Kind, Pipeline, topological_order
+from penstock.inputs.finders import builtin_pipeline, known_pipelines, logic_of
 from penstock.workloads.applications import micro, pages
 from penstock.workloads.applications.messages import MESSAGES, page_event, tweet
 from penstock.workloads.applications.sentiment import VALENCE
-from penstock.workloads.builtin import builtin_pipeline, known_pipelines
 from penstock.workloads.incoming import message_of
 from penstock.workloads.operators import reference_logic
 from penstock.workloads.operators.words import line

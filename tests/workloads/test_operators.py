@@ -13,8 +13,8 @@ import pytest
 from penstock.base.errors import BadInputError
 from penstock.dataflow.code import find_logic
 from penstock.dataflow.logic import Logic
+from penstock.inputs.finders import builtin_pipeline
 from penstock.modelling.library import reference_library
-from penstock.workloads.builtin import builtin_pipeline
 from penstock.workloads.operators import (
     batch_file_write,
     parse_xml,

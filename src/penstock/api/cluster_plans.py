@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
-from penstock.base.text_checks import one_of
+from penstock.base.text import one_of
 from penstock.inputs.finders import check_move_cost, find_tenants, find_whole_cluster
 from penstock.planning.files import read_placement
 from penstock.planning.registry import DEFAULT_SHARER, DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS, SHARERS

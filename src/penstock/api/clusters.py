@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from penstock.base.files import write_output
-from penstock.base.text_checks import one_of
+from penstock.base.text import one_of
 from penstock.spark.broker.broker import RunningBroker, broker_down, broker_up, running_broker
 from penstock.spark.clusters.local.lifecycle import cluster_down, cluster_status, cluster_up
 from penstock.spark.manifests import (

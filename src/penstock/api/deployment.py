@@ -20,8 +20,7 @@ from penstock.control.deployment import (
     task_profiles,
 )
 from penstock.control.registry import DEFAULT_ROUND_PLANNER, ROUND_PLANNERS
-from penstock.dataflow.pipeline import Kind
-from penstock.dataflow.rates import checked_rate, gains
+from penstock.dataflow.pipeline import Kind, checked_rate, gains
 from penstock.inputs.finders import find_models, find_pipeline, plan_at, planner_of
 from penstock.modelling.library import demands_of
 from penstock.modelling.model import Model
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Cluster
     from penstock.control.deployment import Deployment
-    from penstock.dataflow.pipeline import Pipeline
-    from penstock.dataflow.rates import Gain
+    from penstock.dataflow.pipeline import Gain, Pipeline
     from penstock.inputs.finders import ModelsLike, PipelineLike
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.plan import Plan

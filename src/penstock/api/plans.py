@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.base.former_names import former_keywords
-from penstock.cluster.catalogue import Acquisition, Catalogue
+from penstock.cluster.topology import Acquisition, Catalogue
 from penstock.inputs.finders import (
     LIVE,
     ClusterLike,

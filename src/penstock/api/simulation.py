@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError, nearest
-from penstock.base.text_checks import one_of
+from penstock.base.text import one_of
 from penstock.dataflow.load import Load
-from penstock.dataflow.rates import gains
+from penstock.dataflow.pipeline import gains
 from penstock.engines.rate_search import search
 from penstock.engines.simulated.fused import setup_of, simulate_job_fused
 from penstock.engines.simulated.placed import scenario_of, simulate_placed

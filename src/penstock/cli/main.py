@@ -25,7 +25,6 @@ from penstock.base.errors import BadInputError, InterruptedWorkError, PenstockEr
 from penstock.base.extras import find_extra, missing_package
 from penstock.base.former_names import FormerNameWarning
 from penstock.cli import output
-from penstock.cli.arguments import command_with, former_run_flags
 from penstock.cli.commands.advise import advise
 from penstock.cli.commands.cluster import cluster_app
 from penstock.cli.commands.cluster_plans import place, share
@@ -54,7 +53,7 @@ from penstock.cli.commands.plans import capacity, diff, rewrite, segments
 from penstock.cli.commands.run import run as run_pipeline
 from penstock.cli.commands.runs import drain, runs_app
 from penstock.cli.commands.simulate import simulate
-from penstock.cli.groups import PluginGroup, WordGroup, make_group
+from penstock.cli.vocabulary import PluginGroup, WordGroup, command_with, former_run_flags, make_group
 from penstock.dataflow.secrets import redact
 from penstock.runs.config import Appears
 from penstock.runs.config import options as run_options

@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import printable
+from penstock.base.text import figure as figure  # noqa: PLC0414 - the shell prints numbers as results do
+from penstock.base.text import latencies as latencies  # noqa: PLC0414
 from penstock.dataflow.secrets import redact
-from penstock.report.result import figure as figure  # noqa: PLC0414 - the shell prints numbers as results do
-from penstock.report.result import latencies as latencies  # noqa: PLC0414
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

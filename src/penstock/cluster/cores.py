@@ -6,7 +6,7 @@ import math
 import os
 from pathlib import Path, PurePosixPath
 
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 
 GROUPS = Path("/sys/fs/cgroup")
 GROUPS_OF_THIS_PROCESS = Path("/proc/self/cgroup")

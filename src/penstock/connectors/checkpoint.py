@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.base.files import check, parse_json, read_text, write_text
 from penstock.base.lease import RunLease
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.connectors.commit import VERSION, Commit
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from confluent_kafka import admin
 
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, nearest
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.connectors.connection_settings import client_settings
 from penstock.connectors.log_contract import (
     MESSAGES,

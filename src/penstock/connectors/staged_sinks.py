@@ -21,7 +21,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from penstock.base.files import Spec
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.connectors.commit import Output
 from penstock.connectors.log_contract import NONE_YET, FencedError, LogError
 from penstock.connectors.spark_text import cast_to_binary, json_lines

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import BadInputError
 from penstock.base.files import check, parse_json
 from penstock.base.lease import RunLease
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.connectors.checkpoint import (
     KEPT,
     FolderCheckpoint,

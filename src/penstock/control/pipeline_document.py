@@ -12,8 +12,7 @@ from typing import Any
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.control.errors import FieldError
 from penstock.dataflow.code import parse_pipeline, pipeline_document, read_pipeline
-from penstock.inputs.finders import find_code_in, find_pipeline, logic_of
-from penstock.workloads.builtin import builtin_pipeline, known_pipelines
+from penstock.inputs.finders import builtin_pipeline, find_code_in, find_pipeline, known_pipelines, logic_of
 
 IMPORT_SECONDS = 30.0
 MARK = "penstock-pipeline:"

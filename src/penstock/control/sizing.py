@@ -10,8 +10,7 @@ from penstock.base.errors import BadInputError
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.control.core.records import MOST_UNITS
 from penstock.dataflow.code import parse_pipeline
-from penstock.dataflow.pipeline import Kind
-from penstock.dataflow.rates import gains
+from penstock.dataflow.pipeline import Kind, gains
 from penstock.modelling.library import demands_to_run
 from penstock.modelling.model import Model
 from penstock.planning.planner import Planner

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.dataflow.formats import COUNT, LOAD, SinkCommit, find_format, format_of_ending
 from penstock.dataflow.pipeline import Kind
 from penstock.dataflow.secrets import PREFIX

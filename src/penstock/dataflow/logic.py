@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.base.errors import BadInputError
-from penstock.base.text_checks import one_of
+from penstock.base.text import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,8 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.endpoints import reading_of
-from penstock.dataflow.pipeline import Kind
-from penstock.dataflow.rates import topological_order
+from penstock.dataflow.pipeline import Kind, topological_order
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

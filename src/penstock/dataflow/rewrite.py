@@ -15,8 +15,7 @@ from penstock.base.errors import BadInputError, nearest
 from penstock.base.tolerance import exceeds, whole_up
 from penstock.dataflow.code import has_code, per_of
 from penstock.dataflow.logic import Logic, Per, why_not_as_one
-from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream
-from penstock.dataflow.rates import flows
+from penstock.dataflow.pipeline import Grouping, Kind, Operator, Pipeline, Stream, flows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

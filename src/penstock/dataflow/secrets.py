@@ -137,9 +137,9 @@ def check_no_secret(options: Mapping[str, Any], form: str | None = None) -> None
             raise ValueError(f"option '{option}' {held}: say {asked}.{ENV}: VARIABLE or {asked}.{FILE}: PATH")
 
 
-def check_plain_place(what: str, place: str | None) -> None:
+def check_plain_place(what: str, place: str) -> None:
     """Raise ValueError if a path or URI holds a secret."""
-    if place is not None and (held := secret_in(place)) is not None:
+    if (held := secret_in(place)) is not None:
         raise ValueError(
             f"{what} holds a secret ({held}): leave it out, and give it to Spark's file system as a setting"
         )

@@ -1,5 +1,7 @@
 """Find pipelines, models, plans, clusters and tenants by what users give, and make planners of them.
 
+Built-in pipelines and clusters are known by name, so that the first command works without a file.
+
 Things are given as what they are (a `Pipeline`, a `Plan`, ...), or by the name or path the command line takes.
 Input that cannot be read raises `BadInputError`.
 """
@@ -8,22 +10,28 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.base.errors import BadInputError, Refusal, RefusedError, nearest
-from penstock.base.files import read_document
-from penstock.base.text_checks import one_of
-from penstock.cluster.catalogue import DEFAULT_CATALOGUE, Acquisition, Catalogue, find_catalogue, with_prices
+from penstock.base.files import Weight, parse_yaml, read_document
+from penstock.base.registry import with_options
+from penstock.base.text import one_of
 from penstock.cluster.file import read_cluster
-from penstock.cluster.topology import Cluster
+from penstock.cluster.topology import DEFAULT_CATALOGUE, Acquisition, Catalogue, Cluster, find_catalogue, with_prices
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.code import code_of, parse_pipeline, pipeline_at, pipeline_document, read_pipeline
 from penstock.dataflow.logic import chained
-from penstock.dataflow.pipeline import Kind, Pipeline
-from penstock.dataflow.rates import checked_rate, gains
-from penstock.modelling.fit import doubts_about
-from penstock.modelling.library import ModelLibrary, demands_of, read_models_and_profiles, reference_library
+from penstock.dataflow.pipeline import Kind, Pipeline, checked_rate, gains
+from penstock.modelling.library import (
+    ModelLibrary,
+    demands_of,
+    doubts_about,
+    read_models_and_profiles,
+    reference_library,
+)
 from penstock.planning import capacity as capacity_search
 from penstock.planning.compare import pairs
 from penstock.planning.files import (
@@ -50,14 +58,6 @@ from penstock.planning.replanning.replan import replan
 from penstock.planning.segmentation import Segmentation, costs_of, segmentation
 from penstock.planning.sharing.contract import Tenants
 from penstock.planning.sharing.tenants_file import read_tenants
-from penstock.workloads.builtin import (
-    builtin_cluster_path,
-    builtin_pipeline,
-    builtin_with_options,
-    has_options,
-    known_clusters,
-    known_pipelines,
-)
 from penstock.workloads.operators import reference_logic
 
 if TYPE_CHECKING:
@@ -390,3 +390,84 @@ def segments_of(
     checked_rate(rate)
     costs = costs_of(pipeline_to_cut, find_models(models), rate) if policy.needs_costs else None
     return segmentation(pipeline_to_cut, policy, costs)
+
+
+# Built-in pipelines and clusters. The micro pipelines of the slot-aware mapping take other operators by options, as in
+# `micro-star:bound=memory,selectivity=2`.
+
+
+CODE = "penstock.workloads.applications.micro:"
+MODELS = {
+    "cpu": "micro-diamond/cpu",
+    "io": "micro-diamond/io",
+    "sojourn": "micro-diamond/sojourn",
+    "memory": "micro-diamond/memory",
+}
+"""That of the shipped models which measured the same code."""
+
+
+@dataclass(frozen=True)
+class MicroOptions:
+    bound: Literal["cpu", "io", "sojourn", "memory"] | None = None
+    """What all operators are bound by; where it is not said, each keeps its own."""
+    selectivity: Weight = 1.0
+    """Tuples that every operator sends for one that it gets."""
+
+    def applied_to(self, shape: Pipeline) -> Pipeline:
+        operators = [self._operator(operator, place) for place, operator in enumerate(shape.operators.values())]
+        senders = {operator.name for operator in operators if operator.kind is Kind.OPERATOR}
+        streams = [
+            stream.model_copy(update={"selectivity": self.selectivity}) if stream.sender in senders else stream
+            for stream in shape.streams
+        ]
+        return Pipeline.of(self._name(shape.name), operators, streams, shape.constraints)
+
+    def _operator(self, operator: Operator, place: int) -> Operator:
+        if operator.kind is not Kind.OPERATOR:
+            return operator
+        kind = self.bound or str(operator.run).removeprefix(CODE)
+        times = "" if self.selectivity == 1 else f"*{self.selectivity!r}@{place}"
+        return operator.model_copy(update={"run": f"{CODE}{kind}{times}", "model": MODELS[kind]})
+
+    def _name(self, shape: str) -> str:
+        parts = [
+            shape,
+            *([self.bound] if self.bound else []),
+            *([f"{self.selectivity:g}"] if self.selectivity != 1 else []),
+        ]
+        return "-".join(parts)
+
+
+MICRO_SHAPES = ("micro-linear", "micro-diamond", "micro-star")
+"""Built-in pipelines that take options."""
+
+
+def known_pipelines() -> list[str]:
+    folder = resources.files("penstock.workloads") / "pipelines"
+    return sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def builtin_pipeline(name: str) -> Pipeline:
+    text = (resources.files("penstock.workloads") / "pipelines" / f"{name}.yaml").read_text("utf-8")
+    return parse_pipeline(parse_yaml(text, name), name)
+
+
+def has_options(name: str) -> bool:
+    """`micro-linear:bound=io`; a hyphen stands in no name of a module."""
+    return ":" in name and name.partition(":")[0] in MICRO_SHAPES
+
+
+def builtin_with_options(name: str) -> Pipeline:
+    """A built-in pipeline as its options (`NAME:option=value,option=value`) change it."""
+    shape, _, options = name.partition(":")
+    return with_options(MicroOptions, f"pipeline '{shape}'", options).applied_to(builtin_pipeline(shape))
+
+
+def known_clusters() -> list[str]:
+    """Whole clusters for `place`."""
+    folder = resources.files("penstock.workloads") / "clusters"
+    return sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".json"))
+
+
+def builtin_cluster_path(name: str) -> Path:
+    return Path(str(resources.files("penstock.workloads") / "clusters" / f"{name}.json"))

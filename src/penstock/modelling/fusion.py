@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError
 from penstock.dataflow.logic import Per
-from penstock.modelling.adjustments import (
+from penstock.modelling.model import (
     ASSUMED_BATCH_SECONDS,
+    MeasuredOn,
+    Model,
+    Point,
     handling_cpu_seconds,
     handling_seconds,
     without_handling,
 )
-from penstock.modelling.model import MeasuredOn, Model, Point
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,12 +17,11 @@ from penstock.base.errors import BadInputError
 from penstock.base.files import Amount, ModelName, Spec
 from penstock.base.tolerance import ratio_key, whole_up
 from penstock.cluster.topology import CPU_POINTS_PER_SLOT
-from penstock.dataflow.rates import flows
+from penstock.dataflow.pipeline import flows
 from penstock.modelling.model import MeasuredOn, Model, Point
 
 if TYPE_CHECKING:
-    from penstock.dataflow.pipeline import Pipeline
-    from penstock.dataflow.rates import Flows
+    from penstock.dataflow.pipeline import Flows, Pipeline
 
 
 IO_SHARE = 0.1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError, Refusal
 from penstock.base.tolerance import TOLERANCE
-from penstock.dataflow.rates import checked_rate
+from penstock.dataflow.pipeline import checked_rate
 from penstock.planning.planner import grow
 
 if TYPE_CHECKING:

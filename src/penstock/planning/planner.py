@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.base.errors import BadInputError, Refusal, Shortage
 from penstock.base.tolerance import covers, exceeds
-from penstock.cluster.catalogue import Acquisition, Catalogue, rent
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
-from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, Kind, Operator, Pipeline
-from penstock.dataflow.rates import checked_rate, flows, gains, stream_rates
-from penstock.modelling.bounds import ModelledDemand, fewest_slots
-from penstock.modelling.fit import unmeasured
-from penstock.modelling.library import demands_of, profiles_of
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Acquisition, Catalogue, rent
+from penstock.dataflow.pipeline import (
+    ANYWHERE,
+    UNCONSTRAINED,
+    Kind,
+    Operator,
+    Pipeline,
+    checked_rate,
+    flows,
+    gains,
+    stream_rates,
+)
+from penstock.modelling.library import demands_of, profiles_of, unmeasured
 from penstock.modelling.model import FixedDemand, Model
 from penstock.modelling.task_profile import handled_per_tuple, profile_of, traffic_of
 from penstock.planning.allocation.contract import (
@@ -28,6 +34,7 @@ from penstock.planning.allocation.contract import (
     OperatorAllocation,
     ProfileAllocator,
     ThreadBundle,
+    fewest_slots,
     idle_operator,
 )
 from penstock.planning.placement.constraints import ask, check_words
@@ -56,7 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.cluster.topology import Cluster
-    from penstock.dataflow.rates import Gain
+    from penstock.dataflow.pipeline import Gain
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.task_profile import TaskProfile
     from penstock.planning.allocation.contract import Allocator
@@ -189,7 +196,7 @@ class Planner:
     current: SavedPlan | None = None
     """The plan that runs now, which placers get as `PlacementRequest.current`."""
     doubts: tuple[str, ...] = ()
-    """Doubts about the models (`penstock.modelling.fit`), which every plan carries."""
+    """Doubts about the models (`penstock.modelling.library`), which every plan carries."""
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer, *, utilisation: float = 1.0) -> Plan | Refusal:
         """Make the whole plan: rates and threads, machines, a slot for every bundle, predictions.
@@ -420,7 +427,7 @@ class Planner:
             slots_asked=slots,
             fewest_slots=fewest_slots(
                 [
-                    ModelledDemand(demand, pipeline_gains[name].at(rate / utilisation))
+                    Need(name, pipeline_gains[name].at(rate / utilisation), demand)
                     for name, demand in self.demands.items()
                     if isinstance(demand, Model)
                 ],

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
-from penstock.dataflow.pipeline import Kind, Pipeline
-from penstock.dataflow.rates import checked_rate, flows
+from penstock.dataflow.pipeline import Kind, Pipeline, checked_rate, flows
 from penstock.dataflow.rewrite import What, fuse_busy, separate_heavy
 from penstock.modelling.fusion import fused_model
 from penstock.modelling.library import ModelLibrary, demands_of

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from penstock.base.errors import BadInputError, PenstockError
 from penstock.cluster.topology import CPU_POINTS_PER_SLOT
-from penstock.dataflow.pipeline import Grouping
-from penstock.dataflow.rates import flows, topological_order
+from penstock.dataflow.pipeline import Grouping, flows, topological_order
 from penstock.dataflow.task_graph import capped_groups
 from penstock.modelling.library import demands_of
 from penstock.modelling.model import Model

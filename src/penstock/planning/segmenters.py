@@ -9,8 +9,7 @@ from pydantic import Field
 
 from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.cluster.topology import BYTES_PER_MEGABIT, DEFAULT_BANDWIDTH_MBPS
-from penstock.dataflow.pipeline import Kind
-from penstock.dataflow.rates import topological_order
+from penstock.dataflow.pipeline import Kind, topological_order
 from penstock.dataflow.task_graph import Edge, communication_to_computation, convex_groups, joined_pairs
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import RunFailedError
 from penstock.base.files import temporary_folder
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of
 from penstock.dataflow.formats import find_format
 from penstock.dataflow.load import Load

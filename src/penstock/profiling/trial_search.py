@@ -21,8 +21,7 @@ from statistics import mean, median, stdev
 from typing import TYPE_CHECKING
 
 from penstock.base.tolerance import exceeds
-from penstock.modelling.adjustments import CORE_BOUND, at_one_pace, keeps_core_busy, slowed
-from penstock.modelling.model import Model, Point
+from penstock.modelling.model import CORE_BOUND, Model, Point, at_one_pace, keeps_core_busy, slowed
 from penstock.profiling.stepwise import Steps, stepwise_points
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.text import figure, latencies
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -15,17 +17,6 @@ if TYPE_CHECKING:
 
 
 # Measured values in words, for the shell and for `print(result)`.
-
-
-def figure(value: float | None, digits: int = 4) -> str:
-    """A number as people read it; a dash where there is none or no bound."""
-    if value is None or value in (float("inf"), float("-inf")):
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
-
-
-def latencies(percentiles: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {figure(value)} ms" for name, value in percentiles.items())
 
 
 def headline(what: str, report: Report, *, own_source: bool = False) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from penstock.modelling.fit import QUIET
+from penstock.modelling.library import QUIET
 from penstock.report.report import Audit, OperatorObservation
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ others, clocks rise and fall. None of that shows as load. So a thread that proce
 times a second in a slot, and notes how much CPU it took. It must be that very thread: another one may run on another
 core. CPU that the host of a virtual machine takes away is in no CPU seconds, and slows the core as well
 (`process_tree.share_given`). Models and runs both record the CPU speed they were measured at, and one can be
-adjusted to the speed of the other (`penstock.modelling.adjustments`).
+adjusted to the speed of the other (`penstock.modelling.model`).
 """
 
 from __future__ import annotations

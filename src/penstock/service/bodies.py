@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictStr, ValidationErr
 
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import Name, Positive, Spec, describe, parse_json
-from penstock.base.text_checks import one_of
+from penstock.base.text import one_of
 from penstock.control.core.records import EngineName, Policy, Rescheduling, ServiceTarget, Submission, Trigger
 from penstock.control.core.trigger_kinds import find_kind
 from penstock.control.elasticity.options import FORMER_NAMES, checked_options

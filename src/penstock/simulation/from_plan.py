@@ -9,16 +9,14 @@ from penstock.base.errors import BadInputError, nearest
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.load import Load
-from penstock.dataflow.pipeline import Grouping, Kind
-from penstock.dataflow.rates import flows
+from penstock.dataflow.pipeline import Grouping, Kind, flows
 from penstock.modelling.model import FixedDemand, Model
 from penstock.planning.prediction.placement import Routing, spread_of
 from penstock.simulation.scenario import Arrivals, Service, SimulatedPipeline, SimulatedRoute, Station
 
 if TYPE_CHECKING:
     from penstock.cluster.topology import Cluster, Node
-    from penstock.dataflow.pipeline import Operator, Pipeline
-    from penstock.dataflow.rates import Flows
+    from penstock.dataflow.pipeline import Flows, Operator, Pipeline
     from penstock.planning.plan import Plan
     from penstock.planning.prediction.placement import Demands, ThreadsBySlot
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.dataflow.rates import Flows
+    from penstock.dataflow.pipeline import Flows
     from penstock.planning.prediction.fused import FusedSetup
 
 MOST_SAMPLED = 2_000

@@ -14,8 +14,7 @@ import pyarrow as pa
 from penstock.base.errors import BadInputError, nearest
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.code import code_of, is_sparks_own
-from penstock.dataflow.pipeline import Kind, Pipeline
-from penstock.dataflow.rates import topological_order
+from penstock.dataflow.pipeline import Kind, Pipeline, topological_order
 from penstock.engines.fused.region_steps import share_of
 from penstock.runtime.batch import Batch
 from penstock.runtime.dead_letters import DEAD_LETTERS

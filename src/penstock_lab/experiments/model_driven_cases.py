@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock import Catalogue, Cluster, Node
-from penstock.dataflow.rates import gains
+from penstock.dataflow.pipeline import gains
 from penstock.modelling.library import demands_of
 from penstock.planning.prediction.placement import node_usage, slot_usage
 from penstock.plugins import CPU, CPU_POINTS_PER_SLOT, MEMORY, find_catalogue, reference_library

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption
+from penstock.cli.vocabulary import JsonOption
 
 
 def advise(

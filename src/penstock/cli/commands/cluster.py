@@ -9,8 +9,7 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption
-from penstock.cli.groups import make_group
+from penstock.cli.vocabulary import JsonOption, make_group
 
 if TYPE_CHECKING:
     from penstock.spark.clusters.local.lifecycle import ClusterStatus, RunningCluster

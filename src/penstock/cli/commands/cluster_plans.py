@@ -9,7 +9,7 @@ import typer
 
 from penstock.base.errors import BadInputError, nearest
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption
+from penstock.cli.vocabulary import JsonOption
 from penstock.planning.registry import DEFAULT_SHARER, DEFAULT_WHOLE_CLUSTER_PLACER, PLACERS, SHARERS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, StoreFileOption, StoreOption, TakeOverOption, store_url
+from penstock.cli.vocabulary import JsonOption, StoreFileOption, StoreOption, TakeOverOption, store_url
 from penstock.control.registry import DEFAULT_PROVIDER, NODE_PROVIDERS
 from penstock.planning.registry import DEFAULT_SHARER, SHARERS
 

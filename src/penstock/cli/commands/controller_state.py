@@ -8,8 +8,8 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption
 from penstock.cli.controller_access import TokenFileOption, UrlOption, controller, warn_of_trouble
+from penstock.cli.vocabulary import JsonOption
 from penstock.planning.registry import SHARERS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption
+from penstock.cli.vocabulary import JsonOption
 from penstock.control.registry import DEFAULT_ROUND_PLANNER, ROUND_PLANNERS
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 

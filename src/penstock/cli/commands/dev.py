@@ -9,7 +9,7 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption
+from penstock.cli.vocabulary import JsonOption
 from penstock.dataflow.formats import log_addresses
 
 broker_app = typer.Typer(

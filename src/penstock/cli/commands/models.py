@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
+from penstock.cli.vocabulary import JsonOption, ModelsOption, PipelineArgument
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -207,8 +207,7 @@ def profile(
     from penstock.api import models as measuring
     from penstock.base.errors import InterruptedWorkError
     from penstock.cli.live import listening
-    from penstock.modelling.fit import disturbed, unfinished
-    from penstock.modelling.library import models_document
+    from penstock.modelling.library import disturbed, models_document, unfinished
 
     try:
         with listening(json=json) as listener:

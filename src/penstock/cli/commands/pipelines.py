@@ -9,8 +9,8 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, takes_run_options
 from penstock.cli.controller_access import NameArgument, TokenFileOption, UrlOption, controller, warn_of_trouble
+from penstock.cli.vocabulary import JsonOption, takes_run_options
 from penstock.control.registry import trigger_kind_names
 from penstock.runs.config import Appears
 

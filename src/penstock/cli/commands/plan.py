@@ -10,7 +10,7 @@ import typer
 
 from penstock.base.errors import BadInputError, RefusedError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
+from penstock.cli.vocabulary import JsonOption, ModelsOption, PipelineArgument
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, PLACERS
 
 if TYPE_CHECKING:

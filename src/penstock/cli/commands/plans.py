@@ -9,7 +9,7 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, ModelsOption, PipelineArgument
+from penstock.cli.vocabulary import JsonOption, ModelsOption, PipelineArgument
 from penstock.planning.registry import ALLOCATORS, DEFAULT_SEGMENTER, PLACERS, SEGMENTERS
 
 

@@ -9,8 +9,8 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, takes_run_options
 from penstock.cli.reports import highest_line, operators_table, trials_table
+from penstock.cli.vocabulary import JsonOption, takes_run_options
 from penstock.report.result import error_text, ids_line, latency_line
 from penstock.runs.config import PLACED
 

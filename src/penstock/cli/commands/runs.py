@@ -9,9 +9,8 @@ import typer
 
 from penstock.base.errors import BadInputError
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, takes_run_options
 from penstock.cli.commands.run import print_report
-from penstock.cli.groups import WordGroup
+from penstock.cli.vocabulary import JsonOption, WordGroup, takes_run_options
 from penstock.runs.config import Appears
 
 RunArgument = Annotated[str, typer.Argument(help="Folder or URI of a run, or the name `penstock runs list` shows.")]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, ModelsOption
 from penstock.cli.reports import highest_line, operators_table, trials_table
+from penstock.cli.vocabulary import JsonOption, ModelsOption
 from penstock.report.result import error_text, ids_line
 
 if TYPE_CHECKING:

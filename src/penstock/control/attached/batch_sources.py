@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from penstock.base.clock import Stopwatch
 from penstock.base.errors import BadInputError
 from penstock.base.files import parse_json, read_document, read_text
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.control.attached.query_model import BatchSeen, BatchTasks, batch_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
 from penstock.control.executors.driver_files import RUN
 from penstock.dataflow.code import parse_pipeline, pipeline_document
-from penstock.dataflow.pipeline import Kind
-from penstock.dataflow.rates import topological_order
+from penstock.dataflow.pipeline import Kind, topological_order
 from penstock.inputs.finders import find_code_beside, find_code_in, find_models_for, find_pipeline
 from penstock.modelling.library import demands_to_run
 from penstock.planning.capacity import capacity

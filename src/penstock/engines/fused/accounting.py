@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.base.clock import seconds_of
 from penstock.base.files import write_bytes
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.cluster.topology import Slot
 from penstock.dataflow.logic import Per, sparks_own_code
 from penstock.dataflow.pipeline import Kind

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.base.errors import BadInputError, PenstockError, Refusal, RefusedError, RunError
 from penstock.base.files import temporary_folder
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.connectors.topic_address import absolute_place
 from penstock.dataflow.load import Load
 from penstock.engines.fused.launcher import (

@@ -14,8 +14,7 @@ from penstock.dataflow.endpoints import file_end, is_driven_by_load, reading_of,
 from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.inputs.finders import RunnableLike, find_code_beside, find_models_for, logic_of, runnable
-from penstock.modelling.fit import doubts_about
-from penstock.modelling.library import demands_to_run
+from penstock.modelling.library import demands_to_run, doubts_about
 from penstock.modelling.machine import this_machine
 from penstock.modelling.model import Model
 from penstock.planning.prediction.fused import PlannedRun, fused_setup, most_work_seconds

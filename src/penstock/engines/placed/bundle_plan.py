@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.dataflow.logic import Logic, Per
-from penstock.dataflow.pipeline import Grouping, Kind
-from penstock.dataflow.rates import topological_order
+from penstock.dataflow.pipeline import Grouping, Kind, topological_order
 from penstock.engines.placed.bundle.keyed_segment import KeyedCode, sample_groups
 from penstock.engines.placed.flow.layout import KEY_GROUPS, Bundle, Channel, Groups, Layout, ranges
 from penstock.engines.placed.flow.routing import ReceivingBundle, Route

@@ -20,7 +20,7 @@ from penstock.dataflow.load import Load
 from penstock.engines.placed.preparation import PlacedJob, check_nodes, prepare_placed
 from penstock.engines.placed.run_control import RunControl
 from penstock.inputs.finders import logic_of, runnable
-from penstock.modelling.fit import doubts_about
+from penstock.modelling.library import doubts_about
 from penstock.modelling.machine import this_machine
 from penstock.report.result import TriedRate
 from penstock.runs.config import RunConfig

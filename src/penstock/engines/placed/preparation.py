@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
-from penstock.base.text_checks import one_of
+from penstock.base.text import one_of
 from penstock.cluster.file import NodesEntry, build_cluster
 from penstock.dataflow.load import parse_load
-from penstock.dataflow.rates import gains, topological_order
+from penstock.dataflow.pipeline import gains, topological_order
 from penstock.inputs.finders import (
     RunnableLike,
     find_code_beside,

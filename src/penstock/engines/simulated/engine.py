@@ -16,8 +16,7 @@ from penstock.base.clock import Stopwatch, now, stamp
 from penstock.base.errors import BadInputError
 from penstock.base.files import read_text
 from penstock.dataflow.builder import PipelineBuilder
-from penstock.dataflow.pipeline import Pipeline
-from penstock.dataflow.rates import flows
+from penstock.dataflow.pipeline import Pipeline, flows
 from penstock.engines.simulated.fused import fused_result, setup_of
 from penstock.engines.simulated.preparation import planned_job
 from penstock.planning.files import parse_plan

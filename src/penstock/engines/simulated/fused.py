@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.base.errors import BadInputError
-from penstock.dataflow.rates import flows
+from penstock.dataflow.pipeline import flows
 from penstock.engines.fused.preparation import planned_run
 from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions
 from penstock.planning.plan import finite

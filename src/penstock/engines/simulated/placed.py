@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cluster.topology import CPU_POINTS_PER_SLOT, MEMORY
-from penstock.dataflow.rates import gains
+from penstock.dataflow.pipeline import gains
 from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions, shared_cluster, switch_of
 from penstock.planning.plan import finite
 from penstock.planning.prediction.placement import (

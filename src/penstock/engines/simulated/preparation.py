@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError, nearest
-from penstock.base.text_checks import one_of
+from penstock.base.text import one_of
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB, read_cluster
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node
 from penstock.dataflow.load import Load, parse_load
-from penstock.dataflow.rates import checked_rate, gains
+from penstock.dataflow.pipeline import checked_rate, gains
 from penstock.inputs.finders import ModelsLike, PlanLike, find_models_for, runnable
 from penstock.modelling.library import demands_of
 from penstock.planning.plan import Plan

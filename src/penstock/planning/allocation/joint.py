@@ -3,8 +3,8 @@
 MBA charges a full bundle a whole slot whatever it uses, and feeds a partial one more than it was charged for. Here a
 slot holds bundles of several operators, each with a measured number of threads, and its CPU and memory at the planned
 rate are kept at 1 or below as the prediction counts them. The fewest slots come from a search (`joint_search`) between
-a lower bound (`penstock.modelling.bounds`) and what MBA with SAM would need; where the search ends above the bound and
-the case is small, a mixed integer program (`joint_solver`) is asked whether fewer do.
+a lower bound (`fewest_slots`) and what MBA with SAM would need; if the search ends above the bound and the case is
+small, a mixed integer program (`joint_problem.solve`) is asked whether fewer do.
 """
 
 from __future__ import annotations
@@ -17,9 +17,16 @@ import numpy as np
 from pydantic import Field
 
 from penstock.base.tolerance import covers, exceeds, settled, tie_key, whole_down
-from penstock.modelling.bounds import CheapestSpread, ModelledDemand, fewest_slots
 from penstock.modelling.model import Model
-from penstock.planning.allocation.contract import Need, OperatorAllocation, Pattern, ThreadBundle, idle_operator
+from penstock.planning.allocation.contract import (
+    CheapestSpread,
+    Need,
+    OperatorAllocation,
+    Pattern,
+    ThreadBundle,
+    fewest_slots,
+    idle_operator,
+)
 from penstock.planning.allocation.joint_problem import (
     Fixed,
     JointLayout,
@@ -211,9 +218,9 @@ def _searched(problem: Problem, bound: int, spread: CheapestSpread) -> JointLayo
         slots += 1 if step < 16 else max(1, slots // 16)
 
 
-def _demand(problem: Problem) -> tuple[list[ModelledDemand], float, float]:
+def _demand(problem: Problem) -> tuple[list[Need], float, float]:
     return (
-        [ModelledDemand(m, float(r)) for m, r in zip(problem.models, problem.rates, strict=True)],
+        [Need(model.name, float(rate), model) for model, rate in zip(problem.models, problem.rates, strict=True)],
         sum(f.count * f.cpu for f in problem.fixed),
         sum(f.count * f.memory for f in problem.fixed),
     )

@@ -23,7 +23,7 @@ from penstock.base.tolerance import (
     whole_down,
     whole_up,
 )
-from penstock.modelling.bounds import hull, segment
+from penstock.planning.allocation.contract import hull, segment
 from penstock.planning.allocation.joint_problem import JointLayout, Problem, is_right, loads, supplied, use
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Number and size of bundles for every operator on N slots: the candidates the packing tries.
 #
 # Spread over N slots an operator does w/N on each, and the cheapest mix lies between two corners of the hull of its
-# points (`penstock.modelling.bounds`): some slots with the one, the others with the other.
+# points (`penstock.planning.allocation.contract`): some slots with the one, the others with the other.
 
 
 Counts = list[tuple[int, int]]

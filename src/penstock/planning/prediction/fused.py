@@ -39,25 +39,23 @@ from penstock.base.tolerance import whole_up
 from penstock.cluster.topology import Slot
 from penstock.dataflow.code import is_sparks_own
 from penstock.dataflow.logic import Per
-from penstock.dataflow.pipeline import Kind
-from penstock.dataflow.rates import gains, topological_order
-from penstock.modelling.adjustments import (
+from penstock.dataflow.pipeline import Kind, gains, topological_order
+from penstock.modelling.fingerprint import shape_of
+from penstock.modelling.model import (
     ASSUMED_BATCH_SECONDS,
+    Model,
     at_pace,
     handling_cpu_seconds,
     handling_seconds,
     pace_of,
     without_handling,
 )
-from penstock.modelling.fingerprint import shape_of
-from penstock.modelling.model import Model
 from penstock.planning.prediction.placement import cpu_seconds_per_tuple, own_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from penstock.dataflow.pipeline import Pipeline
-    from penstock.dataflow.rates import Gain
+    from penstock.dataflow.pipeline import Gain, Pipeline
     from penstock.modelling.model import Rehearsal
     from penstock.planning.prediction.placement import Demands
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.cluster.topology import Slot
-    from penstock.dataflow.pipeline import Pipeline
-    from penstock.dataflow.rates import Gain
+    from penstock.dataflow.pipeline import Gain, Pipeline
     from penstock.planning.prediction.placement import Demands, Routing, ThreadsBySlot
 
 BISECTIONS = 60

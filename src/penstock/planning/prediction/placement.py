@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.base.tolerance import exceeds, ratio_key
 from penstock.cluster.topology import CPU_POINTS_PER_SLOT, Distance, Slot
-from penstock.dataflow.pipeline import Grouping, Pipeline
-from penstock.dataflow.rates import Gain, flows, stream_rates
+from penstock.dataflow.pipeline import Gain, Grouping, Pipeline, flows, stream_rates
 from penstock.modelling.model import FixedDemand, Model
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ import numpy as np
 from penstock.base.errors import BadInputError, PenstockError, Refusal, Shortage
 from penstock.base.tolerance import covers, exceeds
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIONS, MEMORY, Cluster, Node, Slot
-from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED
-from penstock.dataflow.rates import checked_rate, gains
+from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, checked_rate, gains
 from penstock.planning.allocation.contract import Allocation, ElasticAllocator, OperatorAllocation, ThreadBundle
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import OperatorRequest, PlacedBundle, Placement, PlacementRequest

@@ -20,8 +20,7 @@ import numpy as np
 
 from penstock.base.errors import BadInputError, Refusal
 from penstock.base.tolerance import TOLERANCE, covers, tie_key
-from penstock.cluster.catalogue import Catalogue, rent
-from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Cluster, Node, Slot
+from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY, Catalogue, Cluster, Node, Slot, rent
 from penstock.planning.allocation.contract import ElasticAllocator
 from penstock.planning.placement.constraints import broken
 from penstock.planning.placement.contract import KeepsCurrent, PlacedBundle, Placement

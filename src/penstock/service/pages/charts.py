@@ -10,7 +10,7 @@ from sqlalchemy import select
 from penstock.control.executors.simulated import Flow, after, busy, latency_ms
 from penstock.control.metrics import Metric
 from penstock.control.store import schema
-from penstock.dataflow.rates import topological_order
+from penstock.dataflow.pipeline import topological_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

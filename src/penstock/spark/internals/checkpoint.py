@@ -12,7 +12,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import RunFailedError
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.spark.internals.declarations import touches
 from penstock.spark.internals.error_messages import in_one_line
 from penstock.spark.internals.hadoop_files import HadoopFiles

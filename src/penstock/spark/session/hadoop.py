@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from penstock.base.errors import BadInputError
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.spark.internals.java import default_file_system
 
 if TYPE_CHECKING:

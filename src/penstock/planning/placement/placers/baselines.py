@@ -12,7 +12,7 @@ from pydantic import Field
 from penstock.base.errors import Refusal, Shortage
 from penstock.planning.placement.board import SLOTS, Board, Fits, no_node
 from penstock.planning.placement.contract import Placement
-from penstock.planning.placement.slots import NextFree, bundled
+from penstock.planning.placement.slots import bundled
 
 if TYPE_CHECKING:
     from penstock.planning.placement.contract import PlacementRequest, Room
@@ -59,7 +59,7 @@ class RoundRobin:
         turn = 0
         for operator, wanted in enumerate(request.operators):
             fits = Fits(board, wanted.demand, hard)
-            ring = NextFree(len(room.free))
+            ring = _NextFree(len(room.free))
             for _ in range(wanted.threads):
                 node = ring.at_or_after(turn)
                 while node is not None and not fits.now(node):
@@ -73,6 +73,35 @@ class RoundRobin:
                 turn = node + 1
         reasons = ["the next node in turn with room"] * len(nodes) if request.explain else []
         return Placement(request.pipeline, self.name, bundled(request, room, operators, nodes, slots, reasons))
+
+
+class _NextFree:
+    """Places 0 to size - 1, all free at first. The next free one is found in almost constant time by following, and
+    shortening, the links over those that are taken (a union-find)."""
+
+    def __init__(self, size: int) -> None:
+        self._links = list(range(size + 1))
+        self._size = size
+
+    def take(self, place: int) -> None:
+        self._links[place] = place + 1
+
+    def at_or_after(self, place: int) -> int | None:
+        """The first free place from `place` on, then from the beginning; None: all are taken."""
+        for start in (place, 0):
+            free = self._find(start) if start < self._size else self._size
+            if free < self._size:
+                return free
+        return None
+
+    def _find(self, place: int) -> int:
+        links = self._links
+        root = place
+        while links[root] != root:
+            root = links[root]
+        while links[place] != root:
+            links[place], place = root, links[place]
+        return root
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import numpy as np
 from penstock.base.errors import Refusal, Shortage
 from penstock.base.tolerance import TOLERANCE, covers, exceeds, first_smallest
 from penstock.planning.placement.contract import PlacedBundle, Placement, PlacementRequest, Room
-from penstock.planning.placement.slots import NextFree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,11 +87,15 @@ class _Slots:
         self._empty = np.ones(count, dtype=bool)
         self._node_of = np.repeat(np.arange(len(room.slots)), room.slots)
         self._first_slot = np.concatenate(([0], np.cumsum(room.slots)))
-        self._empties = NextFree(count)
         self._last_node = 0
 
     def next_empty(self) -> int | None:
-        return self._empties.at_or_after(int(self._first_slot[self._last_node]))
+        """Return the first empty slot from those of the last node on, then from the beginning; None: all have some."""
+        for start in (int(self._first_slot[self._last_node]), 0):
+            empty = self._empty[start:]
+            if empty.any():
+                return start + int(empty.argmax())
+        return None
 
     def best_fit(self, bundle: ThreadBundle) -> int | None:
         covers = (self._cpu >= bundle.cpu - TOLERANCE) & (self._memory >= bundle.memory - TOLERANCE)
@@ -104,7 +107,6 @@ class _Slots:
         self._last_node = int(self._node_of[slot])
         if self._empty[slot]:
             self._empty[slot] = False
-            self._empties.take(slot)
         if bundle.exclusive:
             self._cpu[slot] = self._memory[slot] = -1.0
         else:

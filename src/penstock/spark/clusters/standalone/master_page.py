@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.base.text_checks import is_whole
+from penstock.base.text import is_whole
 from penstock.cluster.slot_resources import SLOT, resource_name
 from penstock.cluster.topology import Slot
 

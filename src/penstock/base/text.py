@@ -1,11 +1,14 @@
-"""Things by name: a wrong name is an error that lists the right ones."""
+"""Read names and whole numbers from text, and write numbers as people read them."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.base.errors import BadInputError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -29,3 +32,17 @@ def is_whole(text: str) -> bool:
     """Return whether `int(text)` is a number from 0 to 10**18. `str.isdigit` also takes digits that `int` does not
     read, of other scripts, and as many as there are."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+
+
+# Numbers for people.
+
+
+def figure(value: float | None, digits: int = 4) -> str:
+    """Return a number as people read it: four digits, thousands grouped; a dash if there is none or no bound."""
+    if value is None or value in (float("inf"), float("-inf")):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+
+
+def latencies(percentiles: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {figure(value)} ms" for name, value in percentiles.items())
