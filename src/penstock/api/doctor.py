@@ -81,7 +81,7 @@ def doctor(folder: Path | str | None = None) -> list[Finding]:
         lambda: check_python(sys.version_info[:2], platform.python_version()),
         check_java,
         check_spark,
-        *(lambda extra=extra: check_extra(extra) for extra in USES if extra != "spark"),  # type: ignore[misc]
+        *(lambda extra=extra: check_extra(extra) for extra in USES if extra != "spark"),
         lambda: check_memory(available_memory_mb(), os.cpu_count() or 1),
         lambda: check_folder("this folder", here),
         lambda: check_folder("temporary folder", Path(tempfile.gettempdir())),
