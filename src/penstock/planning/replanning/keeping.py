@@ -159,6 +159,34 @@ def part_of_request(request: PlacementRequest, bundles: Bundles, beside: Beside 
     )
 
 
+def renumbered(rows: Rows, running: Rows) -> Rows:
+    """Exchange slots within nodes so that more threads are on the slot they run on."""
+    out: Rows = {}
+    for node in dict.fromkeys(slot.node for slot in rows):
+        new = [slot for slot in rows if slot.node == node]
+        old = [slot for slot in running if slot.node == node]
+        pairs = sorted(
+            (
+                (-sum(min(n, running[b].get(name, 0)) for name, n in rows[a].items()), i, j)
+                for i, a in enumerate(new)
+                for j, b in enumerate(old)
+            ),
+        )
+        target: dict[int, Slot] = {}
+        used: set[Slot] = set()
+        for common, i, j in pairs:
+            if common < 0 and i not in target and old[j] not in used:
+                target[i] = old[j]
+                used.add(old[j])
+        spare = [slot for slot in dict.fromkeys([*new, *old]) if slot not in used]
+        for i, slot in enumerate(new):
+            if i not in target:
+                target[i] = slot if slot in spare else spare[0]
+                spare.remove(target[i])
+            out[target[i]] = rows[slot]
+    return out
+
+
 class Offer:
     """Nodes with their free amounts, shown to a placer as a cluster of its own whose slots are the free ones."""
 

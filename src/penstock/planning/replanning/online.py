@@ -42,7 +42,7 @@ from penstock.planning.planner import Planner
 from penstock.planning.prediction.placement import Routing, SupportedRate, supported_rate
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER, PLACERS
 from penstock.planning.replanning.free_table import FreeTable, amount_of, copy_of
-from penstock.planning.replanning.keeping import KeptPlan, Rows, keep, part_of_request
+from penstock.planning.replanning.keeping import KeptPlan, Rows, keep, part_of_request, renumbered
 from penstock.planning.replanning.plan_changes import ThreadMoves, by_operator, moves
 
 if TYPE_CHECKING:
@@ -504,7 +504,7 @@ class _Change:
             if isinstance(self._placer, KeepsCurrent):
                 request = replace(request, current=by_operator(self._rows))
             placed = self._place(request, list(near), {})
-            return placed if isinstance(placed, str) else self._checked(_renumbered(placed, self._rows))
+            return placed if isinstance(placed, str) else self._checked(renumbered(placed, self._rows))
         finally:
             for slot, amount in held.items():
                 self._table.take_row(slot, amount)
@@ -673,34 +673,6 @@ def _within(rows: Rows, max_slots: int | None) -> Rows:
         return rows
     most = sorted(rows, key=lambda slot: -sum(rows[slot].values()))[:max_slots]
     return {slot: row for slot, row in rows.items() if slot in set(most)}
-
-
-def _renumbered(rows: Rows, running: Rows) -> Rows:
-    """Exchange slots within nodes so that more threads are on the slot they run on."""
-    out: Rows = {}
-    for node in dict.fromkeys(slot.node for slot in rows):
-        new = [slot for slot in rows if slot.node == node]
-        old = [slot for slot in running if slot.node == node]
-        pairs = sorted(
-            (
-                (-sum(min(n, running[b].get(name, 0)) for name, n in rows[a].items()), i, j)
-                for i, a in enumerate(new)
-                for j, b in enumerate(old)
-            ),
-        )
-        target: dict[int, Slot] = {}
-        used: set[Slot] = set()
-        for common, i, j in pairs:
-            if common < 0 and i not in target and old[j] not in used:
-                target[i] = old[j]
-                used.add(old[j])
-        spare = [slot for slot in dict.fromkeys([*new, *old]) if slot not in used]
-        for i, slot in enumerate(new):
-            if i not in target:
-                target[i] = slot if slot in spare else spare[0]
-                spare.remove(target[i])
-            out[target[i]] = rows[slot]
-    return out
 
 
 def placement_of(pipeline: OnlinePipeline, rows: Mapping[Slot, Mapping[str, int]]) -> Placement:
