@@ -19,6 +19,7 @@ from .api.controller import down as down
 from .api.controller import serve as serve
 from .api.controller import up as up
 from .api.deployment import deploy as deploy
+from .api.doctor import doctor as doctor
 from .api.live import connect as connect
 from .api.live import dashboard as dashboard
 from .api.live import drain as drain

@@ -3,6 +3,7 @@
 
 from .api.applications import QueryAdvice as QueryAdvice
 from .api.clusters import RunningBroker as RunningBroker
+from .api.doctor import Finding as Finding
 from .api.producer import Produced as Produced
 from .api.producer import ProducerSpec as ProducerSpec
 from .api.runs import Resumed as Resumed

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import BadInputError
+from penstock.base.extras import missing_package
 from penstock.plugins import JsonOption, console, print_json, table
 
 if TYPE_CHECKING:
@@ -178,4 +179,4 @@ def _print(finding: Finding, pictures: Sequence[Path]) -> None:
     for picture in pictures:
         screen.print(f"written    {picture}")
     if not pictures:
-        screen.print("drawing needs matplotlib; install it with: pip install 'penstock[plot]'")
+        screen.print(str(missing_package("matplotlib", "drawing needs")))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock import BadInputError, InterruptedWorkError, PenstockError
+from penstock.base.extras import missing_package
 from penstock.plugins import Spec, Stopwatch, atomic_path, check, cores_here, read_document, write_text
 from penstock_lab.contract import Case, CaseResult, Experiment, Line, Measures, Results, counted
 from penstock_lab.published_values import Published, read_published
@@ -287,7 +288,7 @@ def _run(tasks: list[str], report_done: Callable[[int], None], session: Any, tot
         from penstock.spark.session.embedded import embedded_session  # noqa: PLC0415
         from penstock_lab.spark_sweep import run_tasks  # noqa: PLC0415 - Spark loads only when it is used
     except ImportError as error:
-        raise BadInputError("experiments need pyspark; install it with: pip install 'penstock[spark]'") from error
+        raise missing_package("pyspark", "experiments need") from error
     with embedded_session(cores_here(), warm=False) if session is None else nullcontext(session) as own:
         ended = run_tasks(own, run_stored_case, tasks, report_done)
     if ended.interrupted:

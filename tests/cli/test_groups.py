@@ -18,7 +18,7 @@ from penstock.cli.vocabulary import FORMER_WORDS
 FORMER = json.loads((Path(__file__).parents[1] / "formats_0_1" / "command_line.json").read_text("utf-8"))
 """Every command of version 0.1: its options, and whether each takes a value."""
 WORDS = {
-    "": "init profile plan simulate run advise plans models runs pipelines controller cluster dev",
+    "": "init doctor profile plan simulate run advise plans models runs pipelines controller cluster dev",
     "models": "show plot import",
     "plans": "capacity diff segments rewrite deploy",
     "runs": "list stop pause resume rescale kill logs",

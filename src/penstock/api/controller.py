@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError
+from penstock.base.extras import require_packages
 from penstock.base.files import read_text, write_text
 from penstock.cluster.file import read_cluster
 from penstock.control.provisioning import IDLE_SECONDS
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 
 DEFAULT_NODES = 2
+
+SERVER_PACKAGES = ("fastapi", "prometheus_client", "psutil", "sqlalchemy", "uvicorn")
+"""Packages that the controller's own process imports."""
 
 
 def up(
@@ -56,6 +60,7 @@ def up(
     units are short and go when they were idle for `idle_seconds`, never below `nodes`. They come from the `provider`:
     `local` (this machine, or simulated ones), `command:FILE`, or another of the registry `NODE_PROVIDERS`.
     """
+    require_packages(*SERVER_PACKAGES, needs="the controller needs")
     SHARERS.create(policy)
     if cluster is not None and (nodes, slots) != (None, None):
         raise BadInputError("a cluster file says nodes and slots itself; give either")
@@ -187,6 +192,7 @@ def serve(
 ) -> None:
     """Answers until SIGTERM or Ctrl-C. Pipelines are simulated. `answer_to` are names by which others reach it, beside
     `host`. `token_folder` has files `token`, `read-token` and `attach-token`; without, tokens are made as by `up`."""
+    require_packages(*SERVER_PACKAGES, needs="the controller needs")
     SHARERS.create(policy)
     unit = slots if unit_slots is None else unit_slots
     check_sizes(nodes, slots, unit, speed, port, simulated=True)

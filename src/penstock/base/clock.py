@@ -35,6 +35,11 @@ def time_of_day(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
+def date_and_time(at: float) -> str:
+    """Return the local date and time, with the time zone, of a moment in seconds since the epoch."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
+
+
 def stamp(at: float | None = None) -> str:
     """Date and time to the second, fit for a file's name; now, or of a moment in seconds since the epoch."""
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(at))

@@ -8,13 +8,14 @@ import socket
 from typing import TYPE_CHECKING
 
 from penstock.base.clock import Stopwatch, pause
-from penstock.base.errors import BadInputError, ClusterError
+from penstock.base.errors import ClusterError
+from penstock.base.extras import missing_package
 from penstock.base.process_identity import identity_of
 
 try:
     import psutil
 except ImportError as error:
-    raise BadInputError("this needs psutil; install it with: pip install 'penstock[spark]'") from error
+    raise missing_package("psutil") from error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

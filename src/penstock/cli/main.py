@@ -22,6 +22,7 @@ from typer.exceptions import Abort, TyperException
 
 from penstock import __version__
 from penstock.base.errors import BadInputError, InterruptedWorkError, PenstockError, RefusedError, nearest, printable
+from penstock.base.extras import find_extra, missing_package
 from penstock.base.former_names import FormerNameWarning
 from penstock.cli import output
 from penstock.cli.commands.advise import advise
@@ -31,6 +32,7 @@ from penstock.cli.commands.controller_process import dashboard, down, manifests,
 from penstock.cli.commands.controller_state import decisions, events, nodes, policy
 from penstock.cli.commands.deploy import deploy
 from penstock.cli.commands.dev import broker_app, produce
+from penstock.cli.commands.doctor import doctor
 from penstock.cli.commands.init import init
 from penstock.cli.commands.models import models_app, profile
 from penstock.cli.commands.pipelines import (
@@ -149,6 +151,7 @@ add(app, init, profile)
 app.command("plan", cls=command_with({"--load": "--utilisation", "--interval-ms": "--batch-interval-ms"}))(plan)
 app.command("simulate", cls=command_with({"--batch-interval": "--batch-interval-ms"}))(simulate)
 app.command("advise", cls=command_with({"--load": "--utilisation"}))(advise)
+add(app, doctor)
 app.command(hidden=True)(drain)
 app.command("run", cls=command_with(former_run_flags()))(run_pipeline)
 
@@ -273,6 +276,10 @@ def run(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - one retur
         sys.stdout.flush()
     except BadInputError as error:
         return _fail(f"error: {in_options(str(error))}", 2)
+    except ModuleNotFoundError as error:
+        if error.name is None or find_extra(error.name) is None:
+            raise
+        return _fail(f"error: {missing_package(error.name.partition('.')[0])}", 2)
     except RefusedError as error:
         return _fail(f"refused: {error}", 1)
     except InterruptedWorkError as error:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import BadInputError, printable
+from penstock.base.extras import missing_package
 from penstock.base.files import output_path
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def check_ending(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401, PLC0415 - an optional extra
     except ModuleNotFoundError as error:
-        raise BadInputError("drawing needs matplotlib; install it with: pip install 'penstock[plot]'") from error
+        raise missing_package("matplotlib", "drawing needs") from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.clock import Stopwatch, today
 from penstock.base.errors import BadInputError, RunFailedError
+from penstock.base.extras import missing_package
 from penstock.base.files import write_output
 from penstock.base.text import one_of
 from penstock.cluster.cores import cores_here
@@ -324,7 +325,7 @@ class Profile:
             from penstock.profiling.samples import take_samples  # noqa: PLC0415
             from penstock.spark.session.embedded import embedded_session, one_slot  # noqa: PLC0415 - Spark loads only when it is used
         except ImportError as error:
-            raise BadInputError("profiling needs pyspark; install it with: pip install 'penstock[spark]'") from error
+            raise missing_package("pyspark", "profiling needs") from error
 
         self._of = len(pending)
         self._tell()

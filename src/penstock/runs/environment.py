@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, ClusterError
+from penstock.base.extras import missing_package
 from penstock.base.files import temporary_folder
 from penstock.cluster.contract import OWN, AppRequest, open_cluster
 from penstock.report.listener import Listener, Progress
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 CLUSTER_MASTER = OWN
 DEFAULT_EXECUTOR_MB = 1024
 """Spark's own default."""
-NEEDS_SPARK = "running needs pyspark; install it with: pip install 'penstock[spark]'"
 
 
 def with_executor_memory(config: RunConfig, slot_memory_mb: float | None) -> RunConfig:
@@ -90,7 +90,7 @@ def spark_session(
         return
     listener.on_progress(Progress("starting Spark"))
     if find_spec("pyspark") is None:
-        raise BadInputError(NEEDS_SPARK)
+        raise missing_package("pyspark", "running needs")
     with temporary_folder("spark") as folder:
         scratch = folder / "scratch"
         if config.is_local:
@@ -115,7 +115,7 @@ def _checked(session: Any) -> Any:
     try:
         from penstock.spark.session.user_session import checked_session  # noqa: PLC0415 - Spark loads only when it is used
     except ImportError as error:
-        raise BadInputError(NEEDS_SPARK) from error
+        raise missing_package("pyspark", "running needs") from error
     return checked_session(session)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import BadInputError, ClusterError, PenstockError
+from penstock.base.extras import missing_package
 from penstock.base.files import read_text
 from penstock.dataflow.builder import PipelineBuilder
 from penstock.dataflow.code import pipeline_document
@@ -17,7 +18,7 @@ from penstock.dataflow.pipeline import Pipeline
 try:
     import httpx
 except ImportError as error:
-    raise BadInputError("this needs httpx; install it with: pip install 'penstock[control]'") from error
+    raise missing_package("httpx") from error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

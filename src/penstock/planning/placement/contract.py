@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.base.errors import Refusal
-    from penstock.cluster.topology import Cluster, Slot
+    from penstock.cluster.topology import Cluster, Node, Slot
     from penstock.dataflow.pipeline import OperatorConstraints, PipelineConstraints
     from penstock.modelling.model import Model
     from penstock.planning.allocation.contract import Pattern, ThreadBundle
@@ -73,7 +73,7 @@ class PlacementRequest:
     traffic: tuple[float, ...] = ()
     """Bytes per second on every stream; empty where nobody knows."""
     current: Mapping[str, Mapping[Slot, int]] = field(default_factory=dict)
-    """Where threads run now, by operator, as far as those machines are still there; only placers that `KeepsCurrent`
+    """Threads that run, by operator, on machines that are still there; only placers that `KeepsCurrent`
     look at it."""
     patterns: tuple[tuple[int, Pattern], ...] = ()
     """What the slots hold, where the allocator decided that; only placer `joint` follows it."""
@@ -81,10 +81,22 @@ class PlacementRequest:
     owner: str | None = None
     streams_worth: float | None = None
     """How many average streams its own are worth beside those of pipelines it is placed with; None: their number."""
+    beside: Beside | None = None
+    """The rest of the pipeline, if only some of its threads are to be placed; only placers that `Finishes` look at
+    it."""
 
     @property
     def threads(self) -> int:
         return sum(operator.threads for operator in self.operators)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A whole pipeline, its threads that stay, and the nodes these are on."""
+
+    request: PlacementRequest
+    rows: Mapping[Slot, Mapping[str, int]]
+    nodes: Mapping[str, Node]
 
 
 class PlacedBundle(NamedTuple):
@@ -232,6 +244,18 @@ class Repairs(Placer, Protocol):
 
     def weighing(self, part: float) -> Placer:
         """The same placer, but for how much of a stream's weight (0 to 1) goes with what passes through it."""
+
+
+@runtime_checkable
+class Finishes(Protocol):
+    """A placer that predicts the end of a second's work, and places threads beside those that stay."""
+
+    slack: float
+    """Of placements that finish within this share of each other the one that moves least is taken."""
+
+    def finish_seconds(self, whole: Beside) -> float:
+        """Return the end of a second's work, in seconds, for the threads of `whole` on their slots."""
+        ...
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Dimension
     from penstock.planning.allocation.contract import Allocation
-    from penstock.planning.placement.contract import Placement, PlacementRequest, Placer
+    from penstock.planning.placement.contract import Beside, Placement, PlacementRequest, Placer
 
 Rows = dict[Slot, dict[str, int]]
 """Threads by operator on every used slot."""
@@ -126,8 +126,11 @@ def part_of_bundle(bundle: ThreadBundle, threads: int) -> ThreadBundle:
     return replace(bundle, threads=threads, cpu=bundle.cpu * share, memory=bundle.memory * share)
 
 
-def part_of_request(request: PlacementRequest, bundles: Bundles) -> PlacementRequest:
-    """Return the request for some of its threads alone; operators without an input among them count as sources."""
+def part_of_request(request: PlacementRequest, bundles: Bundles, beside: Beside | None = None) -> PlacementRequest:
+    """Return the request for some of its threads alone; operators without an input among them count as sources.
+
+    `beside` has the threads that stay.
+    """
     position = {o.name: index for index, o in enumerate(request.operators)}
     chosen = [name for name in position if bundles.get(name)]
     new = {position[name]: index for index, name in enumerate(chosen)}
@@ -152,7 +155,36 @@ def part_of_request(request: PlacementRequest, bundles: Bundles) -> PlacementReq
         traffic=tuple(request.traffic[i] for i in inside) if request.traffic else (),
         current={},
         patterns=(),
+        beside=beside or request.beside,
     )
+
+
+def renumbered(rows: Rows, running: Rows) -> Rows:
+    """Exchange slots within nodes so that more threads are on the slot they run on."""
+    out: Rows = {}
+    for node in dict.fromkeys(slot.node for slot in rows):
+        new = [slot for slot in rows if slot.node == node]
+        old = [slot for slot in running if slot.node == node]
+        pairs = sorted(
+            (
+                (-sum(min(n, running[b].get(name, 0)) for name, n in rows[a].items()), i, j)
+                for i, a in enumerate(new)
+                for j, b in enumerate(old)
+            ),
+        )
+        target: dict[int, Slot] = {}
+        used: set[Slot] = set()
+        for common, i, j in pairs:
+            if common < 0 and i not in target and old[j] not in used:
+                target[i] = old[j]
+                used.add(old[j])
+        spare = [slot for slot in dict.fromkeys([*new, *old]) if slot not in used]
+        for i, slot in enumerate(new):
+            if i not in target:
+                target[i] = slot if slot in spare else spare[0]
+                spare.remove(target[i])
+            out[target[i]] = rows[slot]
+    return out
 
 
 class Offer:
@@ -185,6 +217,21 @@ class Offer:
         )
         return Cluster(nodes, self._dimensions), {self._nodes[index].name: index for index in shown}
 
+    def _shown(self, current: Mapping[str, Mapping[Slot, int]]) -> dict[str, dict[Slot, int]]:
+        """Return the threads that run, on the slots of the cluster that is shown: slots of a node are alike."""
+        held = sorted({slot for row in current.values() for slot in row})
+        number = {self._nodes[index].name: len(own) for index, own in enumerate(self._numbers) if self._open[index]}
+        places: dict[Slot, Slot] = {}
+        taken: Counter[str] = Counter()
+        for slot in held:
+            if taken[slot.node] < number.get(slot.node, 0):
+                places[slot] = Slot(slot.node, taken[slot.node])
+                taken[slot.node] += 1
+        return {
+            name: {places[slot]: threads for slot, threads in row.items() if slot in places}
+            for name, row in current.items()
+        }
+
     def place(self, placer: Placer, request: PlacementRequest, *, own_slots: bool = False) -> Rows | Refusal:
         """Return where every thread goes, all of them or a refusal; no placer exceeds a hard limit.
 
@@ -196,7 +243,8 @@ class Offer:
             cluster, index = self._cluster()
             if not cluster.nodes:
                 break
-            answer = ask(placer, request, Room(cluster, slot_memory_shared=True))
+            shown = replace(request, current=self._shown(request.current)) if request.current else request
+            answer = ask(placer, shown, Room(cluster, slot_memory_shared=True))
             if isinstance(answer, Refusal):
                 return answer
             left = self._accept(answer, request, index, rows, own_slots=own_slots)

@@ -15,7 +15,7 @@ and one call of the placer for every pipeline that changed.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -28,13 +28,21 @@ from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, DEFAULT_DIMENSIO
 from penstock.dataflow.pipeline import ANYWHERE, UNCONSTRAINED, checked_rate, gains
 from penstock.planning.allocation.contract import Allocation, ElasticAllocator, OperatorAllocation, ThreadBundle
 from penstock.planning.placement.constraints import broken
-from penstock.planning.placement.contract import OperatorRequest, PlacedBundle, Placement, PlacementRequest
+from penstock.planning.placement.contract import (
+    Beside,
+    Finishes,
+    KeepsCurrent,
+    OperatorRequest,
+    PlacedBundle,
+    Placement,
+    PlacementRequest,
+)
 from penstock.planning.planner import Planner
 from penstock.planning.prediction.placement import Routing, SupportedRate, supported_rate
 from penstock.planning.registry import ALLOCATORS, DEFAULT_ALLOCATOR, DEFAULT_PLACER, DEFAULT_SEGMENTER, PLACERS
 from penstock.planning.replanning.free_table import FreeTable, amount_of, copy_of
-from penstock.planning.replanning.keeping import KeptPlan, Rows, keep, part_of_request
-from penstock.planning.replanning.plan_changes import ThreadMoves, moves
+from penstock.planning.replanning.keeping import KeptPlan, Rows, keep, part_of_request, renumbered
+from penstock.planning.replanning.plan_changes import ThreadMoves, by_operator, moves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -294,7 +302,7 @@ class _Change:
         if steady is not None:
             steady = self._topped_up(steady)
             if covers(self._rate(steady), self.pipeline.rate):
-                return self._take(steady, ())
+                return self._sooner(asked, steady) or self._take(steady, ())
         enough = self._allocation
         self._use(asked)
         fresh = self._fresh()
@@ -311,6 +319,27 @@ class _Change:
             rejected.append(f"all anew: {could:g} instead of {keeps:g} tuples/s")
         self._use(enough)
         return self._take(steady, tuple(rejected))
+
+    def _sooner(self, asked: Allocation, steady: Rows) -> PlanDecision | None:
+        """Place all anew if its placer finishes earlier that way by more than its slack."""
+        if not isinstance(self._placer, Finishes) or self.pipeline.engine == FUSED:
+            return None
+        later = self._placer.finish_seconds(self._beside(steady))
+        enough = self._allocation
+        self._use(asked)
+        fresh = self._fresh()
+        if not isinstance(fresh, str) and covers(self._rate(fresh), self.pipeline.rate):
+            sooner = self._placer.finish_seconds(self._beside(fresh))
+            if exceeds(later, (1 + self._placer.slack) * sooner):
+                return self._take(
+                    fresh, (f"beside what runs: a second's work is done in {later:.3g} s, not {sooner:.3g} s",)
+                )
+        self._use(enough)
+        return None
+
+    def _beside(self, rows: Rows) -> Beside:
+        nodes = {slot.node: self._table.nodes[self._table.index[slot.node]] for slot in rows}
+        return Beside(self._request, rows, nodes)
 
     def _beside_what_runs(self, rejected: list[str]) -> Rows | None:
         """Return the placement in which as much as possible stays; None if the placer refuses beside most of it too."""
@@ -452,7 +481,8 @@ class _Change:
         try:
             if kept.missing:
                 near = dict.fromkeys(self._table.index[slot.node] for slot in rows)
-                placed = self._place(part_of_request(self._request, kept.missing), list(near), rows)
+                beside = self._beside(copy_of(rows)) if rows else None
+                placed = self._place(part_of_request(self._request, kept.missing, beside), list(near), rows)
                 if isinstance(placed, str):
                     return placed
                 rows |= placed
@@ -469,8 +499,11 @@ class _Change:
             self._table.release_row(slot, amount)
         try:
             near = dict.fromkeys(self._table.index[slot.node] for slot in held)
-            placed = self._place(self._request, list(near), {})
-            return placed if isinstance(placed, str) else self._checked(_renumbered(placed, self._rows))
+            request = self._request
+            if isinstance(self._placer, KeepsCurrent):
+                request = replace(request, current=by_operator(self._rows))
+            placed = self._place(request, list(near), {})
+            return placed if isinstance(placed, str) else self._checked(renumbered(placed, self._rows))
         finally:
             for slot, amount in held.items():
                 self._table.take_row(slot, amount)
@@ -639,34 +672,6 @@ def _within(rows: Rows, max_slots: int | None) -> Rows:
         return rows
     most = sorted(rows, key=lambda slot: -sum(rows[slot].values()))[:max_slots]
     return {slot: row for slot, row in rows.items() if slot in set(most)}
-
-
-def _renumbered(rows: Rows, running: Rows) -> Rows:
-    """Exchange slots within nodes so that more threads are on the slot they run on."""
-    out: Rows = {}
-    for node in dict.fromkeys(slot.node for slot in rows):
-        new = [slot for slot in rows if slot.node == node]
-        old = [slot for slot in running if slot.node == node]
-        pairs = sorted(
-            (
-                (-sum(min(n, running[b].get(name, 0)) for name, n in rows[a].items()), i, j)
-                for i, a in enumerate(new)
-                for j, b in enumerate(old)
-            ),
-        )
-        target: dict[int, Slot] = {}
-        used: set[Slot] = set()
-        for common, i, j in pairs:
-            if common < 0 and i not in target and old[j] not in used:
-                target[i] = old[j]
-                used.add(old[j])
-        spare = [slot for slot in dict.fromkeys([*new, *old]) if slot not in used]
-        for i, slot in enumerate(new):
-            if i not in target:
-                target[i] = slot if slot in spare else spare[0]
-                spare.remove(target[i])
-            out[target[i]] = rows[slot]
-    return out
 
 
 def placement_of(pipeline: OnlinePipeline, rows: Mapping[Slot, Mapping[str, int]]) -> Placement:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from penstock.base.errors import BadInputError, ClusterError
+from penstock.base.extras import missing_package
 from penstock.base.files import temporary_folder
 from penstock.spark.internals.class_archive import MAKING_SECONDS, archive_file, keep, making, using
 from penstock.spark.internals.error_messages import spark_errors
@@ -199,7 +200,7 @@ def configured_session(
         import pyspark  # noqa: PLC0415 - Spark loads only when it is used
         from pyspark.sql import SparkSession  # noqa: PLC0415
     except ImportError as error:
-        raise BadInputError("running needs pyspark; install it with: pip install 'penstock[spark]'") from error
+        raise missing_package("pyspark", "running needs") from error
     _refuse_to_adopt()
     # their messages are raised as well
     for logger in ("py4j", "DataFrameQueryContextLogger"):

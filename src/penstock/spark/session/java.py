@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from penstock.base.errors import BadInputError
+from penstock.base.extras import missing_package
 from penstock.spark.internals.class_archive import archive_file
 
 LOWEST_VERSION = 17
@@ -52,7 +53,7 @@ def spark_home() -> Path:
     """Return the folder of pip's pyspark, which holds all of Spark."""
     package = importlib.util.find_spec("pyspark")
     if package is None or not package.submodule_search_locations:
-        raise BadInputError("this needs pyspark; install it with: pip install 'penstock[spark]'")
+        raise missing_package("pyspark")
     return Path(package.submodule_search_locations[0])
 
 

@@ -17,9 +17,8 @@ from penstock.base.errors import Refusal
 from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.base.tolerance import TOLERANCE, tie_key
 from penstock.planning.placement.contract import Placement
-from penstock.planning.placement.placers.eft import bundles_of
 from penstock.planning.placement.placers.eft_schedule import Gaps, Queue, Rules, Schedule, Shortfall, schedule
-from penstock.planning.placement.placers.eft_work import held_now, new_floor, refusal, work_of
+from penstock.planning.placement.placers.eft_work import bundles_of, held_now, new_floor, refusal, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

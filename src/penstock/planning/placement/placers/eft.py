@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.base.errors import Refusal
 from penstock.base.files import Weight  # noqa: TC001 - options are checked by their annotations at run time
 from penstock.planning.placement.contract import Placement
+from penstock.planning.placement.placers.eft_beside import finish_seconds, place_beside
 from penstock.planning.placement.placers.eft_schedule import Queue, Rules, Shortfall, schedule
-from penstock.planning.placement.placers.eft_work import held_now, new_floor, refusal, work_of
-from penstock.planning.placement.slots import bundled
+from penstock.planning.placement.placers.eft_work import bundles_of, held_now, new_floor, refusal, work_of
 
 if TYPE_CHECKING:
-    from penstock.planning.placement.contract import PlacedBundle, PlacementRequest, Room
-    from penstock.planning.placement.placers.eft_schedule import Schedule
-    from penstock.planning.placement.placers.eft_work import NodeFloor, SlotFloor, Work
+    from penstock.planning.placement.contract import Beside, PlacementRequest, Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +25,13 @@ class Eft:
     Rule 1: instances of one vertex go to different machines, or the pipeline is refused. Rule 2: of equal finish times
     the machine with the most power left. Rule 3: before that, the one where it runs already.
     O(operators x machines) in vectorised passes, and O(threads).
+
+    A pipeline that runs keeps its threads, and new ones are placed beside them by the same rule. All is placed anew if
+    that is done earlier by more than `slack`: rule 3 with a limit.
     """
 
     delta: Weight = 1.0
+    slack: Weight = 0.1
 
     name: ClassVar[str] = "eft"
     whole_cluster: ClassVar[bool] = True
@@ -37,6 +39,8 @@ class Eft:
     keeps_current: ClassVar[bool] = True
 
     def place(self, request: PlacementRequest, room: Room) -> Placement | Refusal:
+        if request.beside is not None and room.slot_memory_shared:
+            return place_beside(self.name, request, request.beside, room)
         work = work_of(self.name, request, room, self.delta, capped=False)
         if isinstance(work, Refusal):
             return work
@@ -47,23 +51,5 @@ class Eft:
             return refusal(self.name, work, floor, scheduled)
         return Placement(request.pipeline, self.name, bundles_of(work, floor, scheduled))
 
-
-def bundles_of(work: Work, floor: SlotFloor | NodeFloor, scheduled: Schedule) -> tuple[PlacedBundle, ...]:
-    """Threads on slots, from instances on machines."""
-    operators: list[int] = []
-    nodes: list[int] = []
-    slots: list[int] = []
-    reasons: list[str] = []
-    explain = work.request.explain
-    for position, each in enumerate(scheduled.assigned):
-        node, slot = floor.slot(position, each)
-        for operator, threads in work.kinds[each.vertex][each.kind].threads:
-            operators += [operator] * threads
-            nodes += [node] * threads
-            slots += [slot] * threads
-            if explain:
-                reason = f"done first here: from {each.start:.3g} s to {each.finish:.3g} s of a second of the stream"
-                if len(work.groups[each.vertex]) > 1:
-                    reason += f", fused as {work.name(each.vertex)}"
-                reasons += [reason] * threads
-    return bundled(work.request, work.room, operators, nodes, slots, reasons)
+    def finish_seconds(self, whole: Beside) -> float:
+        return finish_seconds(whole)

@@ -125,6 +125,8 @@ class Rules:
     can stay does, and what comes new keeps off machines that others hold."""
     load_limit: float = np.inf
     """Machines are not loaded above this while others have room."""
+    fixed: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """Machines of instances that stay, by vertex and kind; such a kind has one instance."""
     tightest: bool = False
     """Take the machine with the least power left that has room, whatever the times: what is packed tightly leaves
     room for what comes."""
@@ -193,6 +195,12 @@ def _place_vertex(
     for kind, instances in enumerate(kinds):
         waiting = instances.count
         duration = instances.work / machines.power
+        if (there := rules.fixed.get((vertex, kind))) is not None:
+            begin, seconds = float(timeline.start(ready, duration)[there]), float(duration[there])
+            timeline.book(there, begin, begin + seconds)
+            load[there] += seconds
+            placed.append(Assigned(vertex, kind, there, begin, begin + seconds))
+            continue
         while waiting:
             candidates = np.flatnonzero(floor.fits(vertex, kind) & ~used)
             if len(candidates) < (waiting if rules.apart else 1):

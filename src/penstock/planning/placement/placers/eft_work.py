@@ -32,7 +32,7 @@ from penstock.dataflow.task_graph import (
 from penstock.planning.placement.board import SLOTS, Board, Fits, no_node, one_slot
 from penstock.planning.placement.contract import OperatorRequest
 from penstock.planning.placement.placers.eft_schedule import Instances, Machines, Tasks, Transfer
-from penstock.planning.placement.slots import cpu_axis, slot_limit
+from penstock.planning.placement.slots import bundled, cpu_axis, slot_limit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.cluster.topology import Slot
-    from penstock.planning.placement.contract import PlacementRequest, Room
-    from penstock.planning.placement.placers.eft_schedule import Assigned, Shortfall
+    from penstock.planning.placement.contract import PlacedBundle, PlacementRequest, Room
+    from penstock.planning.placement.placers.eft_schedule import Assigned, Schedule, Shortfall
 
 
 FUSED = "fused vertex"
@@ -402,3 +402,24 @@ def held_now(work: Work) -> dict[tuple[int, int], NDArray[np.float64]]:
             if any(current.get(work.request.operators[operator].name) for operator, _ in kind.threads):
                 table[vertex, number] = held
     return table
+
+
+def bundles_of(work: Work, floor: SlotFloor | NodeFloor, scheduled: Schedule) -> tuple[PlacedBundle, ...]:
+    """Return the threads of every slot for instances on machines."""
+    operators: list[int] = []
+    nodes: list[int] = []
+    slots: list[int] = []
+    reasons: list[str] = []
+    explain = work.request.explain
+    for position, each in enumerate(scheduled.assigned):
+        node, slot = floor.slot(position, each)
+        for operator, threads in work.kinds[each.vertex][each.kind].threads:
+            operators += [operator] * threads
+            nodes += [node] * threads
+            slots += [slot] * threads
+            if explain:
+                reason = f"done first here: from {each.start:.3g} s to {each.finish:.3g} s of a second of the stream"
+                if len(work.groups[each.vertex]) > 1:
+                    reason += f", fused as {work.name(each.vertex)}"
+                reasons += [reason] * threads
+    return bundled(work.request, work.room, operators, nodes, slots, reasons)
