@@ -1,6 +1,7 @@
-"""Deploy a pipeline in rounds until it reaches its target: plan, run, analyse, correct the models, plan again.
+"""Deploy a pipeline in rounds until it reaches its target: plan, acquire nodes, run, analyse, correct the costs, plan
+again (P-Deployer's loop).
 
-Plans and readings come from functions, so the same loop deploys on Spark and in simulated time."""
+Plans, nodes and readings come from functions, so the same loop deploys on Spark and in simulated time."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.base.errors import RefusedError
+from penstock.base.errors import PenstockError, RefusedError
+from penstock.control.contracts import ProviderError
+from penstock.dataflow.pipeline import Kind
 from penstock.modelling.library import ModelLibrary
-from penstock.modelling.task_profile import TaskProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +22,14 @@ if TYPE_CHECKING:
     from penstock.control.contracts import RoundPlanner
     from penstock.dataflow.pipeline import Pipeline
     from penstock.modelling.model import Model
+    from penstock.modelling.task_profile import TaskProfile
     from penstock.report.listener import Listener
-    from penstock.report.report import Report
 
 
 @dataclass(frozen=True, slots=True)
 class DeployTarget:
     rate: float
-    """Tuples/s of the source."""
+    """Rows/s of every source."""
     latency_ms: float | None = None
     budget: int = 16
     """Nodes."""
@@ -36,15 +38,30 @@ class DeployTarget:
 @dataclass(frozen=True, slots=True)
 class OperatorReading:
     received: float
-    """Tuples/s."""
+    """Rows/s."""
     busy: float
     """Part of the time its threads were at work."""
     threads: int
+    kind: Kind = Kind.OPERATOR
+    process: float = 0.0
+    """Cores that the fullest of its processes used. A process of Python works on one."""
+    process_part: float = 0.0
+    """Its own part of these, if others run in that process."""
+
+    @property
+    def used(self) -> float:
+        """How much of it is in use: of its threads, or its part of the core of its process."""
+        return max(self.busy, min(1.0, self.process_part))
+
+    @property
+    def fullest(self) -> float:
+        """How much is in use of its threads, or of the core of its process, whoever uses it."""
+        return max(self.busy, min(1.0, self.process))
 
     @property
     def true_rate(self) -> float:
-        """Tuples/s it would do if it were at work all the time: received / busy."""
-        return self.received / self.busy if self.busy > 0 else float("inf")
+        """Rows/s it would do if it were in use all the time: received / used."""
+        return self.received / self.used if self.used > 0 else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +69,41 @@ class RoundReading:
     """What was measured of a deployment once it had settled."""
 
     throughput: float
+    """Rows/s, the mean of the readings."""
     latency_ms: float | None
+    """95th percentile at the target's rate; None: not measured."""
     stable: bool
     operators: Mapping[str, OperatorReading]
     node_cpu: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Part of each node's CPU that was used."""
     profiles: Mapping[str, TaskProfile] = field(default_factory=lambda: MappingProxyType({}))
-    """What a tuple cost, operator by operator."""
+    """What a row cost, operator by operator."""
+    offered: float | None = None
+    """Rows/s that were offered; of topics, that arrived."""
+    machine_cpu: float | None = None
+    """Part of this machine's CPU that the run used, if all nodes are processes of this machine."""
+    profiling_cost: float | None = None
+    """Part of the CPU of the pipeline's processes that measuring the profiles took."""
+    readings: tuple[float, ...] = ()
+    """Rows/s, reading by reading."""
+    lost_nodes: tuple[str, ...] = ()
+    """Nodes that died during the round: the plan was not executed as it was made."""
 
 
 class ShortOf(StrEnum):
     NOTHING = "nothing"
     OPERATOR = "operator"
     NODE = "node"
+    """The CPU of a node."""
+    MACHINE = "machine"
+    """The CPU of this machine, which all nodes share."""
+    SOURCE = "source"
+    SINK = "sink"
     LATENCY = "latency"
     ENGINE = "engine"
     """Neither an operator nor a node is at its limit: more of them would not help."""
+    LOST_NODE = "lost-node"
+    """A node died during the round, so that nothing can be said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +122,15 @@ class DeployPlan:
     nodes: int
     threads: Mapping[str, int]
     capacity: Mapping[str, float]
-    """Tuples/s every operator does by the models it was planned with."""
+    """Rows/s every operator does by the models it was planned with."""
     made: Any = None
 
     def same_as(self, other: DeployPlan) -> bool:
         return self.nodes == other.nodes and dict(self.threads) == dict(other.threads)
+
+    def placement(self) -> list[dict[str, Any]]:
+        """Return node, slot and threads of every slot; nothing if it was not placed."""
+        return [] if self.made is None else list(self.made.document()["placement"])
 
 
 class StopReason(StrEnum):
@@ -99,9 +139,29 @@ class StopReason(StrEnum):
     ROUNDS = "out-of-rounds"
     SAME_PLAN = "same-plan"
     ENGINE = "engine-bound"
+    MACHINE = "machine-full"
+    SOURCE = "source-bound"
+    SINK = "sink-bound"
     LATENCY = "latency-bound"
-    """More nodes do not make a tuple's way shorter."""
+    """More nodes do not make a row's way shorter."""
     UNPLACEABLE = "unplaceable"
+    PROVIDER = "no-nodes"
+    """The provider gave no nodes, or too few."""
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+END_OF_SHORTAGE = {
+    ShortOf.ENGINE: StopReason.ENGINE,
+    ShortOf.MACHINE: StopReason.MACHINE,
+    ShortOf.SOURCE: StopReason.SOURCE,
+    ShortOf.SINK: StopReason.SINK,
+}
+"""Shortages that no other plan ends."""
+
+
+class InterruptedRoundError(PenstockError):
+    """Somebody asked for the end while a round ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +170,38 @@ class DeployRound:
     plan: DeployPlan
     reading: RoundReading
     analysis: Analysis
+
+    def document(self, target: DeployTarget) -> dict[str, Any]:
+        plan, reading, analysis = self.plan, self.reading, self.analysis
+        return {
+            "round": self.number,
+            "nodes": plan.nodes,
+            "threads": dict(plan.threads),
+            "placement": plan.placement(),
+            "offered": reading.offered,
+            "throughput": reading.throughput,
+            "readings": list(reading.readings),
+            "part_of_target": reading.throughput / target.rate,
+            "latency_ms": reading.latency_ms,
+            "operators": {
+                name: {"received": seen.received, "busy": seen.busy, "process": seen.process, "threads": seen.threads}
+                for name, seen in reading.operators.items()
+            },
+            "node_cpu": dict(reading.node_cpu),
+            "machine_cpu": reading.machine_cpu,
+            "met": analysis.met,
+            "shortage": str(analysis.shortage),
+            "short": list(analysis.short),
+            "evidence": analysis.evidence,
+            "lost_nodes": list(reading.lost_nodes),
+            "profiling_cost": reading.profiling_cost,
+            "profiles": {
+                name: profile.model_dump(
+                    mode="json", include={"sojourn_seconds", "processing_cpu", "moving_cpu", "memory_mb"}
+                )
+                for name, profile in reading.profiles.items()
+            },
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +220,7 @@ class Deployment:
 
     @property
     def best(self) -> DeployRound | None:
-        """The most of the rate that is asked for; of equals the shortest latency, in two digits, then the fewest
+        """The round with the largest part of the rate; of equals the shortest latency, in two digits, then the fewest
         nodes."""
 
         def rank(done: DeployRound) -> tuple[float, float, int]:
@@ -137,6 +229,11 @@ class Deployment:
             return min(done.reading.throughput, self.target.rate), -taken, -done.plan.nodes
 
         return max(self.rounds, key=rank, default=None)
+
+    @property
+    def profiles(self) -> Mapping[str, TaskProfile]:
+        """The profile of every operator, as the last round that measured it has it."""
+        return {name: profile for done in self.rounds for name, profile in done.reading.profiles.items()}
 
     def document(self) -> dict[str, Any]:
         best = self.best
@@ -149,30 +246,7 @@ class Deployment:
             "reason": str(self.reason),
             "why": self.why,
             "best_round": None if best is None else best.number,
-            "rounds": [
-                {
-                    "round": done.number,
-                    "nodes": done.plan.nodes,
-                    "threads": dict(done.plan.threads),
-                    "throughput": done.reading.throughput,
-                    "part_of_target": done.reading.throughput / self.target.rate,
-                    "latency_ms": done.reading.latency_ms,
-                    "met": done.analysis.met,
-                    "shortage": str(done.analysis.shortage),
-                    "short": list(done.analysis.short),
-                    "evidence": done.analysis.evidence,
-                    "profiles": {
-                        name: {
-                            "sojourn_seconds": profile.sojourn_seconds,
-                            "processing_cpu": profile.processing_cpu,
-                            "moving_cpu": profile.moving_cpu,
-                            "memory_mb": profile.memory_mb,
-                        }
-                        for name, profile in done.reading.profiles.items()
-                    },
-                }
-                for done in self.rounds
-            ],
+            "rounds": [done.document(self.target) for done in self.rounds],
         }
 
 
@@ -180,42 +254,75 @@ class Deployment:
 
 
 BUSY = 0.8
-"""An operator at work for so much of the time while the queue grows is short."""
+"""An operator in use for so much of the time while the queue grows is short."""
 NODE_BUSY = 0.9
 NEARLY = 0.99
-"""Of the target: the rest is how counting ends."""
+"""Part of the target that counts as all of it: the rest is how counting ends."""
+ARRIVED = 0.97
+"""Part of what arrives that a pipeline takes in if it keeps up."""
 
 
 def analyse(reading: RoundReading, target: DeployTarget, gains: Mapping[str, float]) -> Analysis:
-    """`gains`: tuples an operator gets for one of the source."""
+    """Return whether the target is met, and if not what is short. `gains`: rows an operator gets for one of the
+    source."""
+    if reading.lost_nodes:
+        lost = ", ".join(f"'{node}'" for node in reading.lost_nodes)
+        return Analysis(met=False, shortage=ShortOf.LOST_NODE, evidence=f"node {lost} died during the round")
     rate_met = reading.throughput >= NEARLY * target.rate
     taken = float("inf") if reading.latency_ms is None else reading.latency_ms
     if rate_met and (target.latency_ms is None or taken <= target.latency_ms):
-        return Analysis(met=True, shortage=ShortOf.NOTHING, evidence=f"{reading.throughput:.4g} tuples/s")
+        return Analysis(met=True, shortage=ShortOf.NOTHING, evidence=f"{reading.throughput:.4g} rows/s")
     if rate_met:
-        evidence = f"the rate is met, a tuple takes {taken:.0f} ms of {target.latency_ms:.0f}"
+        evidence = f"the rate is met, a row takes {taken:.0f} ms of {target.latency_ms:.0f}"
         return Analysis(met=False, shortage=ShortOf.LATENCY, evidence=evidence)
-    busy = sorted(reading.operators.items(), key=lambda entry: entry[1].busy, reverse=True)
-    short = tuple(
-        name
-        for name, operator in busy
-        if operator.busy >= BUSY and operator.true_rate < target.rate * gains.get(name, 1.0) / NEARLY
-    )
+    return _lacking(reading, target, gains)
+
+
+def _lacking(reading: RoundReading, target: DeployTarget, gains: Mapping[str, float]) -> Analysis:
+    """Return what keeps a round below the rate of its target."""
+    offered = reading.offered
+    if offered is not None and offered < NEARLY * target.rate and reading.throughput >= ARRIVED * offered:
+        evidence = f"the source gives {offered:.4g} rows/s, {target.rate:.4g} are wanted, and nothing waits"
+        return Analysis(met=False, shortage=ShortOf.SOURCE, evidence=evidence)
+    if reading.machine_cpu is not None and reading.machine_cpu >= NODE_BUSY:
+        most = max(reading.operators, key=lambda name: reading.operators[name].process, default=None)
+        where = "" if most is None else f"; the fullest process is that of operator '{most}'"
+        evidence = f"the pipeline uses {reading.machine_cpu:.0%} of this machine, which all its nodes share{where}"
+        return Analysis(met=False, shortage=ShortOf.MACHINE, evidence=evidence)
+    busiest = sorted(reading.operators.items(), key=lambda entry: entry[1].fullest, reverse=True)
+    short = tuple(name for name, operator in busiest if _is_short(operator, target.rate * gains.get(name, 1.0)))
     if short:
-        first = reading.operators[short[0]]
-        wanted = target.rate * gains.get(short[0], 1.0)
-        evidence = (
-            f"operator '{short[0]}' is at work {first.busy:.0%} of the time on {first.threads} threads: it does "
-            f"{first.true_rate:.4g} tuples/s and {wanted:.4g} are wanted"
-        )
-        return Analysis(met=False, shortage=ShortOf.OPERATOR, short=short, evidence=evidence)
+        return _short_operator(short, reading.operators[short[0]], target.rate * gains.get(short[0], 1.0))
     full = {node: used for node, used in reading.node_cpu.items() if used >= NODE_BUSY}
     if full:
         node = max(full, key=lambda name: full[name])
         evidence = f"node '{node}' uses {full[node]:.0%} of its CPU"
         return Analysis(met=False, shortage=ShortOf.NODE, short=tuple(reading.operators), evidence=evidence)
-    seen = f"the busiest operator, '{busy[0][0]}', is at work {busy[0][1].busy:.0%}" if busy else "no operator was seen"
-    return Analysis(met=False, shortage=ShortOf.ENGINE, evidence=f"nothing is at its limit ({seen}): the engine is")
+    seen = f"'{busiest[0][0]}', is in use {busiest[0][1].fullest:.0%}" if busiest else "none, was seen"
+    return Analysis(
+        met=False,
+        shortage=ShortOf.ENGINE,
+        evidence=f"nothing is at its limit (the busiest operator, {seen}): the engine is",
+    )
+
+
+def _is_short(operator: OperatorReading, wanted: float) -> bool:
+    """Return whether an operator is in use nearly all the time and would do less than is wanted. In a process that is
+    full with several operators, all of them are short."""
+    if operator.process >= NODE_BUSY and operator.process > operator.busy:
+        return operator.received / min(1.0, operator.process) < wanted / NEARLY
+    return operator.busy >= BUSY and operator.true_rate < wanted / NEARLY
+
+
+def _short_operator(short: tuple[str, ...], first: OperatorReading, wanted: float) -> Analysis:
+    """Return the shortage of the busiest operator, source or sink; `short[0]` is its name."""
+    kind = {Kind.SOURCE: ShortOf.SOURCE, Kind.SINK: ShortOf.SINK}.get(first.kind, ShortOf.OPERATOR)
+    at_work = f"is at work {first.busy:.0%} of the time on {first.threads} threads"
+    rate = first.true_rate
+    if first.process > first.busy:
+        at_work, rate = f"fills {first.process:.0%} of the core of its process", first.received / first.fullest
+    evidence = f"{kind} '{short[0]}' {at_work}: it does {rate:.4g} rows/s and {wanted:.4g} are wanted"
+    return Analysis(met=False, shortage=kind, short=short, evidence=evidence)
 
 
 MOST_ROUNDS = 8
@@ -234,67 +341,97 @@ def deploy_in_rounds(
     plan_for: Callable[[Mapping[str, float]], DeployPlan],
     execute: Callable[[DeployPlan], RoundReading],
     *,
+    provide: Callable[[Mapping[str, float], DeployPlan], DeployPlan] | None = None,
     most_rounds: int = MOST_ROUNDS,
     listener: Listener | None = None,
 ) -> Deployment:
-    """`plan_for` raises `RefusedError` where the costs cannot be placed on any number of nodes."""
+    """Run rounds until the target is met, or no other plan would help.
+
+    `plan_for` raises `RefusedError` if the costs cannot be placed on any number of nodes. `provide` acquires the nodes
+    of a plan and returns it on those that came, which may be smaller than asked for, and so more. An error of the
+    provider or of a round, and Ctrl-C, end the rounds and keep the best.
+    """
     costs = dict.fromkeys(gains, 1.0)
     rounds: list[DeployRound] = []
-
-    def stopped(reason: StopReason, why: str) -> Deployment:
-        return Deployment(target, planner.name, tuple(rounds), reason, why)
-
-    while True:
-        try:
+    try:
+        while True:
             costs, plan = _next_plan(costs, rounds, planner, plan_for)
-        except RefusedError as refused:
-            return stopped(StopReason.UNPLACEABLE, str(refused))
-        if plan.nodes > target.budget:
-            last = f"; {rounds[-1].analysis.evidence}" if rounds else ""
-            why = f"the plan takes {plan.nodes} nodes, the budget is {target.budget}{last}"
-            return stopped(StopReason.BUDGET, why)
-        if rounds and plan.same_as(rounds[-1].plan):
-            why = f"planning again gives the same plan; {rounds[-1].analysis.evidence}"
-            return stopped(StopReason.SAME_PLAN, why)
-        reading = execute(plan)
-        analysis = analyse(reading, target, gains)
-        rounds.append(DeployRound(len(rounds) + 1, plan, reading, analysis))
-        if listener is not None:
-            short = "" if analysis.met else f"; {analysis.evidence}"
-            listener.on_message(
-                f"round {len(rounds)}: {reading.throughput:,.4g} tuples/s on {_nodes(plan.nodes)}{short}"
-            )
-        if analysis.met:
-            return stopped(StopReason.MET, f"in round {len(rounds)} on {_nodes(plan.nodes)}")
-        if (end := _no_use(rounds, most_rounds)) is not None:
-            return stopped(*end)
-        if analysis.shortage is ShortOf.LATENCY:
-            costs = {name: cost * ROOM_FOR_LATENCY for name, cost in costs.items()}
-        else:
-            costs = planner.next_costs(costs, plan, reading, analysis)
+            _check_budget(plan, target, rounds)
+            if rounds and plan.same_as(rounds[-1].plan) and not rounds[-1].reading.lost_nodes:
+                why = f"planning again gives the same plan; {rounds[-1].analysis.evidence}"
+                raise _Stopped(StopReason.SAME_PLAN, why)
+            if provide is not None:
+                plan = provide(costs, plan)
+                _check_budget(plan, target, rounds)
+            reading = execute(plan)
+            rounds.append(DeployRound(len(rounds) + 1, plan, reading, analyse(reading, target, gains)))
+            _report(rounds[-1], listener)
+            _check_use(rounds, most_rounds)
+            costs = _next_costs(costs, planner, rounds[-1])
+    except _Stopped as end:
+        reason, why = end.reason, end.why
+    except RefusedError as refused:
+        reason, why = StopReason.UNPLACEABLE, str(refused)
+    except ProviderError as error:
+        reason, why = StopReason.PROVIDER, str(error)
+    except (InterruptedRoundError, KeyboardInterrupt):
+        reason, why = StopReason.INTERRUPTED, f"interrupted in round {len(rounds) + 1}"
+    except PenstockError as error:
+        reason, why = StopReason.FAILED, f"round {len(rounds) + 1} failed: {error}"
+    return Deployment(target, planner.name, tuple(rounds), reason, why)
+
+
+class _Stopped(Exception):  # noqa: N818 - no error: how rounds end
+    def __init__(self, reason: StopReason, why: str) -> None:
+        super().__init__(why)
+        self.reason, self.why = reason, why
+
+
+def _check_budget(plan: DeployPlan, target: DeployTarget, rounds: Sequence[DeployRound]) -> None:
+    if plan.nodes > target.budget:
+        last = f"; {rounds[-1].analysis.evidence}" if rounds else ""
+        why = f"the plan takes {_nodes(plan.nodes)}, the budget is {target.budget}{last}"
+        raise _Stopped(StopReason.BUDGET, why)
+
+
+def _report(done: DeployRound, listener: Listener | None) -> None:
+    if listener is not None:
+        short = "" if done.analysis.met else f"; {done.analysis.evidence}"
+        rate, where = f"{done.reading.throughput:,.4g} rows/s", _nodes(done.plan.nodes)
+        listener.on_message(f"round {done.number}: {rate} on {where}{short}")
+
+
+def _next_costs(costs: dict[str, float], planner: RoundPlanner, last: DeployRound) -> dict[str, float]:
+    """Return the costs after a round that missed its target. A round that lost a node says nothing of them."""
+    if last.analysis.shortage is ShortOf.LOST_NODE:
+        return costs
+    if last.analysis.shortage is ShortOf.LATENCY:
+        return {name: cost * ROOM_FOR_LATENCY for name, cost in costs.items()}
+    return planner.next_costs(costs, last.plan, last.reading, last.analysis)
 
 
 def _nodes(count: int) -> str:
     return f"{count} {'node' if count == 1 else 'nodes'}"
 
 
-def _no_use(rounds: Sequence[DeployRound], most_rounds: int) -> tuple[StopReason, str] | None:
-    """Why another round would not help, or is not to be made."""
+def _check_use(rounds: Sequence[DeployRound], most_rounds: int) -> None:
+    """End the rounds if the target is met, or if another would not help or is not to be made."""
     last = rounds[-1]
-    evidence = last.analysis.evidence
-    if last.analysis.shortage is ShortOf.ENGINE:
-        return StopReason.ENGINE, evidence
-    if last.analysis.shortage is ShortOf.LATENCY and len(rounds) > 1 and not _shorter(rounds[-2], last):
+    evidence, shortage = last.analysis.evidence, last.analysis.shortage
+    if last.analysis.met:
+        raise _Stopped(StopReason.MET, f"in round {last.number} on {_nodes(last.plan.nodes)}")
+    if shortage in END_OF_SHORTAGE:
+        raise _Stopped(END_OF_SHORTAGE[shortage], evidence)
+    if shortage is ShortOf.LATENCY and len(rounds) > 1 and not _shorter(rounds[-2], last):
         more = _nodes(last.plan.nodes - rounds[-2].plan.nodes)
-        return StopReason.LATENCY, f"{more} more did not make a tuple's way shorter; {evidence}"
+        raise _Stopped(StopReason.LATENCY, f"{more} more did not make a row's way shorter; {evidence}")
     if len(rounds) >= most_rounds:
-        return StopReason.ROUNDS, f"not met in {most_rounds} rounds; {evidence}"
-    return None
+        raise _Stopped(StopReason.ROUNDS, f"not met in {most_rounds} rounds; {evidence}")
 
 
 def _shorter(before: DeployRound, after: DeployRound) -> bool:
-    """Whether more nodes made a tuple's way shorter by as much as can be told from noise. A round that was short of
-    something else says nothing of that."""
+    """Return whether more nodes made a row's way shorter by as much as can be told from noise. A round that was short
+    of something else says nothing of that."""
     was, now = before.reading.latency_ms, after.reading.latency_ms
     alike = before.analysis.shortage is ShortOf.LATENCY and after.plan.nodes > before.plan.nodes
     return not alike or was is None or now is None or now < LESS * was
@@ -306,9 +443,9 @@ def _next_plan(
     planner: RoundPlanner,
     plan_for: Callable[[Mapping[str, float]], DeployPlan],
 ) -> tuple[dict[str, float], DeployPlan]:
-    """A plan with these costs; where it is the one before, with costs raised until it is another or they stay."""
+    """Return a plan with these costs; if it is the one before, with costs raised until it is another or they stay."""
     plan = plan_for(costs)
-    for _ in range(MOST_RAISES if rounds else 0):
+    for _ in range(MOST_RAISES if rounds and not rounds[-1].reading.lost_nodes else 0):
         last = rounds[-1]
         raised = planner.next_costs(costs, last.plan, last.reading, last.analysis)
         if not plan.same_as(last.plan) or raised == costs:
@@ -356,45 +493,11 @@ def _dearer(profile: TaskProfile, factor: float) -> TaskProfile:
     )
 
 
-# Task profiles of operators from one report of a run; P-Deployer measures them every tenth of a minute.
-#
-# t_soj = seconds at work / tuples                                  thread time of a tuple
-# c_p  <= 100 * min(seconds at work, CPU of all slots) / tuples     equal if an operator computes all the time
-# c_t   = 100 * CPU of the engine / tuples of all operators         moving and handing over are not separated
-# m_pt  = memory of the slots * (own tuples / all) / (tuples/s received and sent)
-#
-# Only the duration of an operator's calls is measured, not their CPU: c_p is an upper bound, too high for an operator
-# that waits.
-
-
-def task_profiles(report: Report, counted_seconds: float) -> Mapping[str, TaskProfile]:
-    """Of every operator that got tuples; none of a run that did nothing. Tuples were counted for `counted_seconds`,
-    everything else for the seconds of the report."""
-    seen = {name: work for name, work in report.operators.items() if work.received > 0}
-    handled = sum(work.received + work.sent for work in seen.values())
-    received = sum(work.received for work in seen.values())
-    if not seen or report.seconds <= 0:
-        return {}
-    longer = counted_seconds / report.seconds
-    slots_cpu = sum(cpu for cpu, _ in report.slots.values()) * report.seconds
-    memory = sum(held for _, held in report.slots.values())
-    return {
-        name: TaskProfile(
-            name=name,
-            sojourn_seconds=longer * work.busy_seconds / work.received,
-            processing_cpu=100 * longer * min(work.busy_seconds, slots_cpu) / work.received,
-            moving_cpu=100 * (report.engine_cpu or 0.0) * counted_seconds / received,
-            memory_mb=memory / handled * counted_seconds,
-        )
-        for name, work in seen.items()
-    }
-
-
 # Measured costs: the planned rate of an operator over its true rate.
 #
-# cost_n = cost * planned rate / true rate        true rate = tuples received / part of the time at work
+# cost_n = cost * planned rate / true rate        true rate = rows received / part of the time in use
 #
-# Computed for every operator busy enough to measure. One round covers them all, so the next plan is right unless the
+# Computed for every operator in use enough to measure. One round covers them all, so the next plan is right unless the
 # bottleneck changes with the plan.
 
 
@@ -414,7 +517,7 @@ class MeasuredCosts:
 
     def _cost(self, name: str, cost: float, plan: DeployPlan, reading: RoundReading) -> float:
         seen, planned = reading.operators.get(name), plan.capacity.get(name)
-        if seen is None or planned is None or seen.busy < self.least_busy or seen.received <= 0:
+        if seen is None or planned is None or seen.used < self.least_busy or seen.received <= 0:
             return cost
         return cost * min(self.most, max(1.0, planned / seen.true_rate))
 

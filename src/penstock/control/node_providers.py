@@ -8,29 +8,36 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import subprocess
+import sys
 import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from penstock.base.clock import Stopwatch, pause
 from penstock.base.errors import BadInputError, PenstockError
-from penstock.base.files import Amount, Count, Name, Positive, Spec, check, read_value
+from penstock.base.files import Amount, Count, Name, Positive, Spec, check, read_value, write_text
 from penstock.cluster.contract import NodeRequest, open_cluster
 from penstock.cluster.file import DEFAULT_SLOT_MEMORY_MB
 from penstock.cluster.topology import CPU, CPU_POINTS_PER_SLOT, MEMORY
-from penstock.control.contracts import NodeOffer, ProvidedNode, ProviderError, SeenNodes
+from penstock.control.contracts import NodeOffer, ProvidedNode, ProviderError, ProviderSetting, SeenNodes
 from penstock.control.core.messages import NodeJoined, NodeLost
 from penstock.control.core.records import NodePhase, NodeRecord
+from penstock.control.registry import NODE_PROVIDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from penstock.cluster.contract import ClusterManager
     from penstock.cluster.contract import NodeState as ManagedNode
-    from penstock.control.contracts import Provider, ProviderSetting
+    from penstock.cluster.topology import Cluster
+    from penstock.control.contracts import Provider
     from penstock.control.core.messages import Observation
 
 
@@ -324,3 +331,153 @@ class ClusterProvider:
         # a node whose rack is not known is far from every other
         rack = f"rack of {node.name}" if node.rack is None else node.rack
         return ProvidedNode(node.name, node.slots or 1, rack, None, price, node.alive, node.capacity)
+
+
+# The nodes of one deployment: those of a cluster that are free, and more from a provider, which go when it ends.
+
+
+COME_SECONDS = 120.0
+"""A node that was acquired and has not joined the cluster after so long is given up."""
+LOOK_SECONDS = 0.5
+
+
+class LeftNodes(Spec):
+    """Nodes that somebody must release if this process dies, as a file."""
+
+    provider: str
+    options: str
+    master: str
+    folder: str
+    names: tuple[Name, ...] = ()
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[None]:
+    """Inside the block Ctrl-C and SIGTERM wait for its end: half an acquisition or release would leave nodes that cost
+    money. Only the main thread receives signals; elsewhere nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+    before = {
+        number: signal.signal(number, lambda got, _frame: asked.append(got))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if asked:
+        raise KeyboardInterrupt
+
+
+@dataclass
+class NodePool:
+    """Acquires nodes one by one, waits until they have joined the cluster, and releases all it acquired.
+
+    `provider` None: there are only the nodes of the cluster. `left` is a file that names what is acquired, for whoever
+    releases it if this process is killed (`release_left`).
+    """
+
+    manager: ClusterManager
+    provider: Provider | None = None
+    size: str | None = None
+    patience: float = COME_SECONDS
+    left: tuple[Path, LeftNodes] | None = None
+    acquired: list[str] = field(default_factory=list)
+    """Names of the nodes that this pool must release."""
+    own: set[str] = field(default_factory=set)
+    """Applications of the deployment itself: what they hold is free for it."""
+
+    def cluster(self) -> Cluster:
+        """Return the nodes of the cluster that are alive and on which nobody holds a slot."""
+        nodes, holdings, known = self.manager.nodes(), self.manager.holdings(), self.manager.topology()
+        if nodes is None or holdings is None or known is None:
+            raise ProviderError(f"the manager at {self.manager.master} does not answer, or its slots have no names")
+        held = {slot.node for slot, holder in holdings.items() if holder.application not in self.own}
+        usable = {node.name for node in nodes if node.alive and node.slots and node.name not in held}
+        return known.only(place for place, node in enumerate(known.nodes) if node.name in usable)
+
+    def acquire(self, count: int) -> Cluster:
+        """Return a cluster of at least `count` nodes; raise `ProviderError` if so many do not come."""
+        there = self.cluster()
+        missing = count - len(there.nodes)
+        if missing <= 0:
+            return there
+        if self.provider is None:
+            raise ProviderError(f"{count} nodes are needed, {len(there.nodes)} are free, and no provider adds any")
+        asked = [self._acquire_one(count) for _ in range(missing)]
+        watch = Stopwatch()
+        while True:
+            there = self.cluster()
+            late = [name for name in asked if there.find(name) is None]
+            if not late:
+                return there
+            if watch.seconds() > self.patience:
+                self.drop(late)
+                raise ProviderError(
+                    f"{len(late)} of {len(asked)} nodes did not join the cluster within {self.patience:g} s: "
+                    f"{', '.join(late)}"
+                )
+            pause(LOOK_SECONDS)
+
+    def _acquire_one(self, count: int) -> str:
+        assert self.provider is not None  # noqa: S101 - checked by `acquire`
+        with deferred_interrupts():
+            given = self.provider.acquire(1, self.size)
+            self.acquired += [node.name for node in given]
+            self._write_left()
+        if len(given) != 1:
+            raise ProviderError(f"{count} nodes are needed, and the provider gave {len(given)} when asked for one more")
+        return given[0].name
+
+    def dead(self, names: Collection[str]) -> list[str]:
+        """Return which of these nodes are not alive now; none if the manager does not answer."""
+        nodes = self.manager.nodes()
+        alive = None if nodes is None else {node.name for node in nodes if node.alive}
+        return [] if alive is None else sorted(name for name in names if name not in alive)
+
+    def drop(self, names: Collection[str]) -> list[str]:
+        """Release some of the nodes that were acquired. Return why any could not be."""
+        troubles = []
+        with deferred_interrupts():
+            for name in [own for own in self.acquired if own in names]:
+                try:
+                    if self.provider is not None:
+                        self.provider.release(name)
+                except ProviderError as error:
+                    troubles.append(f"node '{name}' may still be running and cost money: {error}")
+                    continue
+                self.acquired.remove(name)
+            self._write_left()
+        return troubles
+
+    def close(self) -> list[str]:
+        """Release all nodes that were acquired. Return why any could not be."""
+        return self.drop(self.acquired)
+
+    def _write_left(self) -> None:
+        if self.left is not None:
+            path, known = self.left
+            write_text(path, known.model_copy(update={"names": tuple(self.acquired)}).model_dump_json())
+
+
+def release_left(path: Path) -> int:
+    """Release the nodes that a process left behind when it was killed; return how many could not be."""
+    left = read_value(LeftNodes, path)
+    if not left.names:
+        return 0
+    made = NODE_PROVIDERS.load(left.provider).make(left.options, ProviderSetting(Path(left.folder), left.master))
+    failed = 0
+    for name in left.names:
+        try:
+            made.release(name)
+        except ProviderError as error:
+            log.warning("node '%s' may still be running and cost money: %s", name, error)
+            failed += 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(release_left(Path(sys.argv[1])))

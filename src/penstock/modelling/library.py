@@ -213,7 +213,7 @@ class ModelLibrary:
         this pipeline, else that of any operator called so (a reference task, or a file that does not tell them apart).
         """
         own = qualified(pipeline, operator)
-        return model or (own if own in self.models else operator)
+        return model or (own if own in self.models or own in self.profiles else operator)
 
     def of_pipeline(self, pipeline: Pipeline) -> ModelLibrary:
         """Only what is known of the operators of one pipeline."""
@@ -307,7 +307,8 @@ def demands_to_run(pipeline: Pipeline, library: ModelLibrary) -> Mapping[str, Mo
         if operator.kind is Kind.OPERATOR
         and operator.model is None
         and not operator.is_declared
-        and library.name_for(pipeline.name, name, None) not in library.models
+        and (known_as := library.name_for(pipeline.name, name, None)) not in library.models
+        and known_as not in library.profiles
     }
     known = Pipeline.of(
         pipeline.name, [operator for operator in pipeline.operators.values() if operator.name not in unknown], []

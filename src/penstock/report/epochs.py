@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.report.report import Moment, OperatorObservation, Report, arrived_rate, slope
+from penstock.planning.prediction.placed import PlacedCosts
+from penstock.report.report import Moment, OperatorObservation, Report, TaskObservation, arrived_rate, slope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +39,77 @@ class EpochObservation:
     """How many deliveries took how long; the middle of a histogram's bin stands for all in it."""
     on_slots: Mapping[tuple[str, Slot], OperatorObservation] = field(default_factory=dict)
     """The same as `operators`, slot by slot."""
+    tasks: Mapping[str, TaskObservation] = field(default_factory=dict)
+    """By operator, if task profiles are measured."""
+    process_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    """CPU that each bundle's process used, by bundle."""
+    sampling_seconds: float = 0.0
+    """CPU that measuring task profiles took."""
+
+
+IDLE_CORES = PlacedCosts().bundle_cores
+"""CPU of a bundle's process that has nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessAccount:
+    """What a bundle's process counted in an epoch."""
+
+    cpu_seconds: float
+    held_mb: float
+    sampling_seconds: float
+    operators: Mapping[str, OperatorObservation]
+    sampled: Mapping[str, tuple[int, float, float]]
+    """By operator: rows whose processing was timed, seconds, CPU seconds."""
+    crossed: Mapping[str, int]
+    ingested: int = 0
+    """Rows that its sources emitted: turned into rows of Python as those that cross are."""
+
+
+def tasks_of(account: ProcessAccount, seconds: float) -> dict[str, TaskObservation]:
+    """Return what a process measured of its operators in an epoch of so many seconds.
+
+    moving = CPU of the process - sum over operators of rows * sampled CPU / sampled rows - sampling - idle * seconds
+
+    An operator's part of it is that of the rows that it received from, or sent to, other processes, among those and the
+    rows that sources emitted here; its part of the memory is that of the rows that it handled.
+    """
+    code = 0.0
+    for name, (rows, _, cpu) in account.sampled.items():
+        seen = account.operators.get(name)
+        code += cpu if not rows or seen is None else max(1.0, seen.received / rows) * cpu
+    moving = max(0.0, account.cpu_seconds - code - account.sampling_seconds - IDLE_CORES * seconds)
+    crossed = sum(account.crossed.values()) + account.ingested
+    handled = sum(seen.received + seen.sent for seen in account.operators.values())
+    tasks = {}
+    for name, seen in account.operators.items():
+        own = seen.received + seen.sent
+        tasks[name] = TaskObservation(
+            seen.received,
+            own,
+            *account.sampled.get(name, (0, 0.0, 0.0)),
+            account.crossed.get(name, 0),
+            moving * account.crossed.get(name, 0) / crossed if crossed else 0.0,
+            account.held_mb * own / handled if handled else 0.0,
+        )
+    return tasks
+
+
+def _tasks_in(epochs: Sequence[EpochObservation]) -> dict[str, TaskObservation]:
+    """By operator, over several epochs."""
+    tasks: dict[str, TaskObservation] = {}
+    for epoch in epochs:
+        for name, task in epoch.tasks.items():
+            tasks[name] = tasks[name].then(task) if name in tasks else task
+    return tasks
+
+
+def _cores_by_process(epochs: Sequence[EpochObservation], seconds: float) -> dict[str, float]:
+    used: dict[str, float] = {}
+    for epoch in epochs:
+        for name, cpu in epoch.process_cpu_seconds.items():
+            used[name] = used.get(name, 0.0) + cpu / seconds
+    return used
 
 
 def summarise_epochs(
@@ -93,6 +165,9 @@ def summarise_epochs(
         batches=len(counted),
         notes=notes,
         history=history,
+        tasks=_tasks_in(counted),
+        processes=_cores_by_process(counted, seconds),
+        sampling_cores=sum(epoch.sampling_seconds for epoch in counted) / seconds,
     )
 
 

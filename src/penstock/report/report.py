@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -139,6 +139,34 @@ class OperatorObservation:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskObservation:
+    """What was measured of an operator's tasks, for its task profile."""
+
+    rows: int
+    """Received."""
+    handled: int
+    """Received and sent."""
+    sampled_rows: int
+    """Those whose processing was timed."""
+    sampled_seconds: float
+    sampled_cpu_seconds: float
+    crossed: int
+    """Rows that came from, or went to, another process."""
+    moving_cpu_seconds: float
+    """CPU of its processes beside the operators' code and what an idle process uses: its part by rows that crossed."""
+    held_mb: float
+    """Memory of its processes beyond what they had at first: its part by rows handled."""
+
+    def beside(self, other: TaskObservation) -> TaskObservation:
+        """Add what was measured at the same time elsewhere."""
+        return TaskObservation(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def then(self, later: TaskObservation) -> TaskObservation:
+        """Add what was measured afterwards: memory is not used up, so that the larger amount counts."""
+        return replace(self.beside(later), held_mb=max(self.held_mb, later.held_mb))
+
+
+@dataclass(frozen=True, slots=True)
 class SlotObservation:
     """What one slot used for one batch: seconds of CPU and of wall clock, and its memory at the end of it. Beside it,
     how many pieces of fixed work were done to see how fast the core is, and the CPU they took."""
@@ -243,6 +271,12 @@ class Report:
     max_dead_letter_ratio: float = MAX_DEAD_LETTER_RATIO
     lag: Mapping[str, int] = field(default_factory=dict)
     """Messages that wait in topics at its end, by topic/partition."""
+    tasks: Mapping[str, TaskObservation] = field(default_factory=dict)
+    """By operator, if the run measured task profiles."""
+    processes: Mapping[str, float] = field(default_factory=dict)
+    """Cores that each bundle of a placed run used; a process of Python works on one."""
+    sampling_cores: float = 0.0
+    """Cores that measuring task profiles took."""
 
     @property
     def stable(self) -> bool:
@@ -287,6 +321,7 @@ class Report:
                 {"node": slot.node, "slot": slot.number, "cpu": cpu, "memory_mb": memory}
                 for slot, (cpu, memory) in self.slots.items()
             ],
+            **self._measured(),
             "batches": self.batches,
             "engine_cpu": self.engine_cpu,
             "others_cpu": self.others_cpu,
@@ -299,6 +334,14 @@ class Report:
             "first_errors": list(self.first_errors),
             "notes": list(self.notes),
         }
+
+    def _measured(self) -> dict[str, Any]:
+        """Return what only placed runs measure."""
+        measured: dict[str, Any] = {"processes": dict(self.processes)} if self.processes else {}
+        if self.tasks:
+            measured["tasks"] = {name: asdict(task) for name, task in self.tasks.items()}
+            measured["sampling_cores"] = self.sampling_cores
+        return measured
 
 
 def slope(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:

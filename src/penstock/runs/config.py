@@ -298,6 +298,12 @@ class RunConfig:
         Appears.SUBMITTED,
         engines=(PLACED,),
     )
+    sample_every: int | None = option(
+        None,
+        "Measure task profiles: time one row in so many of each operator (P-Deployer: 20). Default: none.",
+        engines=(PLACED,),
+        minimum=1,
+    )
     tls: str | None = option(
         None,
         "PEM file with a certificate and its key, for TLS between the processes of the run.",

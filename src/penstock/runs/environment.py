@@ -42,7 +42,7 @@ def with_executor_memory(config: RunConfig, slot_memory_mb: float | None) -> Run
 def is_on_this_machine(config: RunConfig) -> bool:
     """Whether the slots of a run share the cores of this machine: embedded, or on the cluster of
     `penstock cluster up`."""
-    if config.is_local or config.master == CLUSTER_MASTER:
+    if config.is_local or (config.master or "").partition(":")[0] == CLUSTER_MASTER:
         return True
     master = str(config.master if config.session is None else _checked(config.session).sparkContext.master)
     return master.startswith("local") or master == _master_here()

@@ -35,6 +35,7 @@ class RunKeywords(TypedDict, total=False):
     routing: str | None
     segmenter: str | None
     at_least_once: bool
+    sample_every: int | None
     tls: str | Path | None
     models: ModelsLike | None
     session: Any

@@ -215,6 +215,12 @@ class OperatorCount:
     """What was taken from its queue had waited there, seconds times pieces."""
     pieces: int = 0
     """Taken from its queue."""
+    sampled_rows: int = 0
+    """Rows whose processing was measured (`call_sampler`)."""
+    sampled_seconds: float = 0.0
+    sampled_cpu_seconds: float = 0.0
+    crossed: int = 0
+    """Rows received from, or sent to, another process."""
 
     def add(self, other: OperatorCount) -> None:
         for item in fields(self):
@@ -237,6 +243,12 @@ class Account:
     """The first ones: operator, id, error."""
     ids: IdBitmaps | None = None
     """Where ids are audited."""
+    cpu_seconds: float = 0.0
+    """CPU of the whole process, all its threads; 0 if it was not measured."""
+    held_bytes: int = 0
+    """Memory of the process beyond what it had when it was first asked."""
+    sampling_seconds: float = 0.0
+    """CPU that measuring calls took."""
 
     def count(self, operator: str) -> OperatorCount:
         counted = self.operators.get(operator)
@@ -264,6 +276,13 @@ class Account:
                 self.ids.lose_sight_of(untraced)
         else:
             count.untraced += untraced
+
+    def sampled(self, operator: str, rows: int, seconds: float, cpu_seconds: float) -> None:
+        """Count rows whose processing was measured."""
+        count = self.count(operator)
+        count.sampled_rows += rows
+        count.sampled_seconds += seconds
+        count.sampled_cpu_seconds += cpu_seconds
 
     def waited(self, operator: str, seconds: float) -> None:
         """A piece was taken from the operator's queue."""
@@ -317,6 +336,9 @@ class Account:
         self.memory_bytes = max(self.memory_bytes, other.memory_bytes)
         self.pieces_of_work += other.pieces_of_work
         self.pieces_seconds += other.pieces_seconds
+        self.cpu_seconds += other.cpu_seconds
+        self.held_bytes += other.held_bytes
+        self.sampling_seconds += other.sampling_seconds
         self.errors = [*self.errors, *other.errors][:MAX_ERRORS]
         if other.ids is not None:
             self.ids = self.ids or IdBitmaps()
@@ -333,6 +355,9 @@ class Account:
             "pieces_of_work": self.pieces_of_work,
             "pieces_seconds": self.pieces_seconds,
             "errors": self.errors,
+            "cpu_seconds": self.cpu_seconds,
+            "held_bytes": self.held_bytes,
+            "sampling_seconds": self.sampling_seconds,
             "ids": None if self.ids is None else self.ids.pack(blobs),
             "blobs": [len(blob) for blob in blobs],
         }
@@ -364,4 +389,8 @@ class Account:
             header["pieces_seconds"],
             [(operator, number, error) for operator, number, error in header["errors"]],
             None if header["ids"] is None else IdBitmaps.unpack(header["ids"], blobs),
+            # accounts of earlier versions lack these
+            header.get("cpu_seconds", 0.0),
+            header.get("held_bytes", 0),
+            header.get("sampling_seconds", 0.0),
         )

@@ -26,6 +26,7 @@ from penstock.dataflow.logic import Per
 from penstock.runtime import segment_states as st
 from penstock.runtime.account import Account, IdBitmaps
 from penstock.runtime.batch import Batch, joined_by_schema
+from penstock.runtime.call_sampler import CallSampler, Samples, sampling_cost
 from penstock.runtime.code_calls import (
     ColumnCall,
     Rows,
@@ -77,6 +78,8 @@ class SegmentOptions:
     """Max hung calls per operator: the larger of this and twice its threads, since all may meet one stall."""
     journal: CallJournal | None = None
     """If given, everything is done in one thread and row by row, and each call is noted before it is made."""
+    sample_every: int | None = None
+    """Measure one row in so many; None: none. Code over batches is measured whole."""
 
 
 class Segment:
@@ -114,7 +117,7 @@ class Segment:
         self._watch = Stopwatch()
         self._account = self._new_account()
         self._rows_made: dict[int, int] = defaultdict(int)
-        self._code = {st.OWNER: ThreadCode(st.OWNER)}
+        self._code = {st.OWNER: ThreadCode(st.OWNER, options.sample_every)}
         """Opened code per thread."""
         self._threads: dict[int, threading.Thread] = {}
         self._probe = SpeedProbe()
@@ -164,6 +167,13 @@ class Segment:
         with self._lock:
             account, self._account = self._account, self._new_account()
         account.pieces_of_work, account.pieces_seconds = self._probe.take()
+        if self._options.sample_every is not None:
+            rows = sum(
+                account.count(step.operator).rows_in
+                for step, logic in self._with_code.values()
+                if logic.per is Per.ROW and step.operator in account.operators
+            )
+            account.sampling_seconds = rows * sampling_cost(self._options.sample_every)
         account.memory_bytes = psutil.Process().memory_info().rss
         return account
 
@@ -259,7 +269,7 @@ class Segment:
         return answer
 
     def _start(self, start: st.StartThread) -> None:
-        code, stuck = ThreadCode(start.thread), None
+        code, stuck = ThreadCode(start.thread, self._options.sample_every), None
         if start.item is not None and start.item.call is not None:
             del self._threads[start.replaces]
             stuck = self._code.pop(start.replaces).pass_on(code, start.item.call.operator)
@@ -369,9 +379,14 @@ class Segment:
                 made, misfits = as_wanted(call.operator, call.logic, outcome.made)
                 outcome = replace(outcome, made=made, dead_letters=[*outcome.dead_letters, *misfits])
             item.call = None
-            busy = watch.seconds() + item.lost_seconds
+            busy, used = watch.seconds() + item.lost_seconds, thread_cpu_seconds() - cpu
             item.busy_seconds += busy
-            self._send(item.position, outcome, call.size, busy, thread_cpu_seconds() - cpu, item, code)
+            if self._options.sample_every is not None:
+                is_per_row = call.logic.per is Per.ROW
+                samples = code.take_samples(call.operator) if is_per_row else Samples(call.size, busy, used)
+                with self._lock:
+                    self._account.sampled(call.operator, *samples)
+            self._send(item.position, outcome, call.size, busy, used, item, code)
 
     def _begin(self, item: st.WorkItem, code: ThreadCode) -> RowCall | ColumnCall | SharedRowsCall:
         item.position, piece = item.agenda.pop()
@@ -430,8 +445,10 @@ def _effort(item: st.WorkItem | None) -> tuple[int, float]:
 class ThreadCode:
     """The handles and streams that code has opened in one thread."""
 
-    def __init__(self, thread: int) -> None:
+    def __init__(self, thread: int, sample_every: int | None = None) -> None:
         self.thread = thread
+        self._sample_every = sample_every
+        self._samplers: dict[str, CallSampler] = {}
         self._handles: dict[str, tuple[Logic, Any]] = {}
         self._streams: dict[str, FrameStream] = {}
         self.last_over_frames: dict[str, ColumnCall] = {}
@@ -456,9 +473,18 @@ class ThreadCode:
         call = _called if limit is None else partial(timed, limit)
         if logic.per is Per.MAP_IN_PANDAS:
             return partial(self._give, operator, logic, call)
-        if limit is None:
-            return logic.function
-        return partial(call, _rows_of, logic.function) if logic.per is Per.ROW else partial(call, logic.function)
+        if logic.per is not Per.ROW:
+            return logic.function if limit is None else partial(call, logic.function)
+        function = logic.function
+        if self._sample_every is not None:
+            if operator not in self._samplers:
+                self._samplers[operator] = CallSampler(function, self._sample_every)
+            function = self._samplers[operator].call
+        return function if limit is None else partial(call, _rows_of, function)
+
+    def take_samples(self, operator: str) -> Samples:
+        """Return what was measured of an operator's calls in this thread since the last time."""
+        return self._samplers[operator].take() if operator in self._samplers else Samples(0, 0.0, 0.0)
 
     def _give(
         self, operator: str, logic: Logic, call: Callable[..., Any], frame: pd.DataFrame, piece: Batch

@@ -113,6 +113,7 @@ def placed_code(
     topics = topic_shares(pipeline)
     services = tuple(environment.items())
     code = Code(pipeline, logic, known, sinks, application.shown, services, audit=not topics, topics=topics)
+    code = replace(code, sample_every=application.config.sample_every)
     whole = whole_pipeline(code)
     slot = next(iter(application.threads))
     learned = learn_schemas(session, launcher, slot, whole.steps, whole.sources, feed.tuples)
@@ -344,7 +345,8 @@ class PlacedApplication:
         publishers = self._publishers(session, launcher, code)
         setting = replace(self._setting(code, feed.tuples, publishers), committed=groups.committed)
         conductor = self._conductor = Conductor(setting, launcher, home, commit)
-        observer = EpochObserver(conductor, job.load, job.pipeline.sources)
+        samples = config.sample_every is not None
+        observer = EpochObserver(conductor, job.load, job.pipeline.sources, samples=samples)
         figures = figures_hearer(self.listener, config.run_seconds, observer, self.control)
         upkeep = Upkeep(conductor, observer, feed, figures, None if self.keep_executors else launcher)
         watch = self._watch(conductor)

@@ -44,6 +44,14 @@ class BundleCode:
     audit: bool = True
     topics: Mapping[str, TopicShare] = field(default_factory=dict)
     """Sources that are topics, and which of their partitions are read here."""
+    sample_every: int | None = None
+    """Measure the processing of one row in so many; None: of none."""
+
+    def receivers(self, entrance: int) -> tuple[str, ...]:
+        """Return the operators that read what enters there."""
+        if self.keyed is not None:
+            return (self.keyed.operator,)
+        return tuple(step.operator for step in self.steps if any(read.position == entrance for read in step.reads))
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,8 @@ class Code:
     audit: bool = True
     topics: Mapping[str, TopicShare] = field(default_factory=dict)
     """Sources that are topics."""
+    sample_every: int | None = None
+    """Measure the processing of one row in so many; None: of none."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,7 @@ def lay_out(
                     for source in template.sources
                     if source in code.topics
                 },
+                code.sample_every,
             )
             leaving = []
             for stream, share in _leaving(pipeline, segment):

@@ -19,8 +19,8 @@ from penstock.engines.placed.bundle.generation import VALUE_SCHEMA, shares_of
 from penstock.engines.placed.bundle_plan import path_of
 from penstock.engines.placed.flow.audit import audit, ways_of
 from penstock.engines.placed.flow.states import FlowState
-from penstock.report.epochs import EpochObservation, SlotReading
-from penstock.report.report import Audit, OperatorObservation
+from penstock.report.epochs import EpochObservation, ProcessAccount, SlotReading, tasks_of
+from penstock.report.report import Audit, OperatorObservation, TaskObservation
 from penstock.report.result import BundlePlace
 from penstock.runtime.account import Histogram
 from penstock.runtime.schema_inference import sample_steps
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
     from penstock.dataflow.pipeline import Pipeline
-    from penstock.engines.placed.conductor import Conductor, EpochDone
+    from penstock.engines.placed.conductor import Conductor, EpochDone, StagedPart
     from penstock.engines.placed.launchers import SparkLauncher
     from penstock.runtime.steps import Step
 
@@ -167,6 +167,8 @@ class EpochObserver:
     conductor: Conductor
     load: Load
     sources: tuple[str, ...]
+    samples: bool = False
+    """Whether bundles measure task profiles."""
     _offset: int = 0
 
     def __post_init__(self) -> None:
@@ -174,6 +176,8 @@ class EpochObserver:
         self._offset = self.offset
         self.hops = Histogram()
         self.made_several = False
+        self._finished: float | None = None
+        """When the last epoch did."""
         self.shares: Mapping[int, float] = {}
         """Of the last epoch that has any: see `Conductor.watch`."""
         self.lag: dict[str, int] = {}
@@ -258,7 +262,19 @@ class EpochObserver:
             slots,
             latency.seconds(),
             on_slots,
+            self._tasks(done),
+            {part.bundle: part.account.cpu_seconds for part in done.parts},
+            sum(part.account.sampling_seconds for part in done.parts),
         )
+
+    def _tasks(self, done: EpochDone) -> dict[str, TaskObservation]:
+        """Return what was measured for task profiles; nothing of the first epoch, whose length is not known."""
+        before, self._finished = self._finished, done.finished
+        tasks: dict[str, TaskObservation] = {}
+        for part in done.parts if before is not None and self.samples else ():
+            for name, task in tasks_of(_process_account(part, self.sources), done.finished - (before or 0.0)).items():
+                tasks[name] = tasks[name].beside(task) if name in tasks else task
+        return tasks
 
     def audited(self, pipeline: Pipeline) -> Audit:
         """Messages of topics have no numbers of ours: they are counted, and none is looked for."""
@@ -280,6 +296,22 @@ class EpochObserver:
             rows = [self._received[stream.receiver] for stream in streams]
             taken += sum(rows) if any(stream.weight != 1.0 for stream in streams) else max(rows, default=0)
         return taken
+
+
+def _process_account(part: StagedPart, sources: Collection[str]) -> ProcessAccount:
+    account = part.account
+    return ProcessAccount(
+        account.cpu_seconds,
+        account.held_bytes / 2**20,
+        account.sampling_seconds,
+        {
+            name: OperatorObservation(it.rows_in, it.rows_out, it.filtered, it.dead, it.busy_seconds)
+            for name, it in account.operators.items()
+        },
+        {name: (it.sampled_rows, it.sampled_seconds, it.sampled_cpu_seconds) for name, it in account.operators.items()},
+        {name: it.crossed for name, it in account.operators.items() if it.crossed},
+        sum(it.rows_out for name, it in account.operators.items() if name in sources),
+    )
 
 
 def places_of(conductor: Conductor) -> tuple[BundlePlace, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.clock import Stopwatch, now, pause
+from penstock.base.clock import Stopwatch, cpu_seconds, now, pause, thread_cpu_seconds
 from penstock.base.errors import BadInputError
 from penstock.connectors.log_contract import GoneError, LogError
 from penstock.connectors.staged_sinks import EpochName, StagedSinks
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from penstock.engines.placed.flow.layout import Channel
     from penstock.engines.placed.messages import GenerationOrder, Report
     from penstock.engines.placed.wire import Connection, Credentials
+    from penstock.runtime.account import Account
     from penstock.runtime.call_journal import CallJournal
 
 
@@ -98,6 +100,47 @@ def shares_of(counts: Iterable[tuple[int, int, int]], watched: Watched) -> Mappi
         known = sums.get(number, (0, 0))
         sums[number] = (known[0] + above, known[1] + total)
     return {number: above / total for number, (above, total) in sums.items() if total and number in watched}
+
+
+class ProcessCosts:
+    """What a bundle's process used beside the code of its operators: rows that crossed to and from other processes, the
+    work of sources and sinks, and the CPU and memory of the whole process. Threads of the process add to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._crossed: Counter[str] = Counter()
+        self._worked: dict[str, list[float]] = {}
+        self._cpu = cpu_seconds()
+        self._memory_bytes: int | None = None
+        """Of the process at its first account."""
+
+    def crossed(self, operator: str, rows: int) -> None:
+        with self._lock:
+            self._crossed[operator] += rows
+
+    def worked(self, operator: str, rows: int, seconds: float, used: float) -> None:
+        """Count the work of a source or sink, which no segment counts. `used`: CPU seconds."""
+        with self._lock:
+            known = self._worked.setdefault(operator, [0, 0.0, 0.0])
+            known[0] += rows
+            known[1] += seconds
+            known[2] += used
+
+    def take_into(self, account: Account) -> None:
+        """Add what was counted since the last call."""
+        with self._lock:
+            crossed, self._crossed = self._crossed, Counter()
+            worked, self._worked = self._worked, {}
+        for operator, rows in crossed.items():
+            account.count(operator).crossed += rows
+        for operator, (count, seconds, used) in worked.items():
+            account.sampled(operator, int(count), seconds, used)
+            account.count(operator).busy_seconds += seconds
+        before, self._cpu = self._cpu, cpu_seconds()
+        account.cpu_seconds = self._cpu - before
+        if self._memory_bytes is None:
+            self._memory_bytes = account.memory_bytes
+        account.held_bytes = max(0, account.memory_bytes - self._memory_bytes)
 
 
 MOST_SOURCE_ROWS = 1 << 16
@@ -155,6 +198,9 @@ class Generation:
         self._gone: dict[str, int] = {}
         """Messages of this epoch that retention took unread, by source/topic/partition."""
         self._hops = Histogram()
+        self._costs = ProcessCosts()
+        self._own_sinks = [step.operator for step in code.steps if step.delivers and step.operator in code.sinks]
+        self._receivers = {entrance: code.receivers(entrance) for entrance in code.entrances.values()}
         self._segment = self._make_segment(crumbs)
         self._ending = threading.Thread(target=self._segment.close, daemon=True)
         self._linger: Linger | None = None
@@ -166,7 +212,11 @@ class Generation:
             return KeyedSegment(code.keyed, order.checkpoint, label, order.states, order.groups, self._emit)
         steps = [replace(step, threads=order.threads.get(step.operator, step.threads)) for step in code.steps]
         options = SegmentOptions(
-            audit=code.audit, emit_dead_letters=bool(code.sinks), queue_rows=QUEUE_ROWS, journal=crumbs
+            audit=code.audit,
+            emit_dead_letters=bool(code.sinks),
+            queue_rows=QUEUE_ROWS,
+            journal=crumbs,
+            sample_every=code.sample_every,
         )
         return Segment(steps, options, self._emit)
 
@@ -308,6 +358,8 @@ class Generation:
                 continue
             batch, sent = received
             self._hops.add(np.array([now() - sent]))
+            for operator in self._receivers[entrance]:
+                self._costs.crossed(operator, len(batch))
             watch = Stopwatch()
             with self._feeding:
                 self._segment.feed(batch, entrance)
@@ -330,7 +382,11 @@ class Generation:
             while not self._closed.is_set():
                 try:
                     reads = self._flow.may_emit or not feed.begun
+                    watch, cpu = Stopwatch(), thread_cpu_seconds()
                     messages = feed.next(min(window.rows, MOST_SOURCE_ROWS)) if reads else None
+                    if messages is not None and messages.rows.num_rows:
+                        rows = messages.rows.num_rows
+                        self._costs.worked(source, rows, watch.seconds(), thread_cpu_seconds() - cpu)
                 except (GoneError, BadInputError, LogError) as error:  # the latter was waited for
                     raise StoppedError(f"source '{source}': {error}") from error
                 if messages is None or not self._emit_messages(feed, messages, entrance, window):
@@ -364,9 +420,11 @@ class Generation:
         until = min(due, at + min(window.rows, MOST_SOURCE_ROWS))
         if until <= at:
             return False
+        watch, cpu = Stopwatch(), thread_cpu_seconds()
         numbers = np.arange(at, until, dtype=np.int64)
         rows = pa.RecordBatch.from_arrays([pa.array(numbers)], schema=VALUE_SCHEMA)
         batch = Batch(rows, Marks(numbers, self._order.began + load.due_seconds(at, until)))
+        self._costs.worked(source, until - at, watch.seconds(), thread_cpu_seconds() - cpu)
         watch = Stopwatch()
         with self._feeding:
             self._segment.feed(batch, entrance)
@@ -390,12 +448,15 @@ class Generation:
                 for target, part in dealer.deal(batch)
             ]
             if operator in self._code.sinks:
+                watch, cpu = Stopwatch(), thread_cpu_seconds()
                 self._sinks.take(operator, batch)
+                self._costs.worked(operator, len(batch), watch.seconds(), thread_cpu_seconds() - cpu)
                 self._counts.take_in(operator, batch.rows)
             if operator in self._code.shown and len(self._shown) < SHOWN_ROWS:
                 rows = batch.rows.slice(0, SHOWN_ROWS).to_pylist()
                 self._shown += [(operator, json.dumps(row, default=str, ensure_ascii=False)) for row in rows]
         for channel, part in dealt:
+            self._costs.crossed(operator, len(part))
             self._outs[channel].put(part)
 
     # Epochs.
@@ -420,6 +481,7 @@ class Generation:
                 lag = {key: count for feed in self._feeds.values() for key, count in feed.lag.items()}
                 notes = [note for feed in self._feeds.values() for note in feed.take_notes()]
                 account = self._segment.take_account()
+                self._costs.take_into(account)
                 rows, written = self._sinks.cut(epoch)
                 state = self._segment.snapshot(epoch) if isinstance(self._segment, KeyedSegment) else None
                 shown, self._shown = self._shown, []
@@ -429,7 +491,12 @@ class Generation:
                 with self._changed:
                     self._flow.staged(generation, epoch)
                     self._changed.notify_all()
+            watch, cpu = Stopwatch(), thread_cpu_seconds()
             outputs = self._sinks.write(epoch, rows, written)
+            for sink in self._own_sinks if outputs else ():
+                # written together: each has an equal part of the time
+                share = 1 / len(self._own_sinks)
+                self._costs.worked(sink, 0, share * watch.seconds(), share * (thread_cpu_seconds() - cpu))
             states = {} if state is None else state.write()
             staged = StagedReport(
                 generation,

@@ -193,8 +193,10 @@ class KeyedSegment:
             self._state.take(batch, now())
             count = self._account.count(self._code.operator)
             count.rows_in += len(batch) + len(misfits)
-            count.busy_seconds += watch.seconds()
-            count.cpu_seconds += thread_cpu_seconds() - cpu
+            busy, used = watch.seconds(), thread_cpu_seconds() - cpu
+            count.busy_seconds += busy
+            count.cpu_seconds += used
+            self._account.sampled(self._code.operator, len(batch) + len(misfits), busy, used)
             if self._account.ids is not None and batch.ids is not None:
                 # ids end here: each row sent descends from many
                 self._account.ids.delivered_at(self._code.operator, batch.marks)
@@ -212,8 +214,11 @@ class KeyedSegment:
             self._emit(self._code.operator, Batch(made, marks))
 
     def take_account(self) -> Account:
+        import psutil  # noqa: PLC0415 - belongs to the extra
+
         with self._lock:
             account, self._account = self._account, self._new_account()
+        account.memory_bytes = psutil.Process().memory_info().rss
         return account
 
     def snapshot(self, epoch: int) -> Snapshot:

@@ -121,8 +121,9 @@ class LocalCluster(StandaloneCluster):
 
 
 def open_own(address: ClusterAddress) -> ClusterManager:
-    """Open the cluster of the state folder; its secret is in that folder if no file is given."""
-    state = find_cluster(address.folder)
+    """Open the cluster of the state folder, or of FOLDER for the master `cluster:FOLDER`; its secret is in that folder
+    if no file is given."""
+    state = find_cluster(address.folder or address.master.partition(":")[2] or None)
     return LocalCluster(state, None if address.secret_file is None else read_secret(address.secret_file))
 
 
