@@ -186,6 +186,7 @@ class SimulatedCluster(ClusterManager):
             self._topology = self._topology.only(
                 place for place, node in enumerate(self._topology.nodes) if node.name != name
             )
+            self._dead.discard(name)  # another node may get its name
 
     def lose_node(self, name: str) -> None:
         """Make a node die, with the executors on it."""

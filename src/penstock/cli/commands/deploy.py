@@ -133,9 +133,10 @@ def _factor(text: str) -> tuple[str, float]:
 
 def _print(deployed: Deployment, planner: str) -> None:
     rounds, target = deployed.rounds, deployed.target
+    count = f"{len(rounds)} {'round' if len(rounds) == 1 else 'rounds'}"
     output.console().print(
         output.table(
-            f"{target.rate:,.4g} rows/s in {len(rounds)} {'round' if len(rounds) == 1 else 'rounds'}, {planner} planner",
+            f"{count} to {target.rate:,.4g} rows/s, {planner} planner",
             ("round", "nodes", "threads", "offered", "rows/s", "of target", "latency ms", "node cpu", "what is short "),
             (
                 (
