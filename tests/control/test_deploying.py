@@ -339,7 +339,7 @@ class TestNodes:
         assert sorted(cloud.released) == sorted(cloud.given)
 
     def test_a_provider_that_fails_ends_the_rounds(self, site: Callable[..., Cloud]) -> None:
-        cloud = site(fails_after=1)
+        cloud = site(slots=1, fails_after=1)
         found = penstock.deploy("linear", 50, budget=8, **GIVEN)
         assert (found.reason, found.why) == (StopReason.PROVIDER, "no more machines")
         assert cloud.released == cloud.given == ["n2"]
@@ -371,7 +371,7 @@ class TestNodes:
         assert sorted(cloud.released) == sorted(cloud.given)
 
     def test_without_a_provider_the_free_nodes_are_all_there_are(self, site: Callable[..., Cloud]) -> None:
-        site(before=2)
+        site(before=2, slots=1)
         found = penstock.deploy("linear", 50, budget=8, **{**GIVEN, "provider": None})
         assert found.reason is StopReason.PROVIDER
         assert "2 are free, and no provider adds any" in found.why
