@@ -14,8 +14,7 @@ from penstock.cluster.topology import Cluster, Node, Slot
 from penstock.control.core.turn import Blamable, BlamedError, Culprit
 from penstock.planning.registry import SHARERS
 from penstock.planning.sharing.contract import Divides, Tenant, Tenants
-from penstock.planning.sharing.handover import Moves, hand_over
-from penstock.planning.sharing.share import share_in_time
+from penstock.planning.sharing.share import Moves, hand_over, share_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
