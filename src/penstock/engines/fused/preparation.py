@@ -374,13 +374,24 @@ def describe_slots(folder: RunFolder, slots: int) -> None:
 def own_checkpoint(folder: RunFolder, *, local_by_default: bool) -> str:
     """Return the checkpoint of a run that was given none: in its folder, also if paths without a scheme are on another
     file system. A run that began without a scheme keeps its place, wherever that is."""
+    if not folder.is_local:
+        return spark_uri(f"{folder.place.rstrip('/')}/checkpoint")
     inside = str(folder.path / "checkpoint")
     began_so = folder.has_run and folder.description.config.checkpoint == inside
     return inside if local_by_default or began_so else f"{LOCAL}{inside}"
 
 
-def is_own_checkpoint(folder: Path, checkpoint: str | None) -> bool:
-    return checkpoint is None or checkpoint.removeprefix(LOCAL) == str(folder / "checkpoint")
+def is_own_checkpoint(folder: RunFolder, checkpoint: str | None) -> bool:
+    if checkpoint is None:
+        return True
+    if not folder.is_local:
+        return checkpoint == own_checkpoint(folder, local_by_default=True)
+    return checkpoint.removeprefix(LOCAL) == str(folder.path / "checkpoint")
+
+
+def spark_uri(uri: str) -> str:
+    """Return the URI by which Spark's file systems know a place."""
+    return f"s3a{uri.removeprefix('s3')}" if uri.startswith("s3://") else uri
 
 
 def code_only_in_python(pipeline: Pipeline) -> bool:
@@ -412,7 +423,7 @@ def resumed_config(known: RunDescription, folder: RunFolder, anew: RunConfig, *,
         slots=anew.slots or (None if has_plan else before.slots),
         executor_memory_mb=None if has_plan or anew.session is not None else before.executor_memory_mb,
         folder=folder.place,
-        checkpoint=None if is_own_checkpoint(folder.path, before.checkpoint) else before.checkpoint,
+        checkpoint=None if is_own_checkpoint(folder, before.checkpoint) else before.checkpoint,
     )
 
 
@@ -420,13 +431,13 @@ def prepare_as_before(known: RunDescription, folder: RunFolder, given: Pipeline 
     """Return the run with the threads it had, over the slots given now; and with batches as it had them, unless other
     slots or models say otherwise."""
     threads = {name: count * known.slots for name, count in known.threads.items()}
-    job = prepare(given if given is not None else _named(known, folder.path), config, threads=threads)
+    job = prepare(given if given is not None else _named(known, folder.place), config, threads=threads)
     if config.models is None and job.slots == known.slots:
         return replace(job, most_rows=known.most_rows, batch_seconds=known.batch_seconds)
     return job
 
 
-def _named(known: RunDescription, folder: Path) -> RunnableLike:
+def _named(known: RunDescription, folder: str) -> RunnableLike:
     """The pipeline or plan by the name it was given: code that lies beside its file is found by that. Without a name
     code is found where the run was started."""
     if known.given is not None:
