@@ -42,7 +42,7 @@ def beside(table: str, name: str) -> str:
 
 
 def _parted(table: str) -> tuple[str, str]:
-    """What stands before the last part of a name, and that. A dot inside quotes parts nothing."""
+    """Return the part before the last dot of a name, and the rest. A dot inside quotes does not count."""
     last = _LAST_PART.search(table)
     start = 0 if last is None else last.start()
     return table[:start], table[start:]
@@ -64,7 +64,7 @@ class TableWriter:
         self._staged = beside(self._table, f"{self._staged_by_owner}_{secrets.token_hex(4)}")
         self._is_sqlite = options["url"].startswith("jdbc:sqlite")
         self._last: int | None = None
-        """The last batch the table holds; None: nobody looked yet. Only one process writes as this owner."""
+        """The last batch the table holds; None: not read yet. Only one process writes as this owner."""
 
     def prepare(self) -> None:
         """Makes the table of batches, and drops what an earlier process of the run left half done."""
