@@ -5,9 +5,9 @@ The input is a `Scenario` (`system`): a cluster, pipelines on it, and events. Pl
 
 The parts:
 
-- A *station* is the threads of one operator on one slot, with one queue, first in first out. k threads together have the rate of the model, so a
-  tuple takes a thread `k / I(k)` seconds. With constant service tuple n of a station goes to thread n mod k: that
-  equals one shared queue, because threads with equal times finish in the order they began.
+- A *station* is the threads of one operator on one slot, with one queue, first in first out. k threads together have
+  the rate of the model, so a tuple takes a thread `k / I(k)` seconds. With constant service tuple n of a station goes
+  to thread n mod k: that equals one shared queue, because threads with equal times finish in the order they began.
   With exponential service the thread that is free first takes the next tuple.
 - If a stream is dealt to threads (fields, partial-key, direct), every thread has a queue of its own.
 - A *route* is a stream with all that the simulation needs. Dealing is deterministic and belongs to the

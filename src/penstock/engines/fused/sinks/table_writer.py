@@ -82,7 +82,8 @@ class TableWriter:
         pass
 
     def _knows_batches(self, connection: Any) -> bool:
-        """By asking: databases differ in how they make a table only where there is none."""
+        """Return whether the table of batches is there, by a query: databases differ in how they create a table only if
+        it is missing."""
         try:
             self._run(connection, f"SELECT batch FROM {BATCHES} WHERE 1 = 0")  # noqa: S608 - its own name
         except java_error():
@@ -121,8 +122,8 @@ class TableWriter:
             self._last = batch
 
     def _make_tables(self, frame: DataFrame) -> None:
-        """Of SQLite Spark cannot tell whether a table is there: its driver gives errors no state. So they are made
-        here, with the columns Spark would give them."""
+        """Create the tables of SQLite: Spark cannot detect whether one exists, because its driver gives errors no
+        state. The columns are those that Spark would give them."""
         columns = self._jdbc.columns(frame)
         with self._jdbc.connection() as connection:
             self._run(connection, f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})")
@@ -153,7 +154,7 @@ class TableWriter:
 
     @staticmethod
     def _run(connection: Any, sql: str, *values: str | int) -> int:
-        """How many rows it changed, where it changes rows."""
+        """Return the number of rows changed, if the statement changes rows."""
         statement = connection.prepareStatement(sql)
         for position, value in enumerate(values, start=1):
             if isinstance(value, int):
