@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 
 def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) -> list[str]:
-    """What the prediction leaves out: the load generator and sinks that only count take next to nothing, and what files
-    take is in what was rehearsed."""
+    """Return the ends that the prediction leaves out: the load generator and sinks that only count take next to
+    nothing, and the time of files is in the rehearsal."""
     notes = []
     for name, operator in pipeline.operators.items():
         reads = operator.kind is Kind.SOURCE and not reading_of(operator).is_load
@@ -70,7 +70,8 @@ def unmeasured_ends(pipeline: Pipeline, demands: Demands, *, rehearsed: bool) ->
 
 
 def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float, interval_seconds: float) -> list[str]:
-    """What latency, predicted and measured, leaves out: it ends when a tuple's batch is committed."""
+    """Return notes on the part that latency, predicted and measured, leaves out: it ends when a tuple's batch is
+    committed."""
     steady = setup.steady_batch(rate, interval_seconds)
     return [
         f"operator '{name}' sends windows on when they are closed: half of its tuples are in what has left it "
@@ -82,8 +83,8 @@ def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float, interval_s
 
 
 def predictions(setup: FusedSetup, interval_seconds: float, sources: int, *, own_source: bool) -> dict[str, Any]:
-    """What a result is told of it: rates are of all `sources` together. The latency of a source of the user's own is
-    counted from when Spark took a tuple in: it is that of the batch."""
+    """Return the predictions in a result: rates are of all `sources` together. The latency of a source of the user's
+    own begins when Spark takes a tuple in: it is that of the batch."""
 
     def use(rate: float) -> tuple[float, float]:
         slot = setup.use(rate / sources)
@@ -104,11 +105,11 @@ def predictions(setup: FusedSetup, interval_seconds: float, sources: int, *, own
 
 
 FIGURES_SECONDS = 1.0
-"""A listener hears figures this often."""
+"""Seconds between two figures for a listener."""
 UNKNOWN_RATE = 1e9
-"""What comes of a source of the user's own is not known: threads are chosen as for more than can be done."""
+"""Assumed rate of a source of the user's own, which is not known: threads are chosen for more than can be processed."""
 FIRST_ROWS = 50
-"""Tuples per slot of the first batch where no model says how many are a second of work."""
+"""Tuples per slot of the first batch if no model gives the number for a second of work."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +126,14 @@ class FusedJob:
     notes: tuple[str, ...]
     plan_rates: Mapping[str, float | None] | None
     setup: FusedSetup | None
-    """What is predicted comes from here; None: no operator has a model."""
+    """Setup that predictions come from; None: no operator has a model."""
     slot_memory_mb: float | None = None
-    """That of the plan, where there is one."""
+    """Memory of a slot in the plan, if there is one."""
     config: RunConfig = field(default_factory=RunConfig)
 
     @property
     def all_threads(self) -> dict[str, int]:
-        """Of each operator over all slots."""
+        """Threads of each operator over all slots."""
         return {name: count * self.slots for name, count in self.threads.items()}
 
     @property
@@ -145,9 +146,10 @@ class FusedJob:
         return None if self.setup is None else self.setup.rate(self.interval_seconds)
 
     def result(self, report: Report, load: Load, **more: Any) -> RunResult:
-        """A source of the user's own decides by itself what a batch holds: what is predicted is for batches as they
-        came. A report counts the tuples of all k sources of the user's own, the formula those of each: a batch of r of
-        the one holds `r / k` of the other, and the rate of the formula is a k-th of the report's."""
+        """Return the result with predictions. A source of the user's own sets the size of a batch itself: predictions
+        are for batches as they came. A report counts the tuples of all k sources of the user's own, the formula those
+        of each: a batch of r of the one holds `r / k` of the other, and the rate of the formula is a k-th of the
+        report's."""
         setup, notes = self.setup, self.notes
         own_source = not is_driven_by_load(self.pipeline)
         sources = len(self.pipeline.sources) if own_source else 1
@@ -253,8 +255,8 @@ def _plan_rates(plan: SavedPlan, where: str) -> dict[str, float | None]:
 def batch_hearer(
     listener: Listener, load: Load | None, seconds: float | None
 ) -> tuple[Callable[[BatchObservation], None], Callable[[], Figures | None]]:
-    """Who hears of every batch of a run and tells the listener, and the figures of late for whoever asks. Figures take
-    time to work out, so the listener hears them once a second."""
+    """Return a function that passes each batch of a run to the listener, and one that returns the latest figures.
+    Figures take time to compute, so the listener gets them once a second."""
     recent, since_figures = RecentBatches(load, seconds), Stopwatch()
 
     def hear(batch: BatchObservation) -> None:
@@ -274,8 +276,8 @@ def batch_hearer(
 def spec_of(
     job: FusedJob, config: RunConfig, run: str, folder: Path, checkpoint: str | None = None, *, is_kept: bool = True
 ) -> FusedSpec:
-    """What to run. `checkpoint`: used if the options name none; default: in the folder. `is_kept`: the folder stays, so
-    that the run can be resumed."""
+    """Return the specification of the query. `checkpoint`: used if the options name none; default: in the folder.
+    `is_kept`: the folder stays, so that the run can be resumed."""
     from penstock.engines.fused.query import FusedSpec  # noqa: PLC0415 - Spark loads only when it is used
 
     driven = is_driven_by_load(job.pipeline)
@@ -297,8 +299,8 @@ def spec_of(
 
 
 def audits(job: FusedJob, asked: bool | None) -> bool:
-    """Whether every tuple is looked for in what came out: as asked, else where the load generator emits them and they
-    can be told apart."""
+    """Return whether every tuple is audited: as asked; by default if the load generator emits them and they can be told
+    apart."""
     unaudited = unaudited_by(job.pipeline, sparks_own_code(job.logic))
     if asked and unaudited is not None:
         raise BadInputError(
@@ -364,7 +366,7 @@ def describe_run(job: FusedJob, folder: RunFolder, checkpoint: str, given: str |
 
 
 def describe_slots(folder: RunFolder, slots: int) -> None:
-    """Write the slots of now for whoever resumes the run, each with the threads it had; batches are sized for them."""
+    """Write the present slots for a resumed run, each with the threads it had; batches are sized for them."""
     known = folder.description
     rows = max(1, known.most_rows * slots // known.slots)
     config = replace(known.config, slots=slots)
@@ -403,7 +405,8 @@ def code_only_in_python(pipeline: Pipeline) -> bool:
 
 
 def name_to_resume_by(given: RunnableLike) -> str | None:
-    """What names a pipeline or plan wherever the run is resumed: a file by its whole path. None: it is an object."""
+    """Return the name of a pipeline or plan for resuming the run from anywhere: a file by its whole path. None: it is
+    an object."""
     if not isinstance(given, str | Path):
         return None
     is_file = os.path.isfile(given)  # noqa: PTH113 - no error for odd names
@@ -438,8 +441,8 @@ def prepare_as_before(known: RunDescription, folder: RunFolder, given: Pipeline 
 
 
 def _named(known: RunDescription, folder: str) -> RunnableLike:
-    """The pipeline or plan by the name it was given: code that lies beside its file is found by that. Without a name
-    code is found where the run was started."""
+    """Return the pipeline or plan by the name it was given: code beside its file is found by that. Without a name, code
+    is found in the folder in which the run was started."""
     if known.given is not None:
         return known.given
     if known.definition is None:
