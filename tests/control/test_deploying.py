@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.api import deployment
 from penstock.base.errors import BadInputError, ClusterError, RunError
 from penstock.cluster.contract import NodeRequest
 from penstock.cluster.simulated import SimulatedCluster
@@ -30,6 +29,7 @@ from penstock.control.deployment import (
     analyse,
     deploy_in_rounds,
 )
+from penstock.control.executors import spark_rounds
 from penstock.dataflow.pipeline import Kind
 from penstock.modelling.library import read_models_and_profiles
 from penstock.report.report import OperatorObservation
@@ -301,15 +301,15 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cloud]:
             done = replace(report, operators=operators)
             return type("Result", (), {"report": done, "interrupted": False, "places": (), "slots": 2})()
 
-        monkeypatch.setattr(deployment, "open_cluster", lambda *_, **__: cluster)
-        monkeypatch.setattr(deployment, "NODE_PROVIDERS", made)
-        monkeypatch.setattr(deployment._SparkRounds, "_run", run)
+        monkeypatch.setattr(spark_rounds, "open_cluster", lambda *_, **__: cluster)
+        monkeypatch.setattr(spark_rounds, "NODE_PROVIDERS", made)
+        monkeypatch.setattr(spark_rounds.SparkRounds, "_run", run)
         return made
 
     return make
 
 
-GIVEN = {"master": "simulated", "provider": "cloud", "stabilise_seconds": 1.0, "read_seconds": 2.0}
+GIVEN: dict[str, Any] = {"master": "simulated", "provider": "cloud", "stabilise_seconds": 1.0, "read_seconds": 2.0}
 
 
 class TestNodes:

@@ -50,12 +50,12 @@ class OperatorReading:
 
     @property
     def used(self) -> float:
-        """How much of it is in use: of its threads, or its part of the core of its process."""
+        """Utilisation: that of its threads, or its part of the core of its process."""
         return max(self.busy, min(1.0, self.process_part))
 
     @property
     def fullest(self) -> float:
-        """How much is in use of its threads, or of the core of its process, whoever uses it."""
+        """Utilisation of its threads, or of the core of its process with all operators in it."""
         return max(self.busy, min(1.0, self.process))
 
     @property
@@ -66,7 +66,7 @@ class OperatorReading:
 
 @dataclass(frozen=True, slots=True)
 class RoundReading:
-    """What was measured of a deployment once it had settled."""
+    """Figures of a deployment once it had settled."""
 
     throughput: float
     """Rows/s, the mean of the readings."""
@@ -77,7 +77,7 @@ class RoundReading:
     node_cpu: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Part of each node's CPU that was used."""
     profiles: Mapping[str, TaskProfile] = field(default_factory=lambda: MappingProxyType({}))
-    """What a row cost, operator by operator."""
+    """Costs of a row, by operator."""
     offered: float | None = None
     """Rows/s that were offered; of topics, that arrived."""
     machine_cpu: float | None = None
@@ -103,7 +103,7 @@ class ShortOf(StrEnum):
     ENGINE = "engine"
     """Neither an operator nor a node is at its limit: more of them would not help."""
     LOST_NODE = "lost-node"
-    """A node died during the round, so that nothing can be said."""
+    """A node died during the round: its figures are not those of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ END_OF_SHORTAGE = {
 
 
 class InterruptedRoundError(PenstockError):
-    """Somebody asked for the end while a round ran."""
+    """A signal asked for the end while a round ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,8 @@ class Deployment:
 
     @property
     def best(self) -> DeployRound | None:
-        """The round with the largest part of the rate; of equals the shortest latency, in two digits, then the fewest
-        nodes."""
+        """The round with the largest part of the rate; ties go to the shortest latency in two digits, then to the
+        smallest number of nodes."""
 
         def rank(done: DeployRound) -> tuple[float, float, int]:
             latency = done.reading.latency_ms
@@ -254,7 +254,7 @@ class Deployment:
 
 
 BUSY = 0.8
-"""An operator in use for so much of the time while the queue grows is short."""
+"""Part of the time from which on an operator in use is short, if the queue grows."""
 NODE_BUSY = 0.9
 NEARLY = 0.99
 """Part of the target that counts as all of it: the rest is how counting ends."""
@@ -263,8 +263,8 @@ ARRIVED = 0.97
 
 
 def analyse(reading: RoundReading, target: DeployTarget, gains: Mapping[str, float]) -> Analysis:
-    """Return whether the target is met, and if not what is short. `gains`: rows an operator gets for one of the
-    source."""
+    """Return whether the target is met, and the shortage if it is not. `gains`: rows an operator receives for one of
+    the source."""
     if reading.lost_nodes:
         lost = ", ".join(f"'{node}'" for node in reading.lost_nodes)
         return Analysis(met=False, shortage=ShortOf.LOST_NODE, evidence=f"node {lost} died during the round")
@@ -331,7 +331,7 @@ MOST_RAISES = 20
 LESS = 0.95
 """Times the latency before: no less is no gain."""
 ROOM_FOR_LATENCY = 1.25
-"""Rate met and latency missed: the next plan has so much room, so that less waits."""
+"""Times the costs if the rate is met and the latency missed: the next plan has room, so that less waits."""
 
 
 def deploy_in_rounds(
@@ -402,7 +402,7 @@ def _report(done: DeployRound, listener: Listener | None) -> None:
 
 
 def _next_costs(costs: dict[str, float], planner: RoundPlanner, last: DeployRound) -> dict[str, float]:
-    """Return the costs after a round that missed its target. A round that lost a node says nothing of them."""
+    """Return the costs after a round that missed its target. A round that lost a node changes none."""
     if last.analysis.shortage is ShortOf.LOST_NODE:
         return costs
     if last.analysis.shortage is ShortOf.LATENCY:
@@ -430,8 +430,8 @@ def _check_use(rounds: Sequence[DeployRound], most_rounds: int) -> None:
 
 
 def _shorter(before: DeployRound, after: DeployRound) -> bool:
-    """Return whether more nodes made a row's way shorter by as much as can be told from noise. A round that was short
-    of something else says nothing of that."""
+    """Return whether more nodes made a row's way shorter by more than noise. True if the round before was short of
+    something else."""
     was, now = before.reading.latency_ms, after.reading.latency_ms
     alike = before.analysis.shortage is ShortOf.LATENCY and after.plan.nodes > before.plan.nodes
     return not alike or was is None or now is None or now < LESS * was
@@ -506,7 +506,7 @@ class MeasuredCosts:
     name: ClassVar[str] = "measured"
 
     least_busy: float = 0.05
-    """Below, what is measured is mostly overhead."""
+    """Utilisation below which a reading is mostly overhead."""
     most: float = 20.0
     """A round raises a cost by no more: a reading beyond that is not believed."""
 

@@ -337,12 +337,12 @@ class ClusterProvider:
 
 
 COME_SECONDS = 120.0
-"""A node that was acquired and has not joined the cluster after so long is given up."""
+"""Seconds until a node that was acquired and has not joined the cluster is given up."""
 LOOK_SECONDS = 0.5
 
 
 class LeftNodes(Spec):
-    """Nodes that somebody must release if this process dies, as a file."""
+    """File that names the nodes to release if this process is killed."""
 
     provider: str
     options: str
@@ -374,10 +374,10 @@ def deferred_interrupts() -> Iterator[None]:
 
 @dataclass
 class NodePool:
-    """Acquires nodes one by one, waits until they have joined the cluster, and releases all it acquired.
+    """Acquires nodes one by one, waits until they have joined the cluster, and releases them.
 
-    `provider` None: there are only the nodes of the cluster. `left` is a file that names what is acquired, for whoever
-    releases it if this process is killed (`release_left`).
+    `provider` None: there are only the nodes of the cluster. `left` is a file that names what is acquired, for the guard
+    that releases the nodes if this process is killed (`release_left`).
     """
 
     manager: ClusterManager
@@ -388,10 +388,10 @@ class NodePool:
     acquired: list[str] = field(default_factory=list)
     """Names of the nodes that this pool must release."""
     own: set[str] = field(default_factory=set)
-    """Applications of the deployment itself: what they hold is free for it."""
+    """Applications of the deployment itself: slots they hold are free for it."""
 
     def cluster(self) -> Cluster:
-        """Return the nodes of the cluster that are alive and on which nobody holds a slot."""
+        """Return the nodes of the cluster that are alive and on which no other application holds a slot."""
         nodes, holdings, known = self.manager.nodes(), self.manager.holdings(), self.manager.topology()
         if nodes is None or holdings is None or known is None:
             raise ProviderError(f"the manager at {self.manager.master} does not answer, or its slots have no names")
@@ -400,7 +400,7 @@ class NodePool:
         return known.only(place for place, node in enumerate(known.nodes) if node.name in usable)
 
     def acquire(self, count: int) -> Cluster:
-        """Return a cluster of at least `count` nodes; raise `ProviderError` if so many do not come."""
+        """Return a cluster of at least `count` nodes; raise `ProviderError` if they do not come."""
         there = self.cluster()
         missing = count - len(there.nodes)
         if missing <= 0:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SlotReading:
-    """A slot's processes as last heard: which Java process, CPU seconds it and those below it have used, memory."""
+    """The last report of a slot's processes: the Java process, CPU seconds used by it and those below it, memory in MB."""
 
     process: int
     cpu_seconds: float
@@ -36,11 +36,11 @@ class EpochObservation:
     operators: Mapping[str, OperatorObservation]
     slots: Mapping[Slot, SlotReading]
     latency_seconds: Mapping[float, int]
-    """How many deliveries took how long; the middle of a histogram's bin stands for all in it."""
+    """Number of deliveries by duration; the middle of a histogram's bin stands for all in it."""
     on_slots: Mapping[tuple[str, Slot], OperatorObservation] = field(default_factory=dict)
     """The same as `operators`, slot by slot."""
     tasks: Mapping[str, TaskObservation] = field(default_factory=dict)
-    """By operator, if task profiles are measured."""
+    """Measurements for task profiles, by operator."""
     process_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """CPU that each bundle's process used, by bundle."""
     sampling_seconds: float = 0.0
@@ -53,21 +53,21 @@ IDLE_CORES = PlacedCosts().bundle_cores
 
 @dataclass(frozen=True, slots=True)
 class ProcessAccount:
-    """What a bundle's process counted in an epoch."""
+    """Counts of a bundle's process in an epoch."""
 
     cpu_seconds: float
     held_mb: float
     sampling_seconds: float
     operators: Mapping[str, OperatorObservation]
     sampled: Mapping[str, tuple[int, float, float]]
-    """By operator: rows whose processing was timed, seconds, CPU seconds."""
+    """Timed rows, seconds and CPU seconds, by operator."""
     crossed: Mapping[str, int]
     ingested: int = 0
     """Rows that its sources emitted: turned into rows of Python as those that cross are."""
 
 
 def tasks_of(account: ProcessAccount, seconds: float) -> dict[str, TaskObservation]:
-    """Return what a process measured of its operators in an epoch of so many seconds.
+    """Return the measurements of a process for its operators, from an epoch of `seconds`.
 
     moving = CPU of the process - sum over operators of rows * sampled CPU / sampled rows - sampling - idle * seconds
 
@@ -96,7 +96,7 @@ def tasks_of(account: ProcessAccount, seconds: float) -> dict[str, TaskObservati
 
 
 def _tasks_in(epochs: Sequence[EpochObservation]) -> dict[str, TaskObservation]:
-    """By operator, over several epochs."""
+    """Return the measurements of several epochs together, by operator."""
     tasks: dict[str, TaskObservation] = {}
     for epoch in epochs:
         for name, task in epoch.tasks.items():

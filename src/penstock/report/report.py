@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 LARGEST_PART = 0.5
-"""Of a run: no more is left out, however it goes."""
+"""Part of a run that is left out at most."""
 SETTLED = 1.1
 """Times what a tuple takes in the second half of a run: up to this a batch is as fast as those."""
 WORKING_OFF = 1.03
@@ -34,7 +34,7 @@ WORKING_OFF = 1.03
 STILL_FASTER = 0.05
 """By so much batches vary from one half of a run to the other anyway."""
 FEWEST_TO_SETTLE = 4
-"""Of fewer batches all count."""
+"""Number of batches below which all count."""
 
 
 def settled_after(batches: Sequence[BatchObservation], least: float) -> float:
@@ -118,7 +118,7 @@ falls behind by about x/100 seconds every second, so this is the overload that g
 
 
 LEAST_TAKEN_IN = 0.8
-"""Of what was offered: a run that took in less fell behind."""
+"""Part of the offered rate below which a run fell behind."""
 MAX_DEAD_LETTER_RATIO = 0.01
 """The part of all tuples that may become dead letters in a run that counts as stable."""
 FEWEST_TO_FIT = 3
@@ -140,7 +140,7 @@ class OperatorObservation:
 
 @dataclass(frozen=True, slots=True)
 class TaskObservation:
-    """What was measured of an operator's tasks, for its task profile."""
+    """Measurements of an operator's tasks, for its task profile."""
 
     rows: int
     """Received."""
@@ -155,14 +155,14 @@ class TaskObservation:
     moving_cpu_seconds: float
     """CPU of its processes beside the operators' code and what an idle process uses: its part by rows that crossed."""
     held_mb: float
-    """Memory of its processes beyond what they had at first: its part by rows handled."""
+    """Memory that its processes gained, in MB: its part by rows handled."""
 
     def beside(self, other: TaskObservation) -> TaskObservation:
-        """Add what was measured at the same time elsewhere."""
+        """Add measurements of the same time in another process."""
         return TaskObservation(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def then(self, later: TaskObservation) -> TaskObservation:
-        """Add what was measured afterwards: memory is not used up, so that the larger amount counts."""
+        """Add measurements of a later time. Memory is not used up: the larger amount counts."""
         return replace(self.beside(later), held_mb=max(self.held_mb, later.held_mb))
 
 
@@ -267,12 +267,12 @@ class Report:
     history: tuple[Moment, ...] = ()
     """Every batch, those of the warm-up too."""
     first_errors: tuple[str, ...] = ()
-    """Of dead letters."""
+    """Errors of dead letters."""
     max_dead_letter_ratio: float = MAX_DEAD_LETTER_RATIO
     lag: Mapping[str, int] = field(default_factory=dict)
     """Messages that wait in topics at its end, by topic/partition."""
     tasks: Mapping[str, TaskObservation] = field(default_factory=dict)
-    """By operator, if the run measured task profiles."""
+    """Measurements for task profiles, by operator."""
     processes: Mapping[str, float] = field(default_factory=dict)
     """Cores that each bundle of a placed run used; a process of Python works on one."""
     sampling_cores: float = 0.0

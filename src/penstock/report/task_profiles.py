@@ -10,7 +10,7 @@ Of a placed run that sampled its operators (`sample_every`), with S rows/s:
 A call that computes takes longer if it waits for a core or for Python's lock: that is no time it needs, so that only
 calls that wait for something else are bound by it.
 
-Other runs do not tell the CPU of calls, nor which rows crossed. Of them c_p and c_t are bounds:
+Other runs measure neither the CPU of calls nor the rows that crossed. Their c_p and c_t are bounds:
 
     t_soj  = seconds at work / rows
     c_p   <= 100 * min(seconds at work, CPU of all slots) / rows

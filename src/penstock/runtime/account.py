@@ -114,7 +114,7 @@ class IdBitmaps:
     """Ids below 0 descend from many tuples, or nobody knows from which: they are counted, not audited."""
 
     delivered: dict[tuple[str, int], BitMap64] = field(default_factory=dict)
-    """By sink and path."""
+    """Ids by sink and path."""
     filtered: BitMap64 = field(default_factory=BitMap64)
     dead: BitMap64 = field(default_factory=BitMap64)
     untraced: BitMap64 = field(default_factory=BitMap64)
@@ -242,11 +242,11 @@ class Account:
     errors: list[tuple[str, int | None, str]] = field(default_factory=list)
     """The first ones: operator, id, error."""
     ids: IdBitmaps | None = None
-    """Where ids are audited."""
+    """Set if ids are audited."""
     cpu_seconds: float = 0.0
     """CPU of the whole process, all its threads; 0 if it was not measured."""
     held_bytes: int = 0
-    """Memory of the process beyond what it had when it was first asked."""
+    """Memory that the process gained since its first account."""
     sampling_seconds: float = 0.0
     """CPU that measuring calls took."""
 

@@ -103,8 +103,8 @@ def shares_of(counts: Iterable[tuple[int, int, int]], watched: Watched) -> Mappi
 
 
 class ProcessCosts:
-    """What a bundle's process used beside the code of its operators: rows that crossed to and from other processes, the
-    work of sources and sinks, and the CPU and memory of the whole process. Threads of the process add to it."""
+    """Counts rows that cross to and from other processes, the work of sources and sinks, and the CPU and memory of the
+    whole process. Threads of the process add to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,7 +112,7 @@ class ProcessCosts:
         self._worked: dict[str, list[float]] = {}
         self._cpu = cpu_seconds()
         self._memory_bytes: int | None = None
-        """Of the process at its first account."""
+        """Memory of the process at its first account."""
 
     def crossed(self, operator: str, rows: int) -> None:
         with self._lock:
@@ -127,7 +127,7 @@ class ProcessCosts:
             known[2] += used
 
     def take_into(self, account: Account) -> None:
-        """Add what was counted since the last call."""
+        """Add the counts since the last call."""
         with self._lock:
             crossed, self._crossed = self._crossed, Counter()
             worked, self._worked = self._worked, {}
