@@ -376,8 +376,8 @@ def deferred_interrupts() -> Iterator[None]:
 class NodePool:
     """Acquires nodes one by one, waits until they have joined the cluster, and releases them.
 
-    `provider` None: there are only the nodes of the cluster. `left` is a file that names what is acquired, for the guard
-    that releases the nodes if this process is killed (`release_left`).
+    Without a `provider` there are only the nodes of the cluster. `left` is a file that names the nodes to release, for
+    the guard that does so if this process is killed (`release_left`).
     """
 
     manager: ClusterManager

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SlotReading:
-    """The last report of a slot's processes: the Java process, CPU seconds used by it and those below it, memory in MB."""
+    """The last report of a slot's processes: the Java process, CPU seconds of it and those below it, memory in MB."""
 
     process: int
     cpu_seconds: float

@@ -372,8 +372,10 @@ class SparkRounds:
                 self.listener.on_message(trouble)
 
     def provide(self, costs: Mapping[str, float], plan: DeployPlan) -> DeployPlan:
-        """Acquire the nodes of a plan, and return a plan on as few of those that came as possible. If they do not hold it,
-        acquire more, up to the budget."""
+        """Acquire the nodes of a plan, and return a plan on as few of those that came as possible.
+
+        If they do not hold it, acquire more, up to the budget.
+        """
         pool = self._open(plan.nodes)
         for trouble in pool.drop(pool.dead(pool.acquired)):
             self.listener.on_message(trouble)
