@@ -23,6 +23,7 @@ from penstock.modelling.library import ModelLibrary
 from penstock.modelling.model import MeasuredOn, Model, Point
 from penstock.pictures.drawings import draw_run
 from penstock.planning.files import write_plan
+from penstock.planning.prediction.forecast import Forecast
 from penstock.report.figures import RecentBatches
 from penstock.report.listener import Progress
 from penstock.report.report import Audit, BatchObservation, OperatorObservation, SlotObservation, history, summarise
@@ -452,7 +453,9 @@ def test_files_are_missed_only_where_they_would_lie_here(tmp_path: Path) -> None
 
 def test_a_placed_run_whose_sinks_have_not_got_all_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     report = summarise([batch(1.0), batch(2.0)], 100.0, 0.5, NOTHING_LOST)
-    result = PlacedResult("p", "runs/p", "shuffle", None, None, {}, report, (), (), 0.0, 0.0)
+    result = PlacedResult(
+        "p", "runs/p", "shuffle", None, None, Forecast("placed", 100.0, 1, 1.0), report, (), (), 0.0, 0.0
+    )
     print_placed(result, json=True)
     assert json.loads(capsys.readouterr().out)["unsent"] is False
     with pytest.raises(typer.Exit) as ended:

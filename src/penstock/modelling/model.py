@@ -125,6 +125,8 @@ class MeasuredOn(Spec):
     """Of an operator that is Spark's own: what a batch takes longer for it, whatever is in it (shuffles, state)."""
     base_memory_mb: Amount | None = None
     """What a worker held without any operator: a slot holds this, and what the models of its operators say."""
+    java_memory_mb: Amount | None = None
+    """Resident memory of Spark's Java process at the end of the rehearsals, in MB."""
     rehearsals: tuple[Rehearsal, ...] = ()
     """Of its pipeline, at the end of the profile that measured it."""
 

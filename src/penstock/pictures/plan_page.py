@@ -375,8 +375,8 @@ def _forecast(plan: Plan) -> list[str]:
         f"{_rate(prediction.shuffle.rate)} with shuffle",
         f"latency ({prediction.routing}) {_latency(prediction.latency_ms)}",
     ]
-    if prediction.fused is not None:
-        lines.append(f"fused {_rate(prediction.fused.rate)}, latency {_latency(prediction.fused.latency_ms or {})}")
+    if (fused := prediction.fused.max_rate) is not None:
+        lines.append(f"fused {_rate(fused.value)}, latency {_latency(prediction.fused.latency_values or {})}")
     return lines
 
 

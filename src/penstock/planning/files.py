@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from penstock.base.errors import BadInputError, nearest
 from penstock.base.files import (
@@ -84,6 +84,18 @@ class SavedBundles(Spec):
     threads: dict[Name, Count]
 
 
+class SavedVerdict(BaseModel):
+    """Of the verdict of a plan file only what a run or simulation goes by is read."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    engine: str
+    slots: Count
+    cores: Positive
+    threads: dict[Name, Count] = Field(default_factory=dict)
+    """In each slot of a fused run."""
+
+
 class SavedPlan(Versioned):
     """A plan as it stands in a file."""
 
@@ -100,6 +112,8 @@ class SavedPlan(Versioned):
     nodes: tuple[SavedNode, ...]
     placement: tuple[SavedBundles, ...]
     prediction: dict[str, Any]
+    verdict: SavedVerdict | None = None
+    """Forecast of the engine it was made for; plans of before have none."""
     bounds: dict[str, Any]
     price_per_hour: Amount | None = None
     currency: str = "USD"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -39,8 +39,9 @@ from penstock.planning.allocation.contract import (
 )
 from penstock.planning.placement.constraints import ask, check_words
 from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
-from penstock.planning.plan import FusedPrediction, Plan, Prediction
-from penstock.planning.prediction.fused import PlannedRun, fused_setup, most_work_seconds, rehearsals_of
+from penstock.planning.plan import FUSED, Plan, Prediction
+from penstock.planning.prediction.fused import Admission, PlannedRun, fused_setup, fused_threads, most_work_seconds
+from penstock.planning.prediction.placed import PlacedSetup
 from penstock.planning.prediction.placement import (
     Demands,
     LatencyAssumptions,
@@ -51,23 +52,27 @@ from penstock.planning.prediction.placement import (
     lowest_peak,
     mean_cost,
     moving_cpu,
+    routed,
     slot_usage,
     stream_costs,
     supported_rate,
     supported_rate_as_declared,
     with_cpu,
 )
+from penstock.planning.registry import SEGMENTERS
 from penstock.planning.replanning.plan_changes import ThreadMoves, by_operator, moves, running
+from penstock.planning.segmentation import segmentation, segments_on_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from penstock.cluster.topology import Cluster
+    from penstock.cluster.topology import Cluster, Slot
     from penstock.dataflow.pipeline import Gain
     from penstock.modelling.library import ModelLibrary
     from penstock.modelling.task_profile import TaskProfile
     from penstock.planning.allocation.contract import Allocator
     from penstock.planning.files import SavedPlan
+    from penstock.planning.prediction.forecast import Forecast
     from penstock.planning.prediction.fused import FusedSetup
 
 
@@ -118,57 +123,106 @@ def _bisect(refused: int, enough: int, answer: T, attempt: Callable[[int], T | R
     return fewest, answers[fewest]
 
 
-# The prediction for a plan that runs fused: every slot runs the whole pipeline on its share of the stream.
+# The forecasts of a plan: run fused, where every slot runs the whole pipeline on its share of the stream, and placed.
 
 
 MAX_TIMES_SLOTS = 4
-"""Search up to this multiple of the plan's slots for a number that would keep the rate."""
+"""Search up to this multiple of the slots of the allocation for a number that keeps the rate fused."""
+THREAD_MARGINS = (1.0, 1.25, 1.6, 2.5, math.inf)
+"""Threads of a slot are tried for these multiples of its share: batches leave less time than there is."""
+CORES_TOLERANCE = 0.05
+"""Cores that a forecast may exceed the machines by: it is not more exact than that."""
+PLACED_SEGMENTER = "ends"
+"""Segmenter of placed runs, unless another is given."""
 
 
-def predict_fused(
-    allocation: Allocation,
+@dataclass(frozen=True)
+class FusedSizing:
+    """Sizes fused runs of an allocation: slots, machines and what they will do."""
+
+    pipeline: Pipeline
+    demands: Demands
+    allocation: Allocation
+    rate: float
+    sized_for: float
+    interval_seconds: float
+    admission: Admission
+    confidence: float
+    slot_memory_mb: float
+    max_cores: float | None = None
+    """Cores of the cluster that is given; None: machines are rented."""
+
+    def setup(self, slots: int, threads: Mapping[str, int]) -> FusedSetup:
+        """Return the fused run on `slots` slots with so many `threads` in each. With fewer slots than the machine of
+        the models had cores, Spark itself uses the remaining ones."""
+        cores = max(
+            (demand.measured_on.cores or 1 for demand in self.demands.values() if isinstance(demand, Model)), default=1
+        )
+        there = cores if self.max_cores is None else min(cores, math.ceil(self.max_cores))
+        return fused_setup(
+            self.pipeline,
+            PlannedRun(self.rate, {name: slots * count for name, count in threads.items()}, slots, {}),
+            self.demands,
+            slots,
+            self.sized_for,
+            max(slots, there),
+            most_work_seconds(self.interval_seconds),
+            self.admission,
+        )
+
+    def keeps(self, setup: FusedSetup) -> bool:
+        """Whether it keeps the rate the plan is sized for with the confidence asked for, in the memory of its slots."""
+        forecast = setup.forecast(self.sized_for, self.interval_seconds, self.confidence)
+        return forecast.meets_target is True and covers(self.slot_memory_mb, forecast.slot_use[0].memory_mb)
+
+    def on(self, slots: int) -> FusedSetup:
+        """Return the run on so many slots with the fewest threads that keep the rate; with the most if none do."""
+        tried: FusedSetup | None = None
+        for margin in THREAD_MARGINS:
+            threads = self._threads(slots, margin)
+            if tried is None or threads != tried.threads:
+                tried = self.setup(slots, threads)
+            if self.keeps(tried):
+                return tried
+        assert tried is not None  # noqa: S101 - there are margins
+        return tried
+
+    def _threads(self, slots: int, margin: float) -> dict[str, int]:
+        """Threads in one slot: those declared, else the fewest that do `margin` times the slot's share."""
+        threads = fused_threads(self.gains, self.demands, margin * self.sized_for, slots)
+        declared = {name: operator.threads for name, operator in self.pipeline.operators.items() if operator.threads}
+        return threads | {name: -(-count // slots) for name, count in declared.items()}
+
+    @cached_property
+    def gains(self) -> Mapping[str, Gain]:
+        return gains(self.pipeline)
+
+    def fewest_slots(self, most: int) -> int | None:
+        """Return the fewest slots up to `most` that keep the rate; None: none do. Doubled until they are enough, then
+        by halves: more slots keep no less."""
+        refused, slots = 0, 1
+        while not self.keeps(self.on(slots)):
+            if slots >= most:
+                return None
+            refused, slots = slots, min(2 * slots, most)
+        return (
+            refused + 1 + bisect_left(range(refused + 1, slots), x=True, key=lambda fewer: self.keeps(self.on(fewer)))
+        )
+
+
+def placed_setup(
     pipeline: Pipeline,
     demands: Demands,
-    slots: int,
-    rate: float,
-    utilisation: float,
-    interval_seconds: float,
-) -> FusedPrediction | None:
-    """Return the rate, the latency at `rate` and the batch size of an allocation run fused on `slots` slots.
-
-    `utilisation` is the part of what the allocation is sized for that `rate` is. None if an operator has no model.
-    """
-    code = [name for name, operator in pipeline.operators.items() if operator.kind is Kind.OPERATOR]
-    if not code or not all(isinstance(demands[name], Model) for name in code):
-        return None
-    cores = max(model.measured_on.cores or 1 for model in demands.values() if isinstance(model, Model))
-    most_work = most_work_seconds(interval_seconds)
-    sized_for = rate / utilisation
-
-    def setup(slots: int, planned: PlannedRun | None = None) -> FusedSetup:
-        """With fewer slots than cores, Spark itself uses the remaining cores."""
-        return fused_setup(pipeline, planned, demands, slots, sized_for, max(slots, cores), most_work)
-
-    threads = {operator.name: operator.threads for operator in allocation.operators}
-    run = setup(slots, PlannedRun(rate, threads, slots, {}))
-    sustained = run.rate(interval_seconds)
-    warning = None
-    if rehearsals_of(pipeline, demands) and not covers(sustained, sized_for):
-        more = range(slots + 1, MAX_TIMES_SLOTS * slots + 1)
-        enough = next((n for n in more if covers(setup(n).rate(interval_seconds), sized_for)), None)
-        warning = _too_slow(sustained, sized_for, utilisation, slots, enough)
-    return FusedPrediction(sustained, run.latency_ms(rate, interval_seconds), run.most_rows, warning)
-
-
-def _too_slow(rate: float, sized_for: float, utilisation: float, slots: int, enough: int | None) -> str:
-    """Return the warning for slots that, by the rehearsal of the whole pipeline, will not keep the rate.
-
-    Plans are made from models of single operators, which leave out Spark's own work per row. `enough` slots would do.
-    """
-    where = f"{slots} slot{'' if slots == 1 else 's'}"
-    of = "" if utilisation == 1 else f" of the {sized_for:,.4g}/s it is sized for"
-    hint = f"; {enough} slots would do" if enough else ""
-    return f"run fused on {where} it will do {rate:,.4g}/s{of}, by what the whole pipeline did in its profile{hint}"
+    threads: Mapping[Slot, Mapping[str, int]],
+    cluster: Cluster,
+    routing: Routing,
+) -> PlacedSetup:
+    """Return the placed run of a pipeline dealt by `routing`, in the segments placed runs have by default."""
+    cut = segmentation(pipeline, SEGMENTERS.create(PLACED_SEGMENTER), None)
+    nodes = {slot.node for slot in threads}
+    cores = sum(cluster.node(node).capacity[CPU] for node in nodes) / CPU_POINTS_PER_SLOT
+    there = segments_on_slots(pipeline, cut.segments, threads)
+    return PlacedSetup(pipeline, demands, threads, there, routing, cores if len(nodes) == 1 else None)
 
 
 MOST_THREADS = 2_000_000
@@ -197,6 +251,12 @@ class Planner:
     """The plan that runs now, which placers get as `PlacementRequest.current`."""
     doubts: tuple[str, ...] = ()
     """Doubts about the models (`penstock.modelling.library`), which every plan carries."""
+    engine: str = FUSED
+    """Engine whose forecast is the verdict of a plan: `fused` or `placed`."""
+    admission: Admission = field(default_factory=Admission)
+    """Rows that a batch takes in of the sources."""
+    confidence: float = 0.5
+    """Probability with which a plan must keep its rate."""
 
     def plan(self, rate: float, allocator: Allocator, placer: Placer, *, utilisation: float = 1.0) -> Plan | Refusal:
         """Make the whole plan: rates and threads, machines, a slot for every bundle, predictions.
@@ -435,12 +495,21 @@ class Planner:
                 sum(operator.memory for operator in plain),
                 at_least=alone,
             ),
-            warnings=(*self._warnings(rate / utilisation, prediction), *allocation.notes, *_fused_warning(prediction)),
+            warnings=(*self._warnings(rate / utilisation, prediction), *allocation.notes),
             currency=self.currency,
             moves=self._moves(cluster, placement),
             library=self.library.of_pipeline(self.pipeline),
             utilisation=utilisation,
+            engine=self.engine,
+            fused_machines=self._fused_machines(prediction.fused, cluster),
         )
+
+    def _fused_machines(self, forecast: Forecast, cluster: Cluster) -> Cluster:
+        """Return the machines for a fused run: with a slot, and the CPU in all, for what it needs."""
+        if not isinstance(self.offer, Catalogue):
+            return cluster
+        cores = 0.0 if forecast.cpu_cores is None else forecast.cpu_cores.value
+        return rent(max(forecast.slots, math.ceil(cores - CORES_TOLERANCE)), self.offer, self.acquisition)
 
     def _moves(self, cluster: Cluster, placement: Placement) -> ThreadMoves | None:
         if self.current is None:
@@ -483,16 +552,35 @@ class Planner:
                 self.pipeline, pipeline_gains, demands, threads, cluster, rate, self.routing, self.assumptions
             ),
             network_cost=mean_cost(stream_costs(self.request(allocation, cluster), placement, cluster)),
-            fused=predict_fused(
-                allocation,
-                self.pipeline,
-                demands,
-                max(1, len(threads)),
-                rate,
-                utilisation,
-                self.assumptions.batch_interval_ms / 1000,
+            fused=self._fused_forecast(rate, allocation, cluster, len(threads), utilisation),
+            placed=placed_setup(routed(self.pipeline, self.routing), demands, threads, cluster, self.routing).forecast(
+                rate, self.confidence
             ),
         )
+
+    def _fused_forecast(
+        self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, utilisation: float
+    ) -> Forecast:
+        """Return the forecast on the fewest slots that keep the rate; on those of the placement if none do."""
+        rented = isinstance(self.offer, Catalogue)
+        given_cores = sum(node.capacity[CPU] for node in cluster.nodes) / CPU_POINTS_PER_SLOT
+        sizing = FusedSizing(
+            self.pipeline,
+            self.demands,
+            allocation,
+            rate,
+            rate / utilisation,
+            self.assumptions.batch_interval_ms / 1000,
+            self.admission,
+            self.confidence,
+            self.slot_memory_mb,
+            None if rented else given_cores,
+        )
+        placed_on = max(1, slots)
+        most = MAX_TIMES_SLOTS * placed_on if rented else len(cluster.slots)
+        chosen = sizing.on(sizing.fewest_slots(most) or placed_on)
+        forecast = chosen.forecast(rate, sizing.interval_seconds, self.confidence)
+        return replace(forecast, threads=dict(chosen.threads))
 
     def _warnings(self, rate: float, prediction: Prediction) -> Iterator[str]:
         supported = prediction.supported
@@ -537,11 +625,6 @@ class Planner:
                     f"{offered:g} MB: its memory shares are too low here"
                 )
         yield from self.doubts
-
-
-def _fused_warning(prediction: Prediction) -> Iterator[str]:
-    if prediction.fused is not None and prediction.fused.warning is not None:
-        yield prediction.fused.warning
 
 
 def _overload(prediction: Prediction) -> Iterator[str]:

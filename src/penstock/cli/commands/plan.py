@@ -227,17 +227,18 @@ def _print_plan(made: Plan, screen: Console) -> None:
             f"(limited by {declared.bottleneck})"
         )
     fused = prediction.fused
-    if fused is not None:
-        less = "" if covers(fused.rate, made.rate) else ", less than asked"
+    if fused.max_rate is not None:
+        less = "" if covers(fused.max_rate.value, made.rate) else ", less than asked"
+        slots = f"{fused.slots:,} slot{'' if fused.slots == 1 else 's'}"
         screen.print(
-            f"predicted  {output.figure(fused.rate)} tuples/s fused, every slot with the whole pipeline, in batches of "
-            f"{fused.batch_tuples:,}{less}"
+            f"predicted  {output.figure(fused.max_rate.value)} tuples/s fused on {slots}, every slot with the whole "
+            f"pipeline, in batches of {fused.batch_rows:,}{less}"
         )
     screen.print(
         f"latency    placed: {output.latencies(prediction.latency_ms)} (estimate for {prediction.routing} routing)"
     )
-    if fused is not None:
-        times = "no bound at this rate" if fused.latency_ms is None else output.latencies(fused.latency_ms)
+    if fused.max_rate is not None:
+        times = "no bound at this rate" if fused.latency_values is None else output.latencies(fused.latency_values)
         screen.print(f"latency    fused: {times}")
     screen.print(
         f"network    {prediction.network_cost:.2f} mean distance of a tuple's hop (0 same slot ... 3 other rack)"

@@ -23,6 +23,7 @@ from penstock.dataflow.load import Load, parse_load
 from penstock.dataflow.logic import sparks_own_code
 from penstock.dataflow.pipeline import Kind, Pipeline
 from penstock.dataflow.regions import unaudited_by
+from penstock.inputs.batch_admission import admission_of
 from penstock.inputs.finders import RunnableLike, find_code_beside, find_code_in, find_models_for, logic_of, runnable
 from penstock.modelling.library import demands_to_run, doubts_about
 from penstock.modelling.machine import this_machine
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import Logic
     from penstock.engines.fused.query import FusedSpec
     from penstock.planning.files import SavedPlan
+    from penstock.planning.prediction.forecast import Forecast
     from penstock.planning.prediction.fused import FusedSetup
     from penstock.planning.prediction.placement import Demands
     from penstock.report.figures import Figures
@@ -128,6 +130,8 @@ class FusedJob:
     """What is predicted comes from here; None: no operator has a model."""
     slot_memory_mb: float | None = None
     """That of the plan, where there is one."""
+    planned_rate: float | None = None
+    """Rate of the plan, where there is one."""
     config: RunConfig = field(default_factory=RunConfig)
 
     @property
@@ -141,27 +145,44 @@ class FusedJob:
         return self.config.batch_interval_ms / 1000
 
     @property
+    def target_rate(self) -> float | None:
+        """Rate of every source that it must keep; None: nobody asks for one."""
+        if self.config.find_max:
+            return None
+        return self.load.peak_rate if is_driven_by_load(self.pipeline) else self.planned_rate
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What is predicted before it runs; None: no operator has a model."""
+        return None if self.setup is None else self.setup.forecast(self.target_rate, self.interval_seconds)
+
+    @property
     def predicted_rate(self) -> float | None:
         return None if self.setup is None else self.setup.rate(self.interval_seconds)
 
     def result(self, report: Report, load: Load, **more: Any) -> RunResult:
-        """A source of the user's own decides by itself what a batch holds: what is predicted is for batches as they
-        came. A report counts the tuples of all k sources of the user's own, the formula those of each: a batch of r of
-        the one holds `r / k` of the other, and the rate of the formula is a k-th of the report's."""
+        """Predicted beside measured. Where nobody knew before how many tuples a batch would hold, what is said of rates
+        and latencies is for batches as they came. A report counts the tuples of all k sources of the user's own, the
+        formula those of each: a batch of r of the one holds `r / k` of the other, and the rate of the formula is a k-th
+        of the report's."""
         setup, notes = self.setup, self.notes
         own_source = not is_driven_by_load(self.pipeline)
         sources = len(self.pipeline.sources) if own_source else 1
         # where batches are taken as they came, the interval is in how many tuples they held
         interval = 0.0 if own_source else self.interval_seconds
-        if setup is not None and own_source and report.batches:
-            rows = max(1, round(report.sustained_rate * report.seconds / report.batches))
-            setup = replace(setup, most_rows=max(1, round(rows / sources)))
+        if setup is not None and own_source:
             evenly = f", as many of each of {sources} sources" if sources > 1 else ""
-            notes = (
-                *notes,
-                f"what is predicted is for batches of {rows:,} tuples, as they came on average{evenly}",
-                *unmeasured_ends(self.pipeline, setup.demands, rehearsed=setup.correction is not None),
-            )
+            if setup.admission.unknown is not None and report.batches:
+                rows = max(1, round(report.sustained_rate * report.seconds / report.batches))
+                setup = replace(setup, most_rows=max(1, round(rows / sources)))
+                notes = (
+                    *notes,
+                    f"what is predicted is for batches of {rows:,} tuples, as they came on average" + evenly,
+                )
+            elif setup.admission.unknown is None:
+                rows = sources * setup.most_rows
+                notes = (*notes, f"what is predicted is for batches of {rows:,} tuples, as the sources admit{evenly}")
+            notes = (*notes, *unmeasured_ends(self.pipeline, setup.demands, rehearsed=setup.correction is not None))
         if setup is not None and not own_source:
             notes = (*notes, *closing_notes(self.pipeline, setup, report.offered_rate, interval))
         return RunResult(
@@ -173,6 +194,7 @@ class FusedJob:
             load,
             plan_rates=self.plan_rates,
             own_source=own_source,
+            forecast=self.forecast,
             **({} if setup is None else predictions(setup, interval, sources, own_source=own_source)),
             **more,
         )
@@ -207,7 +229,8 @@ def prepare(
     most_rate = math.inf if search else load.peak_rate
     slots = slots or (planned.slots if planned else None) or cores_here()
     cores = cores_here() if here else slots
-    setup = fused_setup(pipeline_to_run, planned, demands, slots, most_rate, cores, most_work)
+    admission = admission_of(pipeline_to_run)
+    setup = fused_setup(pipeline_to_run, planned, demands, slots, most_rate, cores, most_work, admission)
     unknown = [
         n for n, operator in pipeline_to_run.operators.items() if operator.kind is Kind.OPERATOR and demands[n] is None
     ]
@@ -234,13 +257,28 @@ def prepare(
         plan_rates=plan_rates,
         setup=setup if modelled else None,
         slot_memory_mb=None if plan is None else plan.slots.memory_mb,
+        planned_rate=None if plan is None else plan.rate,
         config=config,
     )
 
 
 def planned_run(plan: SavedPlan) -> PlannedRun:
+    """Return the fused run of a plan: as its verdict says; of a plan that was made for placed runs, or before there
+    were verdicts, with the threads and slots of its placement."""
+    rates, verdict = _plan_rates(plan, "plan"), plan.verdict
+    if verdict is not None and verdict.engine == FUSED and set(verdict.threads) == set(plan.operators):
+        in_all = {name: verdict.slots * count for name, count in verdict.threads.items()}
+        return PlannedRun(plan.rate, in_all, verdict.slots, rates)
     threads = {name: planned.threads for name, planned in plan.operators.items()}
-    return PlannedRun(plan.rate, threads, max(1, plan.slots.used), _plan_rates(plan, "plan"))
+    return PlannedRun(plan.rate, threads, max(1, plan.slots.used), rates)
+
+
+def planned_cores(plan: SavedPlan, demands: Demands, slots: int) -> int:
+    """Cores a fused run of a plan is predicted for: those of its verdict if it has as many slots, else one for each
+    slot, and no fewer than the machine of the models had."""
+    if plan.verdict is not None and plan.verdict.engine == FUSED and plan.verdict.slots == slots:
+        return round(plan.verdict.cores)
+    return max([slots, *(it.measured_on.cores or 1 for it in demands.values() if isinstance(it, Model))])
 
 
 def _plan_rates(plan: SavedPlan, where: str) -> dict[str, float | None]:

@@ -29,7 +29,8 @@ slot uses one core, though libraries that let go of Python's lock may use more w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
@@ -50,6 +51,7 @@ from penstock.modelling.model import (
     pace_of,
     without_handling,
 )
+from penstock.planning.prediction.forecast import Estimate, Forecast, SlotUse, Spread, spread_of_models
 from penstock.planning.prediction.placement import cpu_seconds_per_tuple, own_cpu
 
 if TYPE_CHECKING:
@@ -75,14 +77,6 @@ def slowest_of(slots: int) -> float:
     return NormalDist().inv_cdf((slots - 0.375) / (slots + 0.25))
 
 
-@dataclass(frozen=True, slots=True)
-class SlotUse:
-    """CPU of a slot's operators (1.0 = one core), and memory in MB of its process."""
-
-    cpu: float
-    memory_mb: float
-
-
 def fused_usage(
     gains: Mapping[str, Gain],
     demands: Demands,
@@ -94,8 +88,8 @@ def fused_usage(
     """What each of the slots uses at `rate` tuples/s over all of them.
 
     CPU: `rate / slots * (p + sum gain_i c_i(t_i) / I_i(t_i))` with c the CPU of the operator's own code; what batches
-    need whatever is in them is the engine's. Memory: the base of a worker and
-    `sum M_i(t_i min(1, received_i / I_i(t_i)))`, that of as many threads as have something to do.
+    need whatever is in them is the engine's. Memory: the base of a worker and `sum M_i(t_i)`: threads that are there,
+    and what `open=` loaded, hold their memory at any rate.
     """
     cpu, memory, base = rate / slots * handling_cpu_seconds, 0.0, 0.0
     for name, gain in gains.items():
@@ -104,7 +98,7 @@ def fused_usage(
             count = threads[name]
             part = gain.at(rate) / slots / model.rate(count)
             cpu += part * own_cpu(model, count)
-            memory += model.memory(min(1.0, part) * count) * (model.measured_on.slot_memory_mb or 0.0)
+            memory += model.memory(count) * (model.measured_on.slot_memory_mb or 0.0)
             base = max(base, model.measured_on.base_memory_mb or 0.0)
     return SlotUse(cpu, base + memory)
 
@@ -125,6 +119,25 @@ def fused_threads(gains: Mapping[str, Gain], demands: Demands, rate: float, slot
 
 
 _PARTS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+
+JAVA_MB = 640.0
+"""Resident memory of Spark's Java process where no model says, in MB; from 540 to 840 was seen."""
+JAVA_SPREAD = 0.12
+WORKER_MEMORY_SPREAD = 0.08
+CPU_SPREAD = 0.12
+"""Logarithmic standard deviations of memory and CPU around the formula."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """How many rows a batch takes in of every source, where the sources decide and not the load generator."""
+
+    own_source: bool = False
+    """The sources are the user's own: batches hold what these admit."""
+    rows: int | None = None
+    """Rows of one source in a full batch; None: no limit."""
+    unknown: str | None = None
+    """Reason why it is not known, and what to do."""
 
 
 def rows_of_batch(setup: FusedSetup, seconds: float) -> int:
@@ -174,6 +187,13 @@ class FusedSetup:
     """Into how many tasks Spark divides its own operators; None: one for each slot."""
     crews: Crews | None = None
     """None: all operators with one thread are one crew."""
+    rehearsed_slots: int | None = None
+    """The most slots the whole pipeline was rehearsed on; None: it was not."""
+    unmeasured: tuple[str, ...] = ()
+    """Operators without a model."""
+    models: tuple[Model, ...] = ()
+    """Models as they were measured, for how far they can be trusted."""
+    admission: Admission = field(default_factory=Admission)
 
     @cached_property
     def modelled(self) -> list[str]:
@@ -365,7 +385,88 @@ class FusedSetup:
         )
 
     def use(self, rate: float) -> SlotUse:
+        """Use of each slot by its worker."""
         return fused_usage(self.gains, self.demands, self.threads, self.slots, rate, self._handling_cpu)
+
+    def cores_used(self, rate: float, interval_seconds: float) -> float:
+        """Cores of all processes at `rate` tuples/s, the engine's own included, with batches of n tuples every T
+        seconds: `(CPU of a batch + n * CPU of a tuple) / T`, no more than there are."""
+        steady = self.steady_batch(rate, interval_seconds)
+        if steady is None:
+            period = max(interval_seconds, self.batch_seconds(self.most_rows))
+            rate = self.most_rows / period
+        else:
+            period = steady[1]
+        each = self.cpu_per_tuple + self.sparks_cpu_seconds
+        return min(self.cores, rate * each + (self.batch_cpu_seconds + self._workers_batch_cpu) / period)
+
+    @property
+    def _workers_batch_cpu(self) -> float:
+        """CPU all workers need for a batch whatever is in it."""
+        known = [model.measured_on.worker_batch_cpu_ms for model in self.models]
+        milliseconds = [value for value in known if value is not None]
+        return self.slots * sum(milliseconds) / len(milliseconds) / 1000 if milliseconds else 0.0
+
+    @property
+    def java_mb(self) -> float:
+        """Resident memory of Spark's Java process, in MB: the mean of the models that say it."""
+        known = [model.measured_on.java_memory_mb for model in self.models]
+        measured = [value for value in known if value is not None]
+        return sum(measured) / len(measured) if measured else JAVA_MB
+
+    def forecast(self, target_rate: float | None, interval_seconds: float, confidence: float = 0.5) -> Forecast:
+        """Return everything that is predicted of this run at `target_rate` tuples/s of every source."""
+        nothing = Forecast("fused", target_rate, self.slots, float(self.cores), confidence=confidence)
+        if (reasons := self.unknown) or not self.modelled:
+            return replace(nothing, unknown=reasons or ("no operator has a model",))
+        # where sources decide, the interval is in how many tuples a batch holds
+        interval = 0.0 if self.admission.own_source else interval_seconds
+        spread = self.spread
+        max_rate = Estimate(self.rate(interval), spread)
+        rate = max_rate.value if target_rate is None else min(target_rate, max_rate.value)
+        latency = self.latencies(target_rate, interval)
+        used, worker = self.cores_used(rate, interval), self.use(rate)
+        memory = self.slots * worker.memory_mb + self.java_mb
+        worker_part = self.slots * worker.memory_mb / memory
+        memory_spread = math.hypot(worker_part * WORKER_MEMORY_SPREAD, (1 - worker_part) * JAVA_SPREAD)
+        return replace(
+            nothing,
+            max_rate=max_rate,
+            latency_ms=None
+            if latency is None
+            else {name: Estimate(value, spread.mirrored) for name, value in latency.items()},
+            cpu_cores=Estimate(used, Spread(CPU_SPREAD, CPU_SPREAD)),
+            memory_mb=Estimate(memory, Spread(memory_spread, memory_spread)),
+            slot_use=(worker,) * self.slots,
+            batch_rows=self.most_rows,
+        )
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Everything that keeps the rate from being predicted."""
+        reasons = [f"operator '{name}' was not measured: penstock profile measures it" for name in self.unmeasured]
+        return (*reasons, *([self.admission.unknown] if self.admission.unknown else []))
+
+    @property
+    def spread(self) -> Spread:
+        """Spread of the highest rate."""
+        most = self.rehearsed_slots
+        reach = self.slots / most if most else float(self.slots)
+        return spread_of_models(self.models, rehearsed=most is not None, reach=reach)
+
+    def latencies(self, rate: float | None, interval_seconds: float) -> dict[str, float] | None:
+        """Percentiles at a rate, in ms, as a run counts them: from when a tuple was due, or of a source of the user's
+        own from when Spark took it in."""
+        if self.admission.own_source:
+            rows = self.most_rows
+            if self.admission.rows is None and rate is not None:
+                rows = min(rows, self._steady_rows(rate, interval_seconds) or rows)
+            return {"p50": 1000 * self.batch_seconds(rows)}
+        return None if rate is None else self.latency_ms(rate, interval_seconds)
+
+    def _steady_rows(self, rate: float, interval_seconds: float) -> int | None:
+        steady = self.steady_batch(rate, interval_seconds)
+        return None if steady is None else max(1, whole_up(rate * steady[1]))
 
 
 # Fused execution of a pipeline: threads, crews, batch sizes and costs, from the models of its operators.
@@ -510,6 +611,8 @@ ASSUMED_BATCH_CPU_SECONDS = 0.1
 BATCH_SECONDS = 2.0
 """Batches of a run hold at most so much work: the engine's own part of one is about a tenth of a second, and only a run
 that falls behind fills them."""
+UNLIMITED_SECONDS = 10 * BATCH_SECONDS
+"""Work of the largest batch if a source of the user's own admits everything that is there."""
 
 
 @dataclass(frozen=True)
@@ -536,10 +639,11 @@ def fused_setup(
     rate: float,
     cores: int,
     most_work: float = BATCH_SECONDS,
+    admission: Admission | None = None,
 ) -> FusedSetup:
     """How `pipeline` runs fused at up to `rate` tuples/s: on the slots given, else those of the plan, else a slot for
     every core; with the threads of the plan, else those declared, else those the models say. A batch holds `most_work`
-    seconds of work at most."""
+    seconds of work at most, or what its sources admit."""
     slots = slots or (planned.slots if planned else None) or cores
     threads = fused_threads(gains(pipeline), demands, rate, slots)
     given = (
@@ -549,8 +653,10 @@ def fused_setup(
     )
     threads |= {name: -(-count // slots) for name, count in given.items()}
     setup = _of_models(pipeline, demands, threads, slots, cores)
-    setup = _set_right(setup, pipeline, demands)
-    return replace(setup, most_rows=rows_of_batch(setup, most_work))
+    setup = replace(_set_right(setup, pipeline, demands), admission=admission or Admission())
+    if admission is None or not admission.own_source:
+        return replace(setup, most_rows=rows_of_batch(setup, most_work))
+    return replace(setup, most_rows=admission.rows or rows_of_batch(setup, UNLIMITED_SECONDS))
 
 
 def _set_right(setup: FusedSetup, pipeline: Pipeline, demands: Demands) -> FusedSetup:
@@ -567,7 +673,7 @@ def _set_right(setup: FusedSetup, pipeline: Pipeline, demands: Demands) -> Fused
         formula = replace(as_models_say[rehearsal.slots], sparks_cpu_seconds=sparks_cpu)
         known.append((rehearsal.slots, correction_by(rehearsal, formula.batch_seconds)))
     correction = correction_for(min(setup.slots, setup.cores), known)
-    return replace(setup, sparks_cpu_seconds=sparks_cpu, correction=correction)
+    return replace(setup, sparks_cpu_seconds=sparks_cpu, correction=correction, rehearsed_slots=fullest.slots)
 
 
 def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int], slots: int, cores: int) -> FusedSetup:
@@ -587,6 +693,12 @@ def _of_models(pipeline: Pipeline, demands: Demands, threads: Mapping[str, int],
         handling_seconds=entering * handling_seconds(modelled),
         handling_cpu_seconds=entering * handling_cpu_seconds(modelled),
         crews=crews,
+        models=tuple(modelled),
+        unmeasured=tuple(
+            name
+            for name, operator in pipeline.operators.items()
+            if operator.kind is Kind.OPERATOR and not isinstance(demands[name], Model)
+        ),
     )
 
 
