@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 REMAINING = {
     "walk fused_start": 22,
+    "walk plan": 24,
     "walk priority_change": 27,
 }
 """Figures above their targets, which may only fall. One that reaches its target is taken out."""

@@ -14,7 +14,7 @@ from penstock.base.errors import BadInputError
 from penstock.cli.reports import print_placed
 from penstock.engines.placed import engine
 from penstock.engines.placed.engine import PlacedPrepared
-from penstock.planning.prediction.forecast import Forecast
+from penstock.planning.prediction.forecast import RunForecast
 from penstock.report.report import Audit, Report
 from penstock.report.result import PlacedResult
 from penstock.runs.folder import RunFolder
@@ -34,7 +34,7 @@ def conducted(_engine: Any, prepared: PlacedPrepared, folder: RunFolder, _listen
     rising = 0.0 if offered <= ABLE else 0.5
     report = Report(offered, done, rising, 10.0, {}, 0, {}, {}, Audit(100, 0, 0, 0, 0), 10)
     return PlacedResult(
-        "linear", folder.place, "shuffle", 80.0, None, Forecast("placed", 100.0, 1, 1.0), report, (), (), 0.0, 0.0
+        "linear", folder.place, "shuffle", 80.0, None, RunForecast("placed", 100.0, 1, 1.0), report, (), (), 0.0, 0.0
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.base.text import is_whole
 from penstock.dataflow.endpoints import is_driven_by_load, most_per_batch, reading_of
 from penstock.dataflow.formats import find_format
-from penstock.planning.prediction.fused import Admission
+from penstock.planning.prediction.fused import BatchAdmission
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,56 +23,56 @@ MAX_SAMPLED_FILES = 8
 """Files that are looked into, the first by name."""
 SAMPLED_BYTES = 1_000_000
 """Bytes of a text file that are looked into; the rest is taken to be alike."""
-_UNLIMITED = Admission(own_source=True)
+_UNLIMITED = BatchAdmission(own_source=True)
 
 
-def admission_of(pipeline: Pipeline, folder: Path | None = None) -> Admission:
+def admission_of(pipeline: Pipeline, folder: Path | None = None) -> BatchAdmission:
     """Return the rows that a batch takes in of every source. Of several sources the one that admits least decides.
     Relative paths are those of `folder`, else of the current one."""
     if is_driven_by_load(pipeline):
-        return Admission()
+        return BatchAdmission()
     admitted = [_of_source(name, reading_of(pipeline.operators[name]), folder) for name in pipeline.sources]
     unknown = next((admission for admission in admitted if admission.unknown), None)
     if unknown is not None:
         return unknown
     limits = [admission.rows for admission in admitted if admission.rows is not None]
-    return Admission(own_source=True, rows=min(limits)) if limits else _UNLIMITED
+    return BatchAdmission(own_source=True, rows=min(limits)) if limits else _UNLIMITED
 
 
-def _of_source(name: str, reading: Reading, folder: Path | None) -> Admission:
+def _of_source(name: str, reading: Reading, folder: Path | None) -> BatchAdmission:
     form, options = find_format(reading.format), {key.lower(): value for key, value in reading.options.items()}
     if reading.of_the_user:
         return _unknown(name, "its rows come from a function of the pipeline; use format=, or run it")
     if form.is_log:
-        return Admission(own_source=True, rows=most_per_batch(reading.options, f"source '{name}'"))
+        return BatchAdmission(own_source=True, rows=most_per_batch(reading.options, f"source '{name}'"))
     if form.is_files:
         return _of_files(name, form.name, options, folder)
     if form.name == "rate-micro-batch" and is_whole(options.get("rowsperbatch", "")):
-        return Admission(own_source=True, rows=int(options["rowsperbatch"]))
+        return BatchAdmission(own_source=True, rows=int(options["rowsperbatch"]))
     if form.name in {"rate", "socket"}:
         return _UNLIMITED
     return _unknown(name, f"format '{reading.format}' decides by itself; run it, and compare")
 
 
-def _of_files(name: str, form: str, options: Mapping[str, str], folder: Path | None) -> Admission:
+def _of_files(name: str, form: str, options: Mapping[str, str], folder: Path | None) -> BatchAdmission:
     files, size = options.get("maxfilespertrigger"), options.get("maxbytespertrigger")
     if files is None and size is None:
         return _UNLIMITED
-    found = list(islice(_files_at(options.get("path", ""), folder), MAX_SAMPLED_FILES))
-    counts = [rows for file in found if (rows := rows_of_file(file, form, options)) is not None]
+    sampled = list(islice(_files_at(options.get("path", ""), folder), MAX_SAMPLED_FILES))
+    counts = [rows for file in sampled if (rows := rows_of_file(file, form, options)) is not None]
     if not counts or not sum(counts):
         return _unknown(name, "no file is there whose rows could be counted; put one there")
     mean_rows = sum(counts) / len(counts)
     if files is not None and is_whole(files):
-        return Admission(own_source=True, rows=max(1, round(int(files) * mean_rows)))
+        return BatchAdmission(own_source=True, rows=max(1, round(int(files) * mean_rows)))
     if size is not None and is_whole(size):
-        mean_bytes = max(1.0, sum(file.stat().st_size for file in found) / len(found))
-        return Admission(own_source=True, rows=max(1, round(int(size) * mean_rows / mean_bytes)))
+        mean_bytes = max(1.0, sum(file.stat().st_size for file in sampled) / len(sampled))
+        return BatchAdmission(own_source=True, rows=max(1, round(int(size) * mean_rows / mean_bytes)))
     return _unknown(name, "maxFilesPerTrigger or maxBytesPerTrigger is not a whole number")
 
 
-def _unknown(source: str, reason: str) -> Admission:
-    return Admission(own_source=True, unknown=f"how many rows of source '{source}' a batch takes in: {reason}")
+def _unknown(source: str, reason: str) -> BatchAdmission:
+    return BatchAdmission(own_source=True, unknown=f"how many rows of source '{source}' a batch takes in: {reason}")
 
 
 def _files_at(path: str, folder: Path | None) -> list[Path]:
@@ -82,8 +82,8 @@ def _files_at(path: str, folder: Path | None) -> list[Path]:
         return []
     place = os.path.join(folder or "", rest if colon else path)  # noqa: PTH118 - it may hold a pattern
     pattern = f"{place}/*" if os.path.isdir(place) else place  # noqa: PTH112 - no error for odd names
-    found = (Path(file) for file in sorted(iglob(pattern)))  # noqa: PTH207 - the user's pattern, from anywhere
-    return [file for file in found if file.is_file() and not file.name.startswith((".", "_"))]
+    matching = (Path(file) for file in sorted(iglob(pattern)))  # noqa: PTH207 - the user's pattern, from anywhere
+    return [file for file in matching if file.is_file() and not file.name.startswith((".", "_"))]
 
 
 def rows_of_file(file: Path, form: str, options: Mapping[str, str]) -> int | None:

@@ -375,8 +375,10 @@ def _forecast(plan: Plan) -> list[str]:
         f"{_rate(prediction.shuffle.rate)} with shuffle",
         f"latency ({prediction.routing}) {_latency(prediction.latency_ms)}",
     ]
-    if (fused := prediction.fused.max_rate) is not None:
-        lines.append(f"fused {_rate(fused.value)}, latency {_latency(prediction.fused.latency_values or {})}")
+    forecast = prediction.forecast
+    if forecast.max_rate is not None:
+        latency = _latency(forecast.latency_values or {})
+        lines.append(f"{forecast.engine} {_rate(forecast.max_rate.value)}, latency {latency}")
     return lines
 
 

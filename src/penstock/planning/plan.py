@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.allocation.contract import Allocation
     from penstock.planning.placement.contract import Placement
-    from penstock.planning.prediction.forecast import Forecast
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.planning.prediction.placement import SupportedRate
     from penstock.planning.replanning.plan_changes import ThreadMoves
 
@@ -47,9 +47,8 @@ class Prediction:
     slots: Mapping[Slot, SlotUsage]
     latency_ms: Mapping[str, float]
     network_cost: float
-    fused: Forecast
-    placed: Forecast
-    """Forecasts of the two engines; all else is of the placement, by the models alone."""
+    forecast: RunForecast
+    """What a run by the engine of the plan will do; all else is of the placement, by the models alone."""
 
     @property
     def supported(self) -> SupportedRate:
@@ -114,9 +113,9 @@ class Plan:
     """Machines for a fused run, which needs other slots than the placement; None: those of the placement."""
 
     @property
-    def forecast(self) -> Forecast:
+    def forecast(self) -> RunForecast:
         """The verdict: what the plan will do, run by its engine."""
-        return self.prediction.placed if self.engine == PLACED else self.prediction.fused
+        return self.prediction.forecast
 
     @property
     def machines(self) -> Cluster:
@@ -171,8 +170,8 @@ class Plan:
         nodes, price = len(self.cluster.nodes), self.cluster.price
         supported = self.prediction.supported
         limit = f", limited by {supported.bottleneck}" if supported.bottleneck else ""
-        fused_rate = self.prediction.fused.max_rate
-        fused = "" if fused_rate is None else f"; {fused_rate.value:,.4g} tuples/s fused"
+        highest = self.forecast.max_rate
+        fused = "" if highest is None or self.engine != FUSED else f"; {highest.value:,.4g} tuples/s fused"
         return "\n".join(
             [
                 f"{self.pipeline.name} at {self.rate:,.6g} tuples/s, by {self.allocation.allocator} and "
@@ -245,7 +244,7 @@ class Plan:
                 ],
                 "latency_ms": {name: finite(value) for name, value in prediction.latency_ms.items()},
                 "network_cost": prediction.network_cost,
-                "fused": _of_engine(prediction.fused),
+                "fused": _of_fused(prediction.forecast),
             },
             "verdict": self.verdict,
             **({"utilisation": self.utilisation} if self.utilisation < 1 else {}),
@@ -269,9 +268,9 @@ class Plan:
         return self.cluster.position(item[0].node), item[0].number
 
 
-def _of_engine(forecast: Forecast) -> dict[str, Any] | None:
-    """What plan files say of a fused run apart from the verdict; None: it is unknown."""
-    if forecast.max_rate is None:
+def _of_fused(forecast: RunForecast) -> dict[str, Any] | None:
+    """What plan files say of a fused run beside the verdict; None: it is unknown, or the plan is for a placed run."""
+    if forecast.max_rate is None or forecast.engine != FUSED:
         return None
     document = forecast.document()
     return {"rate": document["rate"], "latency_ms": document["latency_ms"], "batch_tuples": forecast.batch_rows}

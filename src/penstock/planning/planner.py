@@ -37,11 +37,11 @@ from penstock.planning.allocation.contract import (
     fewest_slots,
     idle_operator,
 )
+from penstock.planning.engine_forecasts import CORES_TOLERANCE, MAX_TIMES_SLOTS, FusedSizing, placed_setup
 from penstock.planning.placement.constraints import ask, check_words
 from penstock.planning.placement.contract import OperatorRequest, Placement, PlacementRequest, Placer, Room
-from penstock.planning.plan import FUSED, Plan, Prediction
-from penstock.planning.prediction.fused import Admission, PlannedRun, fused_setup, fused_threads, most_work_seconds
-from penstock.planning.prediction.placed import PlacedSetup
+from penstock.planning.plan import FUSED, PLACED, Plan, Prediction
+from penstock.planning.prediction.fused import BatchAdmission
 from penstock.planning.prediction.placement import (
     Demands,
     LatencyAssumptions,
@@ -59,9 +59,7 @@ from penstock.planning.prediction.placement import (
     supported_rate_as_declared,
     with_cpu,
 )
-from penstock.planning.registry import SEGMENTERS
 from penstock.planning.replanning.plan_changes import ThreadMoves, by_operator, moves, running
-from penstock.planning.segmentation import segmentation, segments_on_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -72,8 +70,7 @@ if TYPE_CHECKING:
     from penstock.modelling.task_profile import TaskProfile
     from penstock.planning.allocation.contract import Allocator
     from penstock.planning.files import SavedPlan
-    from penstock.planning.prediction.forecast import Forecast
-    from penstock.planning.prediction.fused import FusedSetup
+    from penstock.planning.prediction.forecast import RunForecast
 
 
 # Growth: when a placer refuses, one slot is added and everything is tried again.
@@ -123,108 +120,6 @@ def _bisect(refused: int, enough: int, answer: T, attempt: Callable[[int], T | R
     return fewest, answers[fewest]
 
 
-# The forecasts of a plan: run fused, where every slot runs the whole pipeline on its share of the stream, and placed.
-
-
-MAX_TIMES_SLOTS = 4
-"""Search up to this multiple of the slots of the allocation for a number that keeps the rate fused."""
-THREAD_MARGINS = (1.0, 1.25, 1.6, 2.5, math.inf)
-"""Threads of a slot are tried for these multiples of its share: batches leave less time than there is."""
-CORES_TOLERANCE = 0.05
-"""Cores that a forecast may exceed the machines by: it is not more exact than that."""
-PLACED_SEGMENTER = "ends"
-"""Segmenter of placed runs, unless another is given."""
-
-
-@dataclass(frozen=True)
-class FusedSizing:
-    """Sizes fused runs of an allocation: slots, machines and what they will do."""
-
-    pipeline: Pipeline
-    demands: Demands
-    allocation: Allocation
-    rate: float
-    sized_for: float
-    interval_seconds: float
-    admission: Admission
-    confidence: float
-    slot_memory_mb: float
-    max_cores: float | None = None
-    """Cores of the cluster that is given; None: machines are rented."""
-
-    def setup(self, slots: int, threads: Mapping[str, int]) -> FusedSetup:
-        """Return the fused run on `slots` slots with so many `threads` in each. With fewer slots than the machine of
-        the models had cores, Spark itself uses the remaining ones."""
-        cores = max(
-            (demand.measured_on.cores or 1 for demand in self.demands.values() if isinstance(demand, Model)), default=1
-        )
-        there = cores if self.max_cores is None else min(cores, math.ceil(self.max_cores))
-        return fused_setup(
-            self.pipeline,
-            PlannedRun(self.rate, {name: slots * count for name, count in threads.items()}, slots, {}),
-            self.demands,
-            slots,
-            self.sized_for,
-            max(slots, there),
-            most_work_seconds(self.interval_seconds),
-            self.admission,
-        )
-
-    def keeps(self, setup: FusedSetup) -> bool:
-        """Whether it keeps the rate the plan is sized for with the confidence asked for, in the memory of its slots."""
-        forecast = setup.forecast(self.sized_for, self.interval_seconds, self.confidence)
-        return forecast.meets_target is True and covers(self.slot_memory_mb, forecast.slot_use[0].memory_mb)
-
-    def on(self, slots: int) -> FusedSetup:
-        """Return the run on so many slots with the fewest threads that keep the rate; with the most if none do."""
-        tried: FusedSetup | None = None
-        for margin in THREAD_MARGINS:
-            threads = self._threads(slots, margin)
-            if tried is None or threads != tried.threads:
-                tried = self.setup(slots, threads)
-            if self.keeps(tried):
-                return tried
-        assert tried is not None  # noqa: S101 - there are margins
-        return tried
-
-    def _threads(self, slots: int, margin: float) -> dict[str, int]:
-        """Threads in one slot: those declared, else the fewest that do `margin` times the slot's share."""
-        threads = fused_threads(self.gains, self.demands, margin * self.sized_for, slots)
-        declared = {name: operator.threads for name, operator in self.pipeline.operators.items() if operator.threads}
-        return threads | {name: -(-count // slots) for name, count in declared.items()}
-
-    @cached_property
-    def gains(self) -> Mapping[str, Gain]:
-        return gains(self.pipeline)
-
-    def fewest_slots(self, most: int) -> int | None:
-        """Return the fewest slots up to `most` that keep the rate; None: none do. Doubled until they are enough, then
-        by halves: more slots keep no less."""
-        refused, slots = 0, 1
-        while not self.keeps(self.on(slots)):
-            if slots >= most:
-                return None
-            refused, slots = slots, min(2 * slots, most)
-        return (
-            refused + 1 + bisect_left(range(refused + 1, slots), x=True, key=lambda fewer: self.keeps(self.on(fewer)))
-        )
-
-
-def placed_setup(
-    pipeline: Pipeline,
-    demands: Demands,
-    threads: Mapping[Slot, Mapping[str, int]],
-    cluster: Cluster,
-    routing: Routing,
-) -> PlacedSetup:
-    """Return the placed run of a pipeline dealt by `routing`, in the segments placed runs have by default."""
-    cut = segmentation(pipeline, SEGMENTERS.create(PLACED_SEGMENTER), None)
-    nodes = {slot.node for slot in threads}
-    cores = sum(cluster.node(node).capacity[CPU] for node in nodes) / CPU_POINTS_PER_SLOT
-    there = segments_on_slots(pipeline, cut.segments, threads)
-    return PlacedSetup(pipeline, demands, threads, there, routing, cores if len(nodes) == 1 else None)
-
-
 MOST_THREADS = 2_000_000
 MOST_SLOTS = 2_000_000
 MIN_UTILISATION = 0.01
@@ -253,7 +148,7 @@ class Planner:
     """Doubts about the models (`penstock.modelling.library`), which every plan carries."""
     engine: str = FUSED
     """Engine whose forecast is the verdict of a plan: `fused` or `placed`."""
-    admission: Admission = field(default_factory=Admission)
+    admission: BatchAdmission = field(default_factory=BatchAdmission)
     """Rows that a batch takes in of the sources."""
     confidence: float = 0.5
     """Probability with which a plan must keep its rate."""
@@ -501,14 +396,16 @@ class Planner:
             library=self.library.of_pipeline(self.pipeline),
             utilisation=utilisation,
             engine=self.engine,
-            fused_machines=self._fused_machines(prediction.fused, cluster),
+            fused_machines=None if self.engine == PLACED else self._fused_machines(prediction.forecast, cluster),
         )
 
-    def _fused_machines(self, forecast: Forecast, cluster: Cluster) -> Cluster:
+    def _fused_machines(self, forecast: RunForecast, cluster: Cluster) -> Cluster:
         """Return the machines for a fused run: with a slot, and the CPU in all, for what it needs."""
         if not isinstance(self.offer, Catalogue):
             return cluster
-        cores = 0.0 if forecast.cpu_cores is None else forecast.cpu_cores.value
+        if forecast.cpu_cores is None:
+            return cluster
+        cores = forecast.cpu_cores.value
         return rent(max(forecast.slots, math.ceil(cores - CORES_TOLERANCE)), self.offer, self.acquisition)
 
     def _moves(self, cluster: Cluster, placement: Placement) -> ThreadMoves | None:
@@ -552,22 +449,22 @@ class Planner:
                 self.pipeline, pipeline_gains, demands, threads, cluster, rate, self.routing, self.assumptions
             ),
             network_cost=mean_cost(stream_costs(self.request(allocation, cluster), placement, cluster)),
-            fused=self._fused_forecast(rate, allocation, cluster, len(threads), utilisation),
-            placed=placed_setup(routed(self.pipeline, self.routing), demands, threads, cluster, self.routing).forecast(
-                rate, self.confidence
-            ),
+            forecast=self._placed_forecast(rate, cluster, threads)
+            if self.engine == PLACED
+            else self._fused_forecast(rate, cluster, len(threads), utilisation),
         )
 
-    def _fused_forecast(
-        self, rate: float, allocation: Allocation, cluster: Cluster, slots: int, utilisation: float
-    ) -> Forecast:
+    def _placed_forecast(self, rate: float, cluster: Cluster, threads: Mapping[Slot, Mapping[str, int]]) -> RunForecast:
+        dealt = routed(self.pipeline, self.routing)
+        return placed_setup(dealt, self.demands, threads, cluster, self.routing).forecast(rate, self.confidence)
+
+    def _fused_forecast(self, rate: float, cluster: Cluster, slots: int, utilisation: float) -> RunForecast:
         """Return the forecast on the fewest slots that keep the rate; on those of the placement if none do."""
         rented = isinstance(self.offer, Catalogue)
         given_cores = sum(node.capacity[CPU] for node in cluster.nodes) / CPU_POINTS_PER_SLOT
         sizing = FusedSizing(
             self.pipeline,
             self.demands,
-            allocation,
             rate,
             rate / utilisation,
             self.assumptions.batch_interval_ms / 1000,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.topology import Slot
     from penstock.dataflow.load import Load
-    from penstock.planning.prediction.forecast import Estimate, Forecast
+    from penstock.planning.prediction.forecast import Estimate, RunForecast
     from penstock.report.report import Report
 
 
@@ -65,7 +65,7 @@ def summary(
         yield f"note       {note}"
 
 
-def verdict_document(forecast: Forecast, report: Report) -> dict[str, Any]:
+def verdict_document(forecast: RunForecast, report: Report) -> dict[str, Any]:
     """The key `verdict` of a run: what was predicted, and under `measured` what came of it and how far it was off."""
     p50, predicted_p50 = report.latency_ms.get("p50"), (forecast.latency_values or {}).get("p50")
     cpu, memory = report.cpu_cores, report.memory_mb
@@ -161,7 +161,7 @@ class RunResult:
     """Nobody asked for a rate: what came is what was offered."""
     flat_out: bool = False
     """Everything was there from the beginning: batch followed upon batch."""
-    forecast: Forecast | None = None
+    forecast: RunForecast | None = None
     """What was predicted before it ran, for the slots, cores and batches it ran with; None: no operator has a model."""
 
     @property
@@ -297,7 +297,7 @@ class PlacedResult:
     routing: str
     slots_rate: float | None
     engine_rate: float | None
-    forecast: Forecast
+    forecast: RunForecast
     """What was predicted at the rate offered; unknown if an operator has no model."""
     report: Report
     places: tuple[BundlePlace, ...]

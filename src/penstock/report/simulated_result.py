@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.dataflow.load import Load
-    from penstock.planning.prediction.forecast import Forecast
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.report.report import Report
     from penstock.report.result import TriedRate
 
@@ -102,7 +102,7 @@ class PipelineResult:
     highest_rate: float | None = None
     """The highest rate found stable, where it was looked for."""
     measured: Measured | None = None
-    forecast: Forecast | None = None
+    forecast: RunForecast | None = None
     """What was predicted of a run, the engine's own costs included."""
 
     @property

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.logic import Logic
     from penstock.engines.fused.query import FusedSpec
     from penstock.planning.files import SavedPlan
-    from penstock.planning.prediction.forecast import Forecast
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.planning.prediction.fused import FusedSetup
     from penstock.planning.prediction.placement import Demands
     from penstock.report.figures import Figures
@@ -83,7 +83,7 @@ def closing_notes(pipeline: Pipeline, setup: FusedSetup, rate: float, interval_s
     ]
 
 
-def predictions(setup: FusedSetup, interval_seconds: float, sources: int, *, own_source: bool) -> dict[str, Any]:
+def predictions(setup: FusedSetup, interval_seconds: float, sources: int) -> dict[str, Any]:
     """What a result is told of it: rates are of all `sources` together. The latency of a source of the user's own is
     counted from when Spark took a tuple in: it is that of the batch."""
 
@@ -93,9 +93,7 @@ def predictions(setup: FusedSetup, interval_seconds: float, sources: int, *, own
 
     def latency(rate: float, pace: float | None) -> Mapping[str, float] | None:
         run = setup if pace is None else setup.at_pace(pace)
-        if own_source:
-            return {"p50": 1000 * run.batch_seconds(run.most_rows)}
-        return run.latency_ms(rate / sources, interval_seconds)
+        return run.latencies(rate / sources, interval_seconds)
 
     return {
         "predicted_use": use,
@@ -152,7 +150,7 @@ class FusedJob:
         return self.load.peak_rate if is_driven_by_load(self.pipeline) else self.planned_rate
 
     @property
-    def forecast(self) -> Forecast | None:
+    def forecast(self) -> RunForecast | None:
         """What is predicted before it runs; None: no operator has a model."""
         return None if self.setup is None else self.setup.forecast(self.target_rate, self.interval_seconds)
 
@@ -195,7 +193,7 @@ class FusedJob:
             plan_rates=self.plan_rates,
             own_source=own_source,
             forecast=self.forecast,
-            **({} if setup is None else predictions(setup, interval, sources, own_source=own_source)),
+            **({} if setup is None else predictions(setup, interval, sources)),
             **more,
         )
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.engines.placed.bundle_plan import Code, LaidOut
     from penstock.modelling.library import ModelLibrary
     from penstock.planning.files import SavedPlan
-    from penstock.planning.prediction.forecast import Forecast
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.planning.prediction.placement import Demands
     from penstock.planning.segmentation import Segment
 
@@ -83,7 +83,7 @@ class PlacedJob:
         rate = rates.get("slot_aware" if self.routing is Routing.SLOT_AWARE else "declared")
         return float(rate) if isinstance(rate, int | float) else None
 
-    def forecast(self, cores: int | None) -> Forecast:
+    def forecast(self, cores: int | None) -> RunForecast:
         return self.setup(cores).forecast(self.load.peak_rate)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.cluster.topology import CPU_POINTS_PER_SLOT, MEMORY
 from penstock.dataflow.pipeline import gains
 from penstock.engines.simulated.preparation import Mode, PlannedJob, SimulationOptions, shared_cluster, switch_of
+from penstock.planning.engine_forecasts import placed_setup
 from penstock.planning.plan import finite
-from penstock.planning.planner import placed_setup
 from penstock.planning.prediction.placement import (
     LatencyAssumptions,
     SlotUsage,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.topology import Cluster, Slot
-    from penstock.planning.prediction.forecast import Forecast
+    from penstock.planning.prediction.forecast import RunForecast
     from penstock.simulation.outcome import PipelineOutcome, SimulationOutcome
 
 NEARLY_BUSY = 0.9
@@ -125,7 +125,7 @@ def _pipeline_result(job: PlannedJob, outcome: SimulationOutcome, scenario: Scen
     )
 
 
-def _forecast(job: PlannedJob, cluster: Cluster, rate: float) -> Forecast:
+def _forecast(job: PlannedJob, cluster: Cluster, rate: float) -> RunForecast:
     """What is predicted of a placed run, the cost of its own processes included."""
     return placed_setup(job.pipeline, job.demands, job.threads, cluster, job.routing).forecast(rate)
 

@@ -1,5 +1,5 @@
-"""The one prediction of what a pipeline does at a rate: a `Forecast`, for one engine, one number of slots and of cores,
-and one size of batches. Everything that plans, sizes, runs, simulates or prints uses it.
+"""The one prediction of what a pipeline does at a rate: a `RunForecast`, for one engine, one number of slots and of
+cores, and one size of batches. Everything that plans, sizes, runs, simulates or prints uses it.
 
 Every figure is an `Estimate`: a value and the interval that contains the true one nine times in ten. Its error is
 taken to be normal on a logarithmic scale, with one spread below the value and another above it, because what disturbs a
@@ -43,20 +43,20 @@ _HALF_WIDTH = _NORMAL.inv_cdf((1 + INTERVAL_CONFIDENCE) / 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ErrorSpread:
     """Logarithmic standard deviations below and above a value."""
 
     below: float
     above: float
 
-    def with_cause(self, deviation: float) -> Spread:
+    def with_cause(self, deviation: float) -> ErrorSpread:
         """Add an independent cause to both sides."""
-        return Spread(math.hypot(self.below, deviation), math.hypot(self.above, deviation))
+        return ErrorSpread(math.hypot(self.below, deviation), math.hypot(self.above, deviation))
 
     @property
-    def mirrored(self) -> Spread:
+    def mirrored(self) -> ErrorSpread:
         """The spread of the inverse: seconds where this one is of rates."""
-        return Spread(self.above, self.below)
+        return ErrorSpread(self.above, self.below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Estimate:
     """A predicted value with its spread."""
 
     value: float
-    spread: Spread
+    spread: ErrorSpread
 
     @property
     def low(self) -> float:
@@ -108,7 +108,7 @@ class SlotUse:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class RunForecast:
     """What a pipeline does at `target_rate` tuples/s of every source, on `slots` slots of machines with `cores` cores
     in all. CPU and memory in all include the engine's own processes."""
 
@@ -208,11 +208,11 @@ def _ends(figure: Estimate) -> list[float | None]:
     return [_finite(end) for end in figure.interval]
 
 
-def spread_of_models(models: Iterable[Model], *, rehearsed: bool, reach: float = 1.0) -> Spread:
+def spread_of_models(models: Iterable[Model], *, rehearsed: bool, reach: float = 1.0) -> ErrorSpread:
     """Return the spread of rates predicted from models. `reach`: slots asked for, as a multiple of the most that were
     measured together."""
     known = list(models)
-    spread = Spread(FORMULA_SPREAD, FORMULA_SPREAD)
+    spread = ErrorSpread(FORMULA_SPREAD, FORMULA_SPREAD)
     spread = spread.with_cause(max((_trial_spread(model) for model in known), default=0.0))
     spread = spread.with_cause(REACH_SPREAD * math.log2(max(1.0, reach)))
     if not rehearsed:
@@ -220,7 +220,7 @@ def spread_of_models(models: Iterable[Model], *, rehearsed: bool, reach: float =
     if any(point.pace is None for model in known for point in model.points):
         spread = spread.with_cause(UNKNOWN_SPEED_SPREAD)
     others = min(MAX_OTHERS, max((_others_of(model) for model in known), default=0.0))
-    return Spread(spread.below, math.hypot(spread.above, math.log(1 / (1 - others))))
+    return ErrorSpread(spread.below, math.hypot(spread.above, math.log(1 / (1 - others))))
 
 
 def _trial_spread(model: Model) -> float:

@@ -51,11 +51,12 @@ from penstock.modelling.model import (
     pace_of,
     without_handling,
 )
-from penstock.planning.prediction.forecast import Estimate, Forecast, SlotUse, Spread, spread_of_models
+from penstock.planning.prediction.forecast import ErrorSpread, Estimate, RunForecast, SlotUse, spread_of_models
 from penstock.planning.prediction.placement import cpu_seconds_per_tuple, own_cpu
+from penstock.planning.prediction.rehearsed import Correction, correction_by, correction_for, rehearsed_cpu_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from penstock.dataflow.pipeline import Gain, Pipeline
     from penstock.modelling.model import Rehearsal
@@ -129,7 +130,7 @@ CPU_SPREAD = 0.12
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class BatchAdmission:
     """How many rows a batch takes in of every source, where the sources decide and not the load generator."""
 
     own_source: bool = False
@@ -193,7 +194,7 @@ class FusedSetup:
     """Operators without a model."""
     models: tuple[Model, ...] = ()
     """Models as they were measured, for how far they can be trusted."""
-    admission: Admission = field(default_factory=Admission)
+    admission: BatchAdmission = field(default_factory=BatchAdmission)
 
     @cached_property
     def modelled(self) -> list[str]:
@@ -414,9 +415,9 @@ class FusedSetup:
         measured = [value for value in known if value is not None]
         return sum(measured) / len(measured) if measured else JAVA_MB
 
-    def forecast(self, target_rate: float | None, interval_seconds: float, confidence: float = 0.5) -> Forecast:
+    def forecast(self, target_rate: float | None, interval_seconds: float, confidence: float = 0.5) -> RunForecast:
         """Return everything that is predicted of this run at `target_rate` tuples/s of every source."""
-        nothing = Forecast("fused", target_rate, self.slots, float(self.cores), confidence=confidence)
+        nothing = RunForecast("fused", target_rate, self.slots, float(self.cores), confidence=confidence)
         if (reasons := self.unknown) or not self.modelled:
             return replace(nothing, unknown=reasons or ("no operator has a model",))
         # where sources decide, the interval is in how many tuples a batch holds
@@ -435,8 +436,8 @@ class FusedSetup:
             latency_ms=None
             if latency is None
             else {name: Estimate(value, spread.mirrored) for name, value in latency.items()},
-            cpu_cores=Estimate(used, Spread(CPU_SPREAD, CPU_SPREAD)),
-            memory_mb=Estimate(memory, Spread(memory_spread, memory_spread)),
+            cpu_cores=Estimate(used, ErrorSpread(CPU_SPREAD, CPU_SPREAD)),
+            memory_mb=Estimate(memory, ErrorSpread(memory_spread, memory_spread)),
             slot_use=(worker,) * self.slots,
             batch_rows=self.most_rows,
         )
@@ -448,8 +449,8 @@ class FusedSetup:
         return (*reasons, *([self.admission.unknown] if self.admission.unknown else []))
 
     @property
-    def spread(self) -> Spread:
-        """Spread of the highest rate."""
+    def spread(self) -> ErrorSpread:
+        """ErrorSpread of the highest rate."""
         most = self.rehearsed_slots
         reach = self.slots / most if most else float(self.slots)
         return spread_of_models(self.models, rehearsed=most is not None, reach=reach)
@@ -458,10 +459,10 @@ class FusedSetup:
         """Percentiles at a rate, in ms, as a run counts them: from when a tuple was due, or of a source of the user's
         own from when Spark took it in."""
         if self.admission.own_source:
-            rows = self.most_rows
-            if self.admission.rows is None and rate is not None:
-                rows = min(rows, self._steady_rows(rate, interval_seconds) or rows)
-            return {"p50": 1000 * self.batch_seconds(rows)}
+            rows: int | None = self.most_rows
+            if self.admission.rows is None and self.admission.unknown is None:
+                rows = None if rate is None else self._steady_rows(rate, interval_seconds)
+            return None if rows is None else {"p50": 1000 * self.batch_seconds(rows)}
         return None if rate is None else self.latency_ms(rate, interval_seconds)
 
     def _steady_rows(self, rate: float, interval_seconds: float) -> int | None:
@@ -522,88 +523,6 @@ def _has_code(pipeline: Pipeline, name: str) -> bool:
     return operator.kind is Kind.OPERATOR or operator.run is not None or operator.logic is not None
 
 
-# Costs of the whole beyond its parts: the formula of a fused run, corrected by rehearsals of the pipeline.
-#
-# Models are of operators alone. They leave out Spark's work to make tuples, to carry them to code and back, to read and
-# write files, and the loss of slots that share a machine. So a profile ends by running the pipeline as a whole, at full
-# speed, with batches of n1 and of n2 tuples on r slots: they took T1 and T2 seconds, and the formula gives F1 and F2. A
-# batch of n tuples on s slots is then predicted to need
-#
-# T(n) = k F(n) + a + c n / min(s, cores)      seconds.
-#
-# If tuples took longer than by the formula, `c = r ((T2 - T1) - (F2 - F1)) / (n2 - n1)` seconds of a slot each and
-# k = 1: Spark's cost of a tuple stays, however many threads its operators get. If they took less, c = 0 and
-# `k = (T2 - T1) / (F2 - F1)`. Either way `a = T1 - k F1 - c n1 / r`. Between numbers of slots that were rehearsed
-# everything is linear, outside of them flat.
-
-
-LEAST_LEFT = 0.05
-"""Of what the formula says: a rehearsal that took hardly any time was none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """k, a and c, and the pace of the cores they were measured at."""
-
-    factor: float = 1.0
-    batch_seconds: float = 0.0
-    tuple_seconds: float = 0.0
-    """Of a slot."""
-    pace: float | None = None
-
-    def applied(self, seconds: float, tuples: int, slots: int) -> float:
-        """To a batch for which the formula says `seconds`."""
-        corrected = self.factor * seconds + self.batch_seconds + self.tuple_seconds * tuples / slots
-        return max(LEAST_LEFT * seconds, corrected)
-
-    def slowed(self, slower: float) -> Correction:
-        """On cores so many times slower: all of it is taken to be CPU."""
-        return replace(
-            self, batch_seconds=slower * self.batch_seconds, tuple_seconds=slower * self.tuple_seconds, pace=None
-        )
-
-    def towards(self, other: Correction, part: float) -> Correction:
-        def between(here: float, there: float) -> float:
-            return here + part * (there - here)
-
-        return Correction(
-            between(self.factor, other.factor),
-            between(self.batch_seconds, other.batch_seconds),
-            between(self.tuple_seconds, other.tuple_seconds),
-            self.pace if part < 1 / 2 else other.pace,
-        )
-
-
-def correction_by(rehearsal: Rehearsal, formula: Callable[[int], float]) -> Correction:
-    """`formula` says how long a batch takes as it was rehearsed."""
-    small, large = rehearsal.small, rehearsal.large
-    predicted = formula(large.tuples) - formula(small.tuples)
-    took = max(LEAST_LEFT * predicted, large.seconds - small.seconds)
-    if took >= predicted:
-        factor, each = 1.0, (took - predicted) / (large.tuples - small.tuples)
-    else:
-        factor, each = took / predicted, 0.0
-    batch = small.seconds - factor * formula(small.tuples) - each * small.tuples
-    return Correction(factor, batch, rehearsal.slots * each, rehearsal.pace)
-
-
-def correction_for(slots: int, known: Sequence[tuple[int, Correction]]) -> Correction | None:
-    """Of `slots`, from what is `known` of some numbers of them."""
-    ordered = sorted(known, key=lambda entry: entry[0])
-    if not ordered:
-        return None
-    for (fewer, before), (more, after) in pairwise(ordered):
-        if fewer <= slots <= more:
-            return before.towards(after, (slots - fewer) / (more - fewer))
-    return ordered[0][1] if slots <= ordered[0][0] else ordered[-1][1]
-
-
-def rehearsed_cpu_seconds(rehearsal: Rehearsal) -> float:
-    """Of Spark's whole process tree, code among it: the slope of the two sizes."""
-    small, large = rehearsal.small, rehearsal.large
-    return max(0.0, large.cpu_seconds - small.cpu_seconds) / (large.tuples - small.tuples)
-
-
 ASSUMED_OVERHEAD_SECONDS = 0.15
 """What the engine needs for a batch where no model says."""
 ASSUMED_BATCH_CPU_SECONDS = 0.1
@@ -639,7 +558,7 @@ def fused_setup(
     rate: float,
     cores: int,
     most_work: float = BATCH_SECONDS,
-    admission: Admission | None = None,
+    admission: BatchAdmission | None = None,
 ) -> FusedSetup:
     """How `pipeline` runs fused at up to `rate` tuples/s: on the slots given, else those of the plan, else a slot for
     every core; with the threads of the plan, else those declared, else those the models say. A batch holds `most_work`
@@ -653,7 +572,7 @@ def fused_setup(
     )
     threads |= {name: -(-count // slots) for name, count in given.items()}
     setup = _of_models(pipeline, demands, threads, slots, cores)
-    setup = replace(_set_right(setup, pipeline, demands), admission=admission or Admission())
+    setup = replace(_set_right(setup, pipeline, demands), admission=admission or BatchAdmission())
     if admission is None or not admission.own_source:
         return replace(setup, most_rows=rows_of_batch(setup, most_work))
     return replace(setup, most_rows=admission.rows or rows_of_batch(setup, UNLIMITED_SECONDS))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from penstock.dataflow.pipeline import Kind, gains, topological_order
 from penstock.modelling.model import Model
-from penstock.planning.prediction.forecast import Estimate, Forecast, SlotUse, Spread, spread_of_models
+from penstock.planning.prediction.forecast import ErrorSpread, Estimate, RunForecast, SlotUse, spread_of_models
 from penstock.planning.prediction.placement import (
     PERCENTILES,
     Routing,
@@ -250,7 +250,7 @@ class PlacedSetup:
         rate = processes_rate(loads, self.costs)
         return rate if self.cores is None else min(rate, machine_rate(loads, self.cores, self.costs))
 
-    def forecast(self, target_rate: float, confidence: float = 0.5) -> Forecast:
+    def forecast(self, target_rate: float, confidence: float = 0.5) -> RunForecast:
         """Return everything that is predicted at `target_rate` tuples/s of every source."""
         slots, cores = len(self.threads), self.cores or float(len(self.threads))
         unmeasured = tuple(
@@ -260,7 +260,7 @@ class PlacedSetup:
         )
         if unmeasured or not self.models:
             why = unmeasured or ("no operator has a model",)
-            return Forecast("placed", target_rate, slots, cores, unknown=why, confidence=confidence)
+            return RunForecast("placed", target_rate, slots, cores, unknown=why, confidence=confidence)
         # placed runs need no rehearsal: no micro-batches of Spark's lie between the operators
         spread = spread_of_models(self.models, rehearsed=True, reach=1.0)
         max_rate = Estimate(min(self.slots_rate(), self.engine_rate()), spread)
@@ -269,15 +269,15 @@ class PlacedSetup:
         cpu = self.costs.driver_cores + sum(cpu for cpu, _ in used.values())
         memory = self.costs.driver_mb + sum(memory for _, memory in used.values())
         latency = self.latency_ms(target_rate) if target_rate <= max_rate.value else None
-        return Forecast(
+        return RunForecast(
             "placed",
             target_rate,
             slots,
             cores,
             max_rate,
             None if latency is None else {name: Estimate(value, spread.mirrored) for name, value in latency.items()},
-            Estimate(cpu, Spread(CPU_SPREAD, CPU_SPREAD)),
-            Estimate(memory, Spread(MEMORY_SPREAD, MEMORY_SPREAD)),
+            Estimate(cpu, ErrorSpread(CPU_SPREAD, CPU_SPREAD)),
+            Estimate(memory, ErrorSpread(MEMORY_SPREAD, MEMORY_SPREAD)),
             tuple(SlotUse(*used.get(slot, (0.0, 0.0))) for slot in self.threads),
             confidence=confidence,
         )
